@@ -170,7 +170,7 @@ def api_table(
         Endpoint(20, 1, 6, partial(delete_topics.handle, metadata, settings, quotas)),
         Endpoint(21, 0, 2, partial(delete_records.handle, partitions, metadata, write_cycle, loop)),
         Endpoint(22, 0, 5, partial(init_producer_id.handle, transactions, producer_ids, time)),
-        Endpoint(23, 2, 4, partial(offset_for_leader_epoch.handle, partitions)),
+        Endpoint(23, 2, 4, partial(offset_for_leader_epoch.handle, partitions, metadata)),
         Endpoint(24, 0, 5, partial(add_partitions_to_txn.handle, transactions, metadata, background, time)),
         Endpoint(25, 0, 4, partial(add_offsets_to_txn.handle, groups, transactions, time)),
         Endpoint(26, 0, 5, partial(end_txn.handle, transactions, time)),

@@ -30,6 +30,8 @@ from support.clients.wire_client import (
     values_of,
 )
 
+HOURS_MS = 7_200_000
+
 
 @pytest.fixture
 def client(broker: BrokerProcess) -> Iterator[WireClient]:
@@ -38,21 +40,48 @@ def client(broker: BrokerProcess) -> Iterator[WireClient]:
 
 
 def test_answers_wait_for_their_turn(broker: BrokerProcess, client: WireClient, topic: str) -> None:
-    """The first waits for the disk, the second for data, the rest could be answered at once."""
+    """The first waits for the disk, the second for data, and the third could be answered at once."""
     create(client, topic, partitions=2)
     with WireClient(broker.bootstrap) as asker:
         asker.post(produce(topic, batch(b"one"), acks=-1, partition=1), PRODUCE)
         asker.post(fetch(topic, 0, max_wait_ms=20_000), 12)
-        asker.post(MetadataRequest(topics=[]), 12)
-        asker.post(list_offsets(topic, LATEST), 7)
-        asker.post(produce(topic, batch(b"three")), PRODUCE)
+        asker.post(fetch(topic, 0, partitions=(1,), max_wait_ms=20_000), 12)
         assert only_partition(asker.read()).base_offset == 0
         assert asker.is_silent()
         append(client, topic, batch(b"two"))
         assert values_of(only_partition(asker.read()).records) == [(0, b"two")]
-        assert asker.read().error_code == ErrorCode.NONE
-        assert asker.read().topics[0].partitions[0].offset == 1
-        assert only_partition(asker.read()).base_offset == 1
+        assert values_of(only_partition(asker.read()).records) == [(0, b"one")]
+
+
+def test_a_fetch_that_waits_is_answered_when_something_else_comes_behind_it(
+    broker: BrokerProcess, client: WireClient, topic: str
+) -> None:
+    create(client, topic)
+    for together in (True, False):
+        with WireClient(broker.bootstrap) as asker:
+            asker.post(fetch(topic, 0, max_wait_ms=HOURS_MS), 12)
+            if not together:
+                assert asker.is_silent()
+            asker.post(MetadataRequest(topics=[]), 12)
+            assert only_partition(asker.read()).records == b""
+            assert asker.read().error_code == ErrorCode.NONE
+
+
+def test_a_fetch_that_waits_is_answered_early_when_a_large_request_comes_in_pieces(
+    broker: BrokerProcess, client: WireClient, topic: str
+) -> None:
+    create(client, topic)
+    with WireClient(broker.bootstrap) as asker:
+        asker.post(fetch(topic, 0, max_wait_ms=HOURS_MS), 12)
+        assert asker.is_silent()
+        frame = asker.frame(produce(topic, batch(bytes(900_000))), PRODUCE)
+        for piece in (frame[:3], frame[3:5]):
+            asker.socket.sendall(piece)
+            assert asker.is_silent()
+        asker.socket.sendall(frame[5:700])
+        asker.socket.sendall(frame[700:])
+        assert only_partition(asker.read()).records == b""
+        assert only_partition(asker.read()).base_offset == 0
 
 
 def random_request(chance: random.Random, topic: str, number: int) -> tuple[Request, int]:

@@ -16,13 +16,14 @@ from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.partition_reads import NO_RECORDS, Fetch, diverging
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
+from forebay.broker.partition.leader_epoch_checks import KnownTerm, check_leader_epoch, hear_of
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.broker.quotas.fetch_quota import FetchQuota, fetch_quota
 from forebay.core.cluster.topics import NamesView
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.core.partition.read_replica import closest_replica
+from forebay.core.views.catalog import named_topic
 from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.log.log import Log
 from forebay.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
@@ -62,6 +63,10 @@ class ConsumerFetch(Fetch):
         """Raises ViewNamed; then nothing has happened."""
         self._look_up_client(context)
         urgent = self._read()
+        if urgent and (news := self._news()):
+            reply = context.defer()
+            self._service.background.spawn(self._answer_later(news, reply), "waiting for an election")
+            return reply
         request = self._request
         enough = self._size >= request.min_bytes or request.max_wait_ms <= 0 or self._is_full()
         if enough or urgent or not self._partitions:
@@ -86,7 +91,7 @@ class ConsumerFetch(Fetch):
             timeout_s=request.max_wait_ms / 1000,
             recount=self._recount if self._committed or self._early else None,
         )
-        reply.on_abandoned = wait.finish
+        reply.on_abandoned = reply.on_overtaken = wait.finish
         return reply
 
     def _look_up_client(self, context: RequestContext) -> None:
@@ -126,6 +131,20 @@ class ConsumerFetch(Fetch):
             return FetchResponse(session_id=session.session_id)
         self._service.sessions.close(session.session)
         return FetchResponse()
+
+    def _news(self) -> list[KnownTerm]:
+        """Terms of which this client has heard, and this broker has not yet: their partitions have errors."""
+        image, news = self._service.metadata.image, []
+        for target, data, _ in self._found:
+            found = named_topic(image, target.topic) if data.error_code else None
+            if found is not None:
+                wanted = target.request
+                news.append(KnownTerm(found.name, wanted.partition, wanted.current_leader_epoch))
+        return [term for term in news if term.is_news(image)]
+
+    async def _answer_later(self, news: list[KnownTerm], reply: Reply) -> None:
+        await hear_of(news, self._service.metadata)
+        self._woken(reply)
 
     def _woken(self, reply: Reply) -> None:
         if reply.abandoned:

@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
+from forebay.broker.partition.leader_epoch_checks import KnownTerm, check_leader_epoch, hear_of
 from forebay.broker.partition.table import PartitionTable
+from forebay.coordination.metadata import Metadata
 from forebay.errors import KafkaError
 from forebay.wire.messages import offset_for_leader_epoch as wire
 
 
 def handle(
-    partitions: PartitionTable, _context: RequestContext, request: wire.OffsetForLeaderEpochRequest
+    partitions: PartitionTable,
+    metadata: Metadata,
+    _context: RequestContext,
+    request: wire.OffsetForLeaderEpochRequest,
+) -> wire.OffsetForLeaderEpochResponse | Coroutine[Any, Any, wire.OffsetForLeaderEpochResponse]:
+    terms = [
+        KnownTerm(partitions.source_of(topic.topic), wanted.partition, wanted.current_leader_epoch)
+        for topic in request.topics
+        for wanted in topic.partitions
+    ]
+    if any(term.is_news(metadata.image) for term in terms):
+        return _answer_later(partitions, metadata, terms, request)
+    return _answer(partitions, request)
+
+
+async def _answer_later(
+    partitions: PartitionTable,
+    metadata: Metadata,
+    terms: Sequence[KnownTerm],
+    request: wire.OffsetForLeaderEpochRequest,
+) -> wire.OffsetForLeaderEpochResponse:
+    await hear_of(terms, metadata)
+    return _answer(partitions, request)
+
+
+def _answer(
+    partitions: PartitionTable, request: wire.OffsetForLeaderEpochRequest
 ) -> wire.OffsetForLeaderEpochResponse:
     return wire.OffsetForLeaderEpochResponse(
         topics=[

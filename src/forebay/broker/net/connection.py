@@ -8,6 +8,10 @@ its output does not drain, while a response is awaited that is not marked as pip
 administrative request), or while too many responses, or too large ones, wait for their turn. TCP passes
 the pressure on to the client, and the memory it can cost stays bounded by what it may have in flight.
 The same rule holds while it is *muted*, because its client is over a quota; responses are sent meanwhile.
+
+A long poll does not hold up what comes behind it: it is answered with what there is, which the protocol
+allows at any time. Only the header of the request behind it is looked at. Behind another fetch it waits on,
+since a client that always has two of them under way would be answered as fast as it can ask.
 """
 
 from __future__ import annotations
@@ -32,6 +36,9 @@ log = logging.getLogger(__name__)
 
 _SIZE = Struct(">i")
 _SIZE_BYTES = 4
+_API_KEY = Struct(">4xh")
+_LONG_POLLS = (1, 78)
+"""The keys of Fetch and ShareFetch."""
 _REQUEST_BYTES_MIN = 8
 _OUTPUT_BYTES_MAX = 1024 * 1024
 _TLS_HANDSHAKE = 0x1603
@@ -177,7 +184,7 @@ class Connection:
             if self._stream.at_end():
                 self.close()
             else:
-                self._listen(False)
+                self._overtake()
             return
         self.last_active = self._server.loop.time()
         try:
@@ -247,7 +254,9 @@ class Connection:
         else:
             self._corked = False
             if position < end:
-                self._keep(memoryview(buffer)[position:end])
+                rest = memoryview(buffer)[position:end]
+                self._keep(rest)
+                self._end_poll_before(rest)
             else:
                 self._rest = b""
             self.drain()
@@ -291,6 +300,41 @@ class Connection:
             self._borrow(rest, total)
         else:
             self._rest = bytes(rest)
+
+    def _overtake(self) -> None:
+        """Something has come behind a request that waits. If that is a long poll, see what it is."""
+        if self._end_of_poll() is not None and self._input is None and not self._has_header():
+            return  # the rest of it will come
+        self._listen(False)
+        self._end_poll_before(self._rest)
+
+    def _has_header(self) -> bool:
+        """Whether enough of the next request is here to tell its kind; no more than that is read."""
+        missing = _API_KEY.size - len(self._rest)
+        if missing <= 0:
+            return True
+        header = bytearray(missing)
+        try:
+            received = self._stream.recv_into(memoryview(header))
+        except BlockingIOError:
+            return False
+        except OSError:
+            self.close()
+            return False
+        self._rest += header[:received]
+        return received == missing
+
+    def _end_poll_before(self, behind: bytes | memoryview) -> None:
+        end_poll = self._end_of_poll()
+        if end_poll is not None and len(behind) >= _API_KEY.size:
+            (api_key,) = _API_KEY.unpack_from(behind)
+            if api_key not in _LONG_POLLS:
+                end_poll()
+
+    def _end_of_poll(self) -> Callable[[], None] | None:
+        """What ends the long poll that holds up further requests, if one does."""
+        replies = self.replies
+        return replies[-1].on_overtaken if replies and replies[-1].parts is None else None
 
     # -- responses -----------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ class RepliesInOrder(Protocol):
 class Reply:
     """The place of one response in its connection's order, filled when the response is known."""
 
-    __slots__ = ("_connection", "_key", "on_abandoned", "parts", "pipelined")
+    __slots__ = ("_connection", "_key", "on_abandoned", "on_overtaken", "parts", "pipelined")
 
     def __init__(self, connection: RepliesInOrder, key: tuple[int, int, int], *, pipelined: bool) -> None:
         self._connection = connection
@@ -38,6 +38,8 @@ class Reply:
         self.parts: list[Part] | None = None
         self.on_abandoned: Callable[[], None] | None = None
         """Called when the client goes before the response is known."""
+        self.on_overtaken: Callable[[], None] | None = None
+        """Called when a request of another kind has come behind this one, which could be answered early."""
 
     @property
     def abandoned(self) -> bool:

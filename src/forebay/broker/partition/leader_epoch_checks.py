@@ -1,9 +1,46 @@
-"""What a client knows of a partition's leadership, compared with what this broker knows."""
+"""What a client knows of a partition's leadership, compared with what this broker knows.
+
+Brokers hear of an election at slightly different times. A client that the old leader has sent to the new one
+may be there before the news. Were it refused, it would back off, librdkafka for half a second; so its request
+waits for the news.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from forebay.broker.partition.partition import Partition
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.store import StoreError
+from forebay.core.cluster.image import ClusterImage
 from forebay.errors import ErrorCode, KafkaError
+
+_NEWS_S_MAX = 0.5
+
+
+class KnownTerm(NamedTuple):
+    """A leader epoch that a client knows of."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+
+    def is_news(self, image: ClusterImage) -> bool:
+        """Whether it is later than what this image shows."""
+        state = image.partition(self.topic, self.partition)
+        return state is not None and self.leader_epoch > state.leader_epoch
+
+
+async def hear_of(terms: Sequence[KnownTerm], metadata: Metadata) -> None:
+    """Wait until the image shows these terms, or later ones; not for long, since a client may be wrong."""
+    try:
+        async with asyncio.timeout(_NEWS_S_MAX):
+            while any(term.is_news(metadata.image) for term in terms):
+                await metadata.wait_for(metadata.image.revision + 1)
+    except (TimeoutError, StoreError):
+        pass
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:

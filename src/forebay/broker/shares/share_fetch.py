@@ -163,7 +163,7 @@ class ShareFetch(ShareCall):
             timeout_s=self._request.max_wait_ms / 1000,
             recount=self._missing,
         )
-        self._reply.on_abandoned = self._wait.finish
+        self._reply.on_abandoned = self._reply.on_overtaken = self._wait.finish
         if self._pending:
             self._limit_wait()
         return self._reply
