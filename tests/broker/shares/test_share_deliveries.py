@@ -431,6 +431,23 @@ def test_readers_of_committed_messages_get_nothing_else(
     assert [each.value for each in member.take()] == [b"later"]
 
 
+def test_one_fetch_passes_a_long_stretch_without_messages_behind_one_that_is_held(
+    client: WireClient, other: WireClient, topic: str
+) -> None:
+    topic_id = made(client, topic, share_isolation_level="read_committed")
+    append(client, topic, batch(b"first"))
+    sender = Transactional(client, topic)
+    for _ in range(50):
+        sender.send(b"aborted")
+    sender.end(commit=False)
+    append(client, topic, batch(b"plain"))
+    member = ShareMember(other, topic, topic_id)
+    assert offsets(member.take(records=1)) == [(0, 1)]
+    assert member.acknowledge(ack(0, 0, RELEASE)) == ErrorCode.NONE
+    assert offsets(member.take(records=1)) == [(0, 2)]  # and this is written: nothing else is under way
+    assert [each.value for each in held(member.fetch(records=1))] == [b"plain"]
+
+
 def test_other_readers_get_what_is_open_and_what_was_aborted(
     client: WireClient, other: WireClient, topic: str
 ) -> None:

@@ -258,7 +258,12 @@ class LiveShare:
         self._schedule(machine.deadline_ms)
         if self.dead_letters_waiting:
             self.mover.wake()
-        if self.waits and self.is_ready and self._may_deliver(machine):
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Have the fetches that wait look again, if there may be something to acquire."""
+        machine, host = self.machine, self._host
+        if machine is not None and self.waits and self.is_ready and self._may_deliver(machine):
             host.arrivals.note(self, 1)
             host.loop.call_soon(host.arrivals.wake)
 

@@ -150,7 +150,8 @@ class ShareFetch(ShareCall):
     def _await_records(self) -> Reply:
         """Nothing was found, so all partitions of the session have been looked at.
 
-        Once acknowledgements are persisted, their answer does not wait for records for longer than _GRACE_S.
+        Some perhaps not to their end, if there is a long stretch without messages: that goes on at once. Once
+        acknowledgements are persisted, their answer does not wait for records for longer than _GRACE_S.
         """
         self._reply = self._context.defer()
         shares = self._shares.values()
@@ -164,6 +165,8 @@ class ShareFetch(ShareCall):
             recount=self._missing,
         )
         self._reply.on_abandoned = self._reply.on_overtaken = self._wait.finish
+        for share in shares:
+            share.look_again()
         if self._pending:
             self._limit_wait()
         return self._reply
