@@ -60,7 +60,7 @@ def test_many_small_batches_are_one_range() -> None:
     assert len(leader.shares.window.spans) == 1
 
 
-def test_a_full_window_acquires_nothing_new_until_its_start_moves() -> None:
+def test_a_full_window_acquires_nothing_new_until_its_first_records_are_finished() -> None:
     leader = ShareLeader(replace(SETTINGS, record_locks_max=25))
     assert ranges(leader.take(records_max=100)) == [(0, 29)]  # the limit, to the end of a batch
     assert leader.shares.next_fetch_offset() is None
@@ -68,9 +68,32 @@ def test_a_full_window_acquires_nothing_new_until_its_start_moves() -> None:
     leader.save()
     assert leader.shares.next_fetch_offset() is None  # the window is a span, not a number of records
     leader.acknowledge(0, 9, ACCEPT)
-    assert leader.shares.next_fetch_offset() is None  # its write is pending
+    assert leader.shares.next_fetch_offset() == 30  # though the write is pending
     leader.save()
     assert leader.shares.next_fetch_offset() == 30
+
+
+def test_what_is_accepted_makes_room_at_once_and_the_persisted_window_keeps_to_the_limit() -> None:
+    leader = ShareLeader(replace(SETTINGS, record_locks_max=20))
+    leader.take(records_max=20)
+    leader.acknowledge(0, 9, ACCEPT)
+    assert leader.take(records_max=20) == [Acquired(20, 29, 1)]
+    assert (leader.shares.start_offset, leader.shares.window.end) == (0, 29)
+    (write,) = leader.save()
+    assert (write.start_offset, write.ranges[-1].last) == (10, 29)
+    assert leader.shares.next_fetch_offset() is None
+
+
+def test_what_waits_for_its_write_takes_no_more_than_a_second_window() -> None:
+    leader = ShareLeader(replace(SETTINGS, record_locks_max=20))
+    leader.take(records_max=20)
+    leader.acknowledge(0, 19, ACCEPT)
+    assert leader.shares.take_write() is not None  # and the share coordinator does not answer
+    leader.take(records_max=20)
+    leader.acknowledge(20, 39, ACCEPT)
+    assert leader.shares.next_fetch_offset() is None
+    leader.shares.write_done()
+    assert leader.shares.next_fetch_offset() == 40
 
 
 def test_the_record_limit_keeps_to_the_window_exactly() -> None:

@@ -359,7 +359,9 @@ class Walk(RuleBasedStateMachine):
 
     @invariant()
     def limits_hold(self) -> None:
-        assert self.shares.window.size <= WINDOW_MAX + BATCH_MAX
+        window = self.shares.window
+        assert window.end + 1 - window.first_unfinished() <= WINDOW_MAX + BATCH_MAX
+        assert window.size <= 2 * WINDOW_MAX + BATCH_MAX
         assert self.shares.start_offset >= self.start_seen
         self.start_seen = self.shares.start_offset
         for offset in self.accepted & self.model.entries.keys():

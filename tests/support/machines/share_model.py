@@ -236,7 +236,7 @@ class ShareModel:
         limit = self.settings.delivery_count_limit
         threshold = max(2, -(-limit // 2))
         counts = [self.entries[each].count if each in self.entries else 0 for each in candidates]
-        room = max(self.settings.record_locks_max - (self.end - self.start + 1), 0)
+        room = max(self._room(), 0)
         if not self.entries:
             room += max(candidates[0] - self.start, 0) if candidates else 0
         sure = [each for each in candidates if each <= self.end + room]
@@ -257,6 +257,13 @@ class ShareModel:
                 base = next(first for first, last in read.batches if first <= acquired[-1] <= last)
                 whole = [each for each in acquired if each < base]
                 assert len(whole) < min(demand.records_max, len(sure)), "only the last batch may exceed it"
+
+    def _room(self) -> int:
+        """What is finished at the front takes none, up to twice the limit with what is to be written."""
+        limit = self.settings.record_locks_max
+        unfinished = [n for n, each in self.entries.items() if each.state not in FINISHED]
+        first = min(unfinished, default=self.end + 1)
+        return min(limit - (self.end + 1 - first), 2 * limit - (self.end + 1 - self.start))
 
     def _judge_cuts(self, ranges: Sequence[Acquired], read: LogRead, demand: Demand) -> None:
         bases = {base for base, _ in read.batches}

@@ -143,7 +143,7 @@ class SharePartition:
         first = self.window.first_acquirable()
         if first is not None:
             return first
-        if self.window.size >= self.settings.record_locks_max:
+        if self.window.room(self.settings.record_locks_max) <= 0:
             return None
         return max(self.window.end + 1, self._log_start)
 
@@ -183,7 +183,7 @@ class SharePartition:
         if not window.spans:
             window.skip_to(read.batches[0][0] if read.batches else read.last + 1)
             first = window.start
-        room = self.settings.record_locks_max - window.size
+        room = window.room(self.settings.record_locks_max)
         if room <= 0 or read.last < first:
             return
         window.append(Span(first, demand.last_of(read, first, read.last, room)))

@@ -92,6 +92,7 @@ class Window:
         self.waiting = 0
         """Of the AVAILABLE ones, those whose backoff is not over."""
         self._none_acquirable_below = start
+        self._finished_below = start
 
     @property
     def end(self) -> int:
@@ -135,10 +136,25 @@ class Window:
 
     def first_unfinished(self) -> int:
         """Where the start offset will be once all changes are persisted."""
-        for span in self.spans:
-            if span.state not in FINISHED:
-                return span.first
-        return self.end + 1
+        spans = self.spans
+        if not spans:
+            return self.start
+        for i in range(max(self.index(self._finished_below), 0), len(spans)):
+            if spans[i].state not in FINISHED:
+                self._finished_below = spans[i].first
+                break
+        else:
+            self._finished_below = spans[-1].last + 1
+        return self._finished_below
+
+    def room(self, limit: int) -> int:
+        """How many more offsets the window may take.
+
+        What is finished at its front makes room at once. Else a request that acknowledges and fetches would
+        have to wait for its own write before it could acquire. With what is still to be written, the window
+        has at most twice the limit.
+        """
+        return min(limit - (self.end + 1 - self.first_unfinished()), 2 * limit - self.size)
 
     # Changes
 
