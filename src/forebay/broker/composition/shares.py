@@ -78,7 +78,6 @@ class Shares:
                 time=base.time,
             ),
             cold_reads=cold_reads,
-            arrivals=local.arrivals,
             background=base.background,
             time=base.time,
             loop=base.loop,

@@ -64,7 +64,9 @@ class FetchWait:
         self._timer.cancel()
         for partition in self._watched:
             partition.waits.pop(self, None)
-        self._complete()
+        # It is done once, and who is called may hold this wait: without the cycle no collector is needed.
+        complete, self._complete, self._recount = self._complete, _nothing, None
+        complete()
 
 
 class Arrivals:
@@ -91,6 +93,10 @@ class Arrivals:
             calls, self._calls = self._calls, {}
             for callback in calls:
                 callback()
+
+
+def _nothing() -> None:
+    """For a wait that is done."""
 
 
 def release(partition: Watched) -> None:

@@ -23,10 +23,11 @@ from forebay.broker.broker_time import BrokerTime
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.moves.live_mover import LiveMover
-from forebay.broker.partition.long_polls import Arrivals, FetchWait, release
+from forebay.broker.partition.long_polls import FetchWait, release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.cold_headers import ColdHeaders
 from forebay.broker.shares.dead_letters.source import DeadLetterHost, DeadLetterSource
+from forebay.broker.shares.fetch_line import FetchLine
 from forebay.broker.shares.state_store import NO_WRITE, ShareStateStore
 from forebay.broker.shares.state_writes import StateWrites
 from forebay.config import ShareGroupSettings
@@ -63,7 +64,6 @@ class ShareHost:
     """To be called with a share partition of which the share coordinator knows nothing."""
     dead_letters: DeadLetterHost
     cold_reads: ColdReads
-    arrivals: Arrivals
     background: Background
     time: BrokerTime
     loop: asyncio.AbstractEventLoop
@@ -90,6 +90,7 @@ class LiveShare:
         self.machine: SharePartition | None = None
         """None until its state is loaded."""
         self.waits: dict[FetchWait, None] = {}
+        self.line = FetchLine(self, host.loop)
         self.failure: KafkaError | None = None
         """Why it was dropped, if its state could not be read or written."""
         self._host = host
@@ -131,6 +132,13 @@ class LiveShare:
         return self.machine is not None and self._is_certain
 
     @property
+    def may_deliver(self) -> bool:
+        """Whether there is something to acquire, as far as can be told without reading the log."""
+        machine = self.machine if self._is_certain else None
+        offset = None if machine is None else machine.next_fetch_offset()
+        return offset is not None and offset < self.end_offset
+
+    @property
     def end_offset(self) -> int:
         """Where what the group may read ends."""
         return self._host.delays.readable_end(self.partition, committed=self.settings.is_read_committed)
@@ -169,7 +177,7 @@ class LiveShare:
         if start_offset == NOT_RESOLVED:
             start_offset = await self._choose_start(found.state_epoch)
         machine = SharePartition(
-            share_settings(self.settings),
+            ShareSettings.of(self.settings),
             start_offset=start_offset,
             ranges=[
                 StateRange(b.first_offset, b.last_offset, RecordState(b.delivery_state), b.delivery_count)
@@ -240,7 +248,7 @@ class LiveShare:
             return
         self.settings = settings
         if self.machine is not None:
-            self.machine.configure(share_settings(settings))
+            self.machine.configure(ShareSettings.of(settings))
             self.changed()
 
     # -- changes ---------------------------------------------------------------------------------------
@@ -258,18 +266,7 @@ class LiveShare:
         self._schedule(machine.deadline_ms)
         if self.dead_letters_waiting:
             self.mover.wake()
-        self.look_again()
-
-    def look_again(self) -> None:
-        """Have the fetches that wait look again, if there may be something to acquire."""
-        machine, host = self.machine, self._host
-        if machine is not None and self.waits and self.is_ready and self._may_deliver(machine):
-            host.arrivals.note(self, 1)
-            host.loop.call_soon(host.arrivals.wake)
-
-    def _may_deliver(self, machine: SharePartition) -> bool:
-        offset = machine.next_fetch_offset()
-        return offset is not None and offset < self.end_offset
+        self.line.serve_soon()
 
     def follow_log(self) -> None:
         """Take over where the log begins now."""
@@ -373,6 +370,7 @@ class LiveShare:
             return
         self._closed = True
         self._schedule(None)
+        self.line.close()
         self._dropped(self)
         answer = KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, "the share partition is led by another, or gone"
@@ -391,15 +389,3 @@ def _as_answered(code: ErrorCode) -> ErrorCode:
     if code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return code
-
-
-def share_settings(settings: ShareGroupSettings) -> ShareSettings:
-    return ShareSettings(
-        lock_ms=settings.record_lock_duration_ms,
-        delivery_count_limit=settings.delivery_count_limit,
-        record_locks_max=settings.partition_max_record_locks,
-        may_renew=settings.renew_enabled,
-        backoff_ms=settings.retry_backoff_ms,
-        backoff_ms_max=settings.retry_backoff_ms_max,
-        has_dead_letters=bool(settings.dead_letter_topic),
-    )

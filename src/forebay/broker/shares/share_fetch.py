@@ -15,14 +15,14 @@ from functools import partial
 from forebay.broker.fetch.cold_reads import Outcomes
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.partition.long_polls import FetchWait, Watched
+from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.quotas.fetch_quota import fetch_quota
 from forebay.broker.shares.acquiring import Found, acquire
 from forebay.broker.shares.live_share import LiveShare, Written
 from forebay.broker.shares.service import ShareService
 from forebay.broker.shares.share_call import ShareCall
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand
-from forebay.core.shares.sessions import SessionPartition, ShareRequest
+from forebay.core.shares.sessions import SessionPartition, ShareRequest, ShareSession
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Response
 from forebay.wire.messages.share_fetch import (
@@ -98,7 +98,7 @@ class ShareFetch(ShareCall):
 
     # -- looking and waiting ---------------------------------------------------------------------------
 
-    def _fetch(self, arrived: object = None) -> bool:
+    def _fetch(self, arrived: LiveShare | None = None) -> bool:
         """Look at the partitions of the session, or at that where something arrived; whether there is
         something to answer."""
         session, request, now_ms = self._seen.session, self._request, self._service.time.uptime_ms()
@@ -111,11 +111,9 @@ class ShareFetch(ShareCall):
             self._seen.key.group_id
         )
         max_bytes = self._max_bytes() // max(len(session.partitions), 1)
-        for at in list(session.partitions):
+        for at in list(session.partitions) if arrived is None else self._places(session, arrived):
             if left <= 0:
                 break
-            if arrived is not None and not self._is_at(arrived, at):
-                continue
             demand = Demand(left, max(request.batch_size, 1), is_record_limit)
             try:
                 share = self._share(at)
@@ -130,10 +128,10 @@ class ShareFetch(ShareCall):
                 left -= sum(each.last - each.first + 1 for each in found.ranges)
         return bool(self._deliveries) or bool(self._errors)
 
-    def _is_at(self, watched: object, at: SessionPartition) -> bool:
-        """Whether a share or a partition that this request watches is the one of this place."""
-        share = self._shares.get(at)  # None: the session got this partition by a later request
-        return share is not None and (watched is share or watched is share.partition)
+    def _places(self, session: ShareSession, share: LiveShare) -> list[SessionPartition]:
+        """Where a share partition that this request waits for is in its session, if it still is."""
+        at = SessionPartition(share.key.topic_id, share.key.partition)
+        return [at] if at in session.partitions and self._shares.get(at) is share else []
 
     def _share(self, at: SessionPartition) -> LiveShare:
         """Raises KafkaError, also when the share that this request waited for has failed."""
@@ -154,10 +152,8 @@ class ShareFetch(ShareCall):
         acknowledgements are persisted, their answer does not wait for records for longer than _GRACE_S.
         """
         self._reply = self._context.defer()
-        shares = self._shares.values()
-        watched: list[Watched] = [*shares, *(share.partition for share in shares)]
         self._wait = FetchWait(
-            watched,
+            self._shares.values(),
             bytes_missing=1,
             complete=self._woken,
             loop=self._service.loop,
@@ -165,8 +161,8 @@ class ShareFetch(ShareCall):
             recount=self._missing,
         )
         self._reply.on_abandoned = self._reply.on_overtaken = self._wait.finish
-        for share in shares:
-            share.look_again()
+        for share in self._shares.values():
+            share.line.joined()
         if self._pending:
             self._limit_wait()
         return self._reply
@@ -177,7 +173,7 @@ class ShareFetch(ShareCall):
         else:
             self._service.loop.call_later(_GRACE_S, self._wait.finish)
 
-    def _missing(self, arrived: object, *_: object) -> int:
+    def _missing(self, arrived: LiveShare, *_: object) -> int:
         """Bytes to wait for: none once there is something to answer. Others wait behind it: no exceptions."""
         assert self._reply is not None
         try:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
+
+from forebay.config import ShareGroupSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +20,18 @@ class ShareSettings:
     backoff_ms_max: int = 60_000
     has_dead_letters: bool = False
     """Whether rejected and exhausted records go to a dead-letter topic."""
+
+    @classmethod
+    def of(cls, group: ShareGroupSettings) -> Self:
+        return cls(
+            lock_ms=group.record_lock_duration_ms,
+            delivery_count_limit=group.delivery_count_limit,
+            record_locks_max=group.partition_max_record_locks,
+            may_renew=group.renew_enabled,
+            backoff_ms=group.retry_backoff_ms,
+            backoff_ms_max=group.retry_backoff_ms_max,
+            has_dead_letters=bool(group.dead_letter_topic),
+        )
 
     def backoff_after(self, delivery_count: int) -> int:
         return min(self.backoff_ms << (delivery_count - 1), self.backoff_ms_max)

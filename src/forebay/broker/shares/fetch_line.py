@@ -1,0 +1,69 @@
+"""The share fetches that wait for one share partition: a line, served from its front while there is work.
+
+Fifty members may wait for one message. If each of them looked for itself, forty-nine would look in vain, and
+the next messages would wait meanwhile. So the line waits for the partition in their place. When something can
+be acquired, the fetch that has waited for longest looks first, and the others only if something is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from forebay.broker.partition.long_polls import FetchWait, Watched, release
+from forebay.broker.partition.partition import Partition
+
+
+class Share(Watched, Protocol):
+    """A share partition; its `waits` are the line."""
+
+    partition: Partition
+
+    @property
+    def may_deliver(self) -> bool:
+        """Whether there is something to acquire, as far as can be told without reading the log."""
+
+
+class FetchLine(FetchWait):
+    __slots__ = ("_is_scheduled", "_loop", "_share")
+
+    def __init__(self, share: Share, loop: asyncio.AbstractEventLoop) -> None:
+        self._share = share
+        self._loop = loop
+        self._is_scheduled = False
+
+    def joined(self) -> None:
+        """A fetch has begun to wait. It may not have looked at all there is, so the line looks on at once."""
+        self._share.partition.waits[self] = None
+        self.serve_soon()
+
+    def serve_soon(self) -> None:
+        """Something has changed: serve after what goes on now, if there is work."""
+        share = self._share
+        if share.waits and not self._is_scheduled and share.may_deliver:
+            self._is_scheduled = True
+            self._loop.call_soon(self._serve_scheduled)
+
+    def close(self) -> None:
+        self._share.partition.waits.pop(self, None)
+
+    def arrived(self, partition: Watched, size: int) -> None:  # noqa: ARG002 - fetches count for themselves
+        """Something was appended, or may be read now."""
+        if self._share.waits:
+            self._serve()
+        else:
+            self.close()
+
+    def finish(self) -> None:
+        """Something other than data happened to the partition."""
+        release(self._share)
+
+    def _serve_scheduled(self) -> None:
+        self._is_scheduled = False
+        self._serve()
+
+    def _serve(self) -> None:
+        for wait in list(self._share.waits):
+            if not self._share.may_deliver:
+                break
+            wait.arrived(self._share, 1)
