@@ -17,6 +17,7 @@ from forebay.wire.batch import (
     split,
 )
 from forebay.wire.compression import Codec
+from forebay.wire.record_spans import keep_records, payload_of, record_spans
 from forebay.wire.records import Record
 from forebay.wire.state.delay_notes import is_note
 
@@ -86,6 +87,18 @@ def test_a_transaction_that_is_aborted_again_is_left_out_again() -> None:
     )
     copied = copy_batches(memoryview(data), 0, [Aborted(PRODUCER, 2), Aborted(PRODUCER, 0)])
     assert stored_offsets(copied.batches) == [4]
+
+
+def test_deletions_begin_their_time_anew() -> None:
+    """The source's compaction has set an end to it, which may be over when the view is compacted."""
+    data = sent(3, 4)
+    header = read_header(data)
+    payload = payload_of(data, header, 1 << 20)
+    compacted = keep_records(header, payload, list(record_spans(payload, header)), delete_horizon_ms=900)
+    assert read_header(compacted).delete_horizon_ms == 900
+    (batch,) = copy_batches(memoryview(compacted), 3, []).batches
+    assert read_header(batch).delete_horizon_ms is None
+    assert list(records(batch)) == [message(3), message(4)], "their own times stay"
 
 
 def test_of_a_batch_that_begins_too_early_the_rest_is_taken() -> None:

@@ -7,7 +7,8 @@ them. Where nothing matches, a control batch of a type that means nothing to cli
 Nothing is stored of producers: their numbers and transactions are the source's. What is aborted is left out.
 The sequence number of a batch means nothing without a producer, so it tells the leader epoch of the source in
 which the batch was written (one more, and 0 for none): by it the source finds out whether it still has what
-was copied.
+was copied. Nor is the time copied at which compaction may delete deletions: it is the source's, and may be
+over. Those who read the view have as long as its own settings say.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import NamedTuple
 from forebay.errors import ProtocolError
 from forebay.wire.batch import (
     CONTROL,
+    DELETE_HORIZON,
     HEADER_SIZE,
     LOG_APPEND_TIME,
     NO_PRODUCER_EPOCH,
@@ -99,7 +101,7 @@ def _copy(batch: memoryview, header: BatchHeader, first_offset: int) -> tuple[li
     if header.base_offset < first_offset:
         return _cut(batch, header, first_offset)
     stored = header._replace(
-        attributes=header.attributes & ~(TRANSACTIONAL | NOTED),
+        attributes=header.attributes & ~(TRANSACTIONAL | NOTED | DELETE_HORIZON),
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,
         base_sequence=_number_of(header.partition_leader_epoch),
