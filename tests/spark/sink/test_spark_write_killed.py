@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from support.chaos.witness import read_everything
 from support.clients.wire_client import WireClient, create
 from support.spark import driver as spark_driver
 from support.spark import hanging_driver
+from support.spark.processes import is_running, kill_9, kill_all_of, workers
 from support.spark.reading import make_topic
 from support.spark.writing import Query, committed, wait_until_closed
 from support.waiting import Patience
@@ -126,17 +126,6 @@ def wait_until_open(brokers: Brokers, count: int, running: Callable[[], bool]) -
         time.sleep(0.1)
 
 
-def is_running(driver: subprocess.Popen[bytes]) -> bool:
-    return driver.poll() is None
-
-
-def kill_all_of(driver: subprocess.Popen[bytes]) -> None:
-    """The driver, its JVM and its workers, all at once."""
-    for pid in [driver.pid, *descendants(driver.pid)]:
-        kill_9(pid)
-    driver.wait()
-
-
 def test_workers_that_are_killed_leave_each_row_once(
     spark: SparkSession, bootstrap: str, topics: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -145,7 +134,7 @@ def test_workers_that_are_killed_leave_each_row_once(
         query = spark_driver.copy(spark, bootstrap, *topics, str(tmp_path / "checkpoint"))
         while kills < WORKER_KILLS and query.isActive:
             wait_for_more_rows(bootstrap, topics[1], partial(getattr, query, "isActive"))
-            if victims := workers():
+            if victims := workers(os.getpid()):
                 kill_9(CHANCE.choice(victims))
                 kills += 1
         # In local mode a task is not tried again: the query fails, and is started anew.
@@ -154,44 +143,3 @@ def test_workers_that_are_killed_leave_each_row_once(
             assert finished, "the stream did not come to its end"
     assert kills
     check_copied_once(bootstrap, topics)
-
-
-# -- processes ----------------------------------------------------------------------------------------------
-
-
-def workers() -> list[int]:
-    """The Python workers of this process's Spark: children of the daemon that forks them."""
-    parents = _parents()
-    daemons = {pid for pid in descendants(os.getpid()) if b"pyspark.daemon" in _command(pid)}
-    return [pid for pid in daemons if parents.get(pid) in daemons]
-
-
-def descendants(pid: int) -> list[int]:
-    parents = _parents()
-    found, grown = {pid}, True
-    while grown:
-        more = {child for child, parent in parents.items() if parent in found} - found
-        found, grown = found | more, bool(more)
-    return sorted(found - {pid})
-
-
-def _parents() -> dict[int, int]:
-    found = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            found[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError, ValueError):
-            continue  # it is gone already
-    return found
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def kill_9(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
