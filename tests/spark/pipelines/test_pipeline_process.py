@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -14,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from forebay.spark.session import DRIVER_OPTIONS
 from support.brokers.broker_process import BrokerProcess
-from support.brokers.forebay_command import command, environment
+from support.brokers.forebay_command import command
 from support.spark.archives import seen_by_anyone
 from support.spark.cluster import SparkCluster, running_cluster
+from support.spark.pipeline_process import kill, quick, running
 from support.spark.topics import NINE_MS, Sent, contents, make, send
 
 pytestmark = pytest.mark.timeout(420)  # Spark shares its cores with whatever else runs
@@ -50,36 +49,6 @@ def orders(first: int, count: int) -> list[Sent]:
     ]
 
 
-@contextlib.contextmanager
-def running(*arguments: str, bootstrap: str, cwd: Path, jvm_options: str) -> Iterator[subprocess.Popen[str]]:
-    """In a process group of its own, so that `kill` can take the JVM too."""
-    with (cwd / "stderr").open("w") as told:
-        process = subprocess.Popen(
-            command("pipeline", *arguments, "--master", "local[2]", *quick(jvm_options)),
-            env=environment(bootstrap),
-            cwd=cwd,
-            stdout=subprocess.PIPE,
-            stderr=told,
-            text=True,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            kill(process)
-        process.communicate()
-
-
-def quick(jvm_options: str) -> tuple[str, str]:
-    return "--conf", f"{DRIVER_OPTIONS}={jvm_options}"
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def wait_for_files(lake: Path, count: int) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(list(lake.glob("date=*/hour=*/*.parquet"))) < count:
@@ -90,7 +59,8 @@ def wait_for_files(lake: Path, count: int) -> None:
 def test_a_killed_archive_is_taken_up_by_a_file_with_every_step(
     broker: BrokerProcess, tmp_path: Path, jvm_options: str
 ) -> None:
-    """Killed in the middle of a batch; then a file whose last step runs until Ctrl-C."""
+    """Killed in the middle of a batch, then stopped there by Ctrl-C for all its processes; then a file whose
+    last step runs until Ctrl-C."""
     make(broker.bootstrap, run_orders=2, run_again=2, run_large=1)
     send(broker.bootstrap, "run-orders", orders(0, 400))
     lake = tmp_path / "lake"
@@ -99,6 +69,16 @@ def test_a_killed_archive_is_taken_up_by_a_file_with_every_step(
     with started(*arguments) as killed:
         wait_for_files(lake, 5)
         kill(killed)
+    assert 0 < len(seen_by_anyone(lake)) < 400
+    with started(*arguments[:4], "--once", "--batch-records", "20") as interrupted:
+        wait_for_files(lake, 8)
+        os.killpg(interrupted.pid, signal.SIGINT)  # as a terminal does it
+        output, _ = interrupted.communicate(timeout=DEADLINE_SECONDS)
+    first, *lines = (tmp_path / "stderr").read_text().splitlines()
+    assert (interrupted.returncode, output, first) == (130, "", "archive run-orders ..."), lines
+    assert [line for line in lines if not line.startswith("archive of run-orders: batch ")] == [
+        "archive run-orders: stopped before its end; the same command goes on from here"
+    ]
     assert 0 < len(seen_by_anyone(lake)) < 400
 
     (tmp_path / "steps.yml").write_text(STEPS)

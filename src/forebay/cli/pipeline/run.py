@@ -2,6 +2,7 @@
 
 A step that ends by itself is waited for before the next one begins. A step that runs on stays while the
 later ones work; when no other is left, all that run are waited for until Ctrl-C, which is their ordinary end.
+Ctrl-C during a step that would have ended by itself stops that too, and is a failure: the status is 130.
 """
 
 from __future__ import annotations
@@ -198,6 +199,8 @@ class _Run:
         self._spark = spark
         self._brokers = brokers
         self._running: list[Job] = []
+        self._unfinished: str | None = None
+        """The step under way that ends by itself."""
 
     def run(self, steps: Sequence[Step]) -> list[Summary]:
         summaries: list[Summary] = []
@@ -207,6 +210,9 @@ class _Run:
                 summaries += self._begin(step)
             summaries += [job.wait(_teller(job)) for job in self._running]
         except KeyboardInterrupt:
+            if self._unfinished is not None:
+                self._abandon(self._unfinished)
+                raise
             _tell("stopping")
             summaries += [self._stopped(job) for job in self._running]
         return summaries
@@ -215,15 +221,28 @@ class _Run:
         """Its summary, unless it runs on."""
         from forebay.spark.pipelines import Job
 
+        self._unfinished = step.name
         started = step.start(self._spark, self._brokers)
-        if not isinstance(started, Job):
-            return [started]
-        self._running.append(started)
-        if not started.ends:
-            return []
-        summary = started.wait(_teller(started))
-        self._running.remove(started)
-        return [summary]
+        if isinstance(started, Job):
+            self._running.append(started)
+            if started.ends:
+                summary = started.wait(_teller(started))
+                self._running.remove(started)
+            else:
+                summary = None
+        else:
+            summary = started
+        self._unfinished = None
+        return [] if summary is None else [summary]
+
+    def _abandon(self, step: str) -> None:
+        """What is committed stays, and so does the checkpoint."""
+        _tell(f"{step}: stopped before its end; the same command goes on from here")
+        if sys.stderr.isatty():
+            click.echo(err=True)
+        for job in self._running:
+            with contextlib.suppress(Exception):  # Spark was interrupted too, and may say so
+                job.stop()
 
     def _stopped(self, job: Job) -> Summary:
         job.stop()
