@@ -27,7 +27,7 @@ from forebay.spark.session import session
 
 OURS, THEIRS = "forebay", "kafka"
 SIZES = {100: "100 B", 1000: "1 KB"}
-ROWS = {100: 1_500_000, 1000: 300_000}
+ROWS = {100: 2_000_000, 1000: 300_000}
 COMPARED: dict[str, Callable[[Bench, str, int], float]] = {
     "batch read to noop": loads.batch_read,
     "stream to noop": loads.stream_read,
@@ -35,9 +35,11 @@ COMPARED: dict[str, Callable[[Bench, str, int], float]] = {
     "batch write": loads.batch_write,
     "stream, topic to topic": loads.stream_copy,
 }
+COPY = "topic to topic, from sending a row to its copy"
 SHORTEST: dict[str, Callable[[Bench, str], float]] = {
     "one row of many that wait": loads.floor_ms,
     "a row as it arrives": loads.live_ms,
+    COPY: loads.copy_latency_ms,
 }
 Measured = dict[tuple[str, str], list[float]]
 
@@ -135,7 +137,7 @@ def _floors(measured: Measured) -> list[Figure]:
         shortest, beside = _medians(title, measured)
         figures.append(
             Figure(
-                group="shortest micro-batch, to noop",
+                group="latency" if title == COPY else "shortest micro-batch, to noop",
                 name=title,
                 value=shortest,
                 unit="ms",

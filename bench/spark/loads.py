@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.client import Client
@@ -146,6 +146,25 @@ def live_ms(bench: Bench, connector: str) -> float:
     return _trigger_ms(progress)
 
 
+def copy_latency_ms(bench: Bench, connector: str) -> float:
+    """From sending a row to one topic until a consumer has its copy from another: the median of many rows,
+    each sent when the one before has arrived."""
+    source, sink = bench.fresh_topic(partitions=1), bench.fresh_topic(partitions=1)
+    rows = _reader(bench.spark.readStream, bench, connector, source).load()
+    checkpoint = bench.fresh_directory()
+    writer = rows.select("key", "value").writeStream.format(connector).option("topic", sink)
+    writer = writer.option("kafka.bootstrap.servers", bench.bootstrap)
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    try:
+        latencies = _round_trips(bench, source, sink)
+    finally:
+        query.stop()
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    bench.delete(source)
+    bench.delete(sink)
+    return 1000 * statistics.median(latencies[FLOOR_WARM_UP:])
+
+
 # -- parts --------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +201,27 @@ def _trickle(bench: Bench, topic: str) -> None:
         producer.produce(topic, f"{number}")
         assert not producer.flush(STREAM_S_MAX), "a row was not taken"
         time.sleep(TRICKLE_S)
+
+
+def _round_trips(bench: Bench, source: str, sink: str) -> list[float]:
+    """Seconds, of each row."""
+    servers = {"bootstrap.servers": bench.bootstrap}
+    producer = Producer({**servers, "linger.ms": 0})
+    consumer = Consumer({**servers, "group.id": sink, "enable.auto.commit": False, "fetch.wait.max.ms": 1000})
+    consumer.assign([TopicPartition(sink, 0, 0)])
+    latencies = []
+    try:
+        for number in range(FLOOR_BATCHES + FLOOR_WARM_UP):
+            sent = time.perf_counter()
+            producer.produce(source, f"{number}")
+            producer.flush(STREAM_S_MAX)
+            message = consumer.poll(STREAM_S_MAX)
+            assert message is not None and message.error() is None, "a row was not copied"
+            assert message.value() == b"%d" % number, "rows are copied in their order"
+            latencies.append(time.perf_counter() - sent)
+    finally:
+        consumer.close()
+    return latencies
 
 
 def _trigger_ms(progress: list[Any]) -> float:
