@@ -20,7 +20,7 @@ AUTHORIZATION = "Basic dXNlcjpzZWNyZXQ="
 class SchemaRegistry(ThreadingHTTPServer):
     def __init__(self, *, protected: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.schemas: list[dict[str, str]] = []
+        self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}
         self.asked: list[str] = []
         self.protected = protected
@@ -29,7 +29,7 @@ class SchemaRegistry(ThreadingHTTPServer):
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
-    def add(self, subject: str, schema: dict[str, str]) -> int:
+    def add(self, subject: str, schema: dict[str, Any]) -> int:
         if schema not in self.schemas:
             self.schemas.append(schema)
         schema_id = self.schemas.index(schema) + 1
@@ -48,14 +48,18 @@ class _Handler(BaseHTTPRequestHandler):
                 if int(number) > len(self.server.schemas):
                     return self._answer(404, {"error_code": 40403, "message": f"Schema {number} not found"})
                 return self._answer(200, self.server.schemas[int(number) - 1])
-            case ["subjects", subject, "versions", "latest"]:
+            case ["subjects", subject, "versions", version]:
                 if subject not in self.server.subjects:
                     return self._answer(
                         404, {"error_code": 40401, "message": f"Subject '{subject}' not found"}
                     )
                 versions = self.server.subjects[subject]
-                about = {"subject": subject, "version": len(versions), "id": versions[-1]}
-                return self._answer(200, {**about, **self.server.schemas[versions[-1] - 1]})
+                at = len(versions) if version == "latest" else int(version)
+                if not 0 < at <= len(versions):
+                    return self._answer(404, {"error_code": 40402, "message": f"Version {version} not found"})
+                found = versions[at - 1]
+                about = {"subject": subject, "version": at, "id": found}
+                return self._answer(200, {**about, **self.server.schemas[found - 1]})
         return self._answer(404, {"error_code": 404, "message": "HTTP 404 Not Found"})
 
     def do_POST(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from forebay.cli.client import CONNECT_SECONDS, CommandError
 
 if TYPE_CHECKING:
-    from forebay.spark.pipelines import Brokers
+    from forebay.spark.pipelines import Brokers, DecodeSettings
 
 _LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?|local-cluster\[.+\]")
 _STANDALONE = "spark://"
@@ -80,9 +80,12 @@ def check_report(path: str) -> None:
     check_folder("--report", str(Path(path).parent))
 
 
-def check_archive_target(brokers: Brokers, topic: str, to: str, form: str) -> None:
+def check_archive_target(
+    brokers: Brokers, topic: str, to: str, form: str, decode: DecodeSettings | None = None
+) -> None:
     """Whether the topic can be archived there."""
     from forebay.spark.pipelines.archiving.archive import check_same
+    from forebay.spark.pipelines.archiving.decoded import looked_up
     from forebay.spark.pipelines.archiving.layout import read_position
     from forebay.spark.pipelines.lake import Lake
 
@@ -91,7 +94,9 @@ def check_archive_target(brokers: Brokers, topic: str, to: str, form: str) -> No
     lake = Lake(to)
     position = read_position(lake)
     if position is not None:
-        check_same(lake, position, topic, form)
+        check_same(lake, position, topic, form, decode)
+    elif decode is not None:
+        looked_up(decode, topic)
 
 
 def check_archive(location: str) -> None:

@@ -22,7 +22,7 @@ from forebay.cli.pipeline.steps_file import load, steps_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from forebay.spark.pipelines import Brokers, Job, SqlSettings, Summary
+    from forebay.spark.pipelines import Brokers, DecodeSettings, Job, SqlSettings, Summary
 
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
@@ -30,6 +30,9 @@ _SIZE = re.compile(r"(\d+)\s*([KMG]?)B?", re.IGNORECASE)
 
 once_option = click.option("--once", is_flag=True, help="What is there now, then end.")
 every_option = click.option("--every", metavar="TIME", help="A batch every 30s, 1m, 1h; runs until Ctrl-C.")
+registry_option = click.option(
+    "--registry", metavar="URL", help="A schema registry, for the formats confluent-*: http://HOST:8081."
+)
 checkpoint_option = click.option("--checkpoint", metavar="DIR", help="Where Spark keeps how far it has come.")
 
 
@@ -62,6 +65,14 @@ def pipeline() -> None:
     show_default=True,
     help="Offsets in a batch.",
 )
+@click.option(
+    "--decode",
+    type=click.Choice(("confluent-avro", "confluent-protobuf", "confluent-json")),
+    help="A column more, with the fields of the values, by their schema in a registry.",
+)
+@registry_option
+@click.option("--subject", metavar="NAME", help="Where the schema is registered. [default: TOPIC-value]")
+@click.option("--message", metavar="NAME", default="", help="Protobuf: a message other than the first.")
 @checkpoint_option
 @json_option
 @engine_options
@@ -74,6 +85,10 @@ def archive(
     every: str | None,
     group: str | None,
     batch_records: int,
+    decode: str | None,
+    registry: str | None,
+    subject: str | None,
+    message: str,
     checkpoint: str | None,
     as_json: bool,
     engine: Engine,
@@ -86,6 +101,15 @@ def archive(
       forebay pipeline archive orders --to /lake/orders --every 1m
     """
     every_ms = _every_ms(once, every if once else every or "1m")
+    if (decode is None) != (registry is None):
+        raise click.UsageError("--decode and --registry belong together: give both")
+
+    def decoding() -> DecodeSettings | None:
+        from forebay.spark import pipelines
+
+        if decode is None or registry is None:
+            return None
+        return pipelines.DecodeSettings(format=decode, registry=registry, subject=subject, message=message)
 
     def start(spark: SparkSession, brokers: Brokers) -> Job:
         from forebay.spark import pipelines
@@ -96,11 +120,12 @@ def archive(
             checkpoint=checkpoint,
             batch_records=batch_records,
             group=group,
+            decode=decoding(),
         )
         return pipelines.archive(spark, brokers, topic, to, settings)
 
     def check(brokers: Brokers) -> None:
-        check_archive_target(brokers, topic, to, form)
+        check_archive_target(brokers, topic, to, form, decoding())
         check_checkpoint(checkpoint)
 
     step = Step(name=f"archive {topic}", start=start, check=check, makes=to)
@@ -187,9 +212,12 @@ def replay(
     " [default: inferred]",
 )
 @pairs_option(
-    "--format", "formats", metavar="TOPIC=FORMAT", help="json, text, avro or confluent-avro; may be repeated."
+    "--format",
+    "formats",
+    metavar="TOPIC=FORMAT",
+    help="json, text, avro, confluent-avro, confluent-protobuf or confluent-json; may be repeated.",
 )
-@click.option("--registry", metavar="URL", help="A schema registry, for confluent-avro: http://HOST:8081.")
+@registry_option
 @pairs_option(
     "--watermark",
     "watermarks",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from forebay.spark.pipelines.archiving.archive import ArchiveSettings, archive
 from forebay.spark.pipelines.archiving.compact import compact
+from forebay.spark.pipelines.archiving.decoded import DecodeSettings
 from forebay.spark.pipelines.archiving.index import TimeRange
 from forebay.spark.pipelines.archiving.replay import ReplaySettings, replay
 from forebay.spark.pipelines.brokers import Brokers
@@ -23,6 +24,7 @@ __all__ = [
     "Brokers",
     "archive",
     "ArchiveSettings",
+    "DecodeSettings",
     "compact",
     "replay",
     "ReplaySettings",

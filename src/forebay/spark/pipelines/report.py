@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forebay.spark.pipelines.extras import require
+from forebay.spark.extras import require
 from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.stats import SizeStats, Stats
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = ("forebay", "pyspark_forebay")
-DISTRIBUTIONS = ("cramjam", "fastcrc", "fastavro")
-"""The last only where it is installed."""
+DISTRIBUTIONS = ("cramjam", "fastcrc", "fastavro", "protobuf", "grpcio-tools", "jsonschema-rs")
+"""Those of schemas only where they are installed."""
 FOLDER = "forebay_packages"
 _SKIPPED = frozenset({"__pycache__"})
 

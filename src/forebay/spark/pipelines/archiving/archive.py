@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from forebay.spark.pipelines.archiving import hour_files
+from forebay.spark.pipelines.archiving.decoded import DecodeSettings, decoding, looked_up
 from forebay.spark.pipelines.archiving.hour_files import Written
 from forebay.spark.pipelines.archiving.layout import (
     CHECKPOINT,
@@ -31,6 +32,7 @@ from forebay.spark.pipelines.archiving.tables import Table, open_table
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Trigger
 from forebay.spark.pipelines.lake import Lake, Lock
+from forebay.spark.schemas.decoding import Decoding
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +52,8 @@ class ArchiveSettings:
     batch_records: int = BATCH_RECORDS
     group: str | None = None
     """A consumer group that shows the lag."""
+    decode: DecodeSettings | None = None
+    """Values of a schema registry get a column more, with their fields."""
 
 
 def archive(
@@ -61,8 +65,9 @@ def archive(
     lake = Lake(to)
     lock = lake.lock("archive")
     try:
-        position = begin(lake, topic, settings.format, partitions)
-        writer = BatchWriter(lake, open_table(lake, position), position)
+        position = begin(lake, topic, settings.format, partitions, settings.decode)
+        how = decoding(position, settings.decode)
+        writer = BatchWriter(lake, open_table(lake, position), position, how)
         rows = _stream(spark, brokers, topic, position, settings)
         stream = rows.writeStream.queryName(f"archive {topic}").foreachBatch(writer)
         stream = stream.option("checkpointLocation", settings.checkpoint or lake.uri(CHECKPOINT))
@@ -92,13 +97,16 @@ def _stream(
     )
 
 
-def begin(lake: Lake, topic: str, format: str, partitions: int) -> Position:
+def begin(
+    lake: Lake, topic: str, format: str, partitions: int, decode: DecodeSettings | None = None
+) -> Position:
     """The archive's position, with nothing left of batches that do not count."""
     position = read_position(lake)
     if position is None:
-        position = Position(topic=topic, format=format, partitions=partitions)
+        kept = None if decode is None else looked_up(decode, topic)
+        position = Position(topic=topic, format=format, partitions=partitions, decoded=kept)
         lake.write(POSITION, position.to_json())
-    check_same(lake, position, topic, format)
+    check_same(lake, position, topic, format, decode)
     lake.clear_scratch()
     if format == PARQUET:
         for file in leftovers(lake.list(), position):
@@ -109,11 +117,19 @@ def begin(lake: Lake, topic: str, format: str, partitions: int) -> Position:
     return replace(position, partitions=max(position.partitions, partitions))
 
 
-def check_same(lake: Lake, position: Position, topic: str, format: str) -> None:
+def check_same(
+    lake: Lake, position: Position, topic: str, format: str, decode: DecodeSettings | None = None
+) -> None:
     if position.topic != topic or position.format != format:
         raise PipelineError(
             f"{lake.location} is an archive of topic {position.topic} as {position.format}:"
             f" give each topic and format a directory of its own"
+        )
+    kept = None if position.decoded is None else position.decoded["format"]
+    if decode is not None and decode.format != kept:
+        made = "without decoded values" if kept is None else f"with values decoded as {kept}"
+        raise PipelineError(
+            f"{lake.location} was made {made}: give a directory of its own, or leave out --decode"
         )
 
 
@@ -144,10 +160,13 @@ def _starting_offsets(topic: str, position: Position) -> str:
 class BatchWriter:
     """What Spark calls with each batch, on the driver."""
 
-    def __init__(self, lake: Lake, table: Table, position: Position) -> None:
+    def __init__(
+        self, lake: Lake, table: Table, position: Position, decoding: Decoding | None = None
+    ) -> None:
         self._lake = lake
         self._table = table
         self._position = position
+        self._decoding = decoding
         self._rows = 0
         self._files = 0
         self._bytes = 0
@@ -163,7 +182,7 @@ class BatchWriter:
                 f"the table in {self._lake.location} has batch {batch_id}, and {POSITION} does not count it:"
                 f" was {POSITION} put back to an earlier state?"
             )
-        written = hour_files.write(batch, self._lake, query, batch_id)
+        written = hour_files.write(batch, self._lake, query, batch_id, self._decoding)
         self._announce(query, batch_id, written)
         self._table.add(written, query, batch_id)
         self._finish()

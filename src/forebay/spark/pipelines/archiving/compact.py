@@ -36,6 +36,7 @@ import pyarrow.parquet as pq
 from forebay.spark.pipelines.archiving.hour_files import HOUR_US, write_rows
 from forebay.spark.pipelines.archiving.layout import (
     DELTA,
+    FIELDS,
     ICEBERG,
     SCHEMA,
     Position,
@@ -198,7 +199,14 @@ def _rows(lake: Lake, paths: Sequence[str]) -> Iterator[pa.Table]:
         with lake.files.open_input_file(lake.path(path)) as stream:
             file = pq.ParquetFile(stream)
             for number in range(file.num_row_groups):
-                yield file.read_row_group(number).select(SCHEMA.names).cast(SCHEMA)
+                yield _columns(file.read_row_group(number))
+
+
+def _columns(rows: pa.Table) -> pa.Table:
+    """Those that an archive has, without what readers make of its folders."""
+    decoded = [rows.schema.field(FIELDS)] if FIELDS in rows.column_names else []
+    schema = pa.schema([*SCHEMA, *decoded])
+    return rows.select(schema.names).cast(schema)
 
 
 def finish(lake: Lake, merge: Merge) -> None:

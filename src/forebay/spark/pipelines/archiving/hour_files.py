@@ -20,8 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from forebay.spark.pipelines.archiving.decoded import AddFields, adder
 from forebay.spark.pipelines.archiving.layout import SCHEMA, UNKNOWN_HOUR, batch_file, hour_folder
 from forebay.spark.pipelines.lake import Lake
+from forebay.spark.schemas.decoding import Decoding
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -60,14 +62,16 @@ class Written:
     last_offset: int
 
 
-def write(rows: DataFrame, lake: Lake, query: str, batch: int) -> list[Written]:
+def write(
+    rows: DataFrame, lake: Lake, query: str, batch: int, decoding: Decoding | None = None
+) -> list[Written]:
     """Run the job; the files are where they belong when it returns."""
     from pyspark.sql import functions as F
 
     hour = F.floor(F.unix_micros("timestamp") / HOUR_US)
     ordered = rows.withColumn(HOUR, hour).sortWithinPartitions(HOUR, "partition", "offset")
     ordered = ordered.withColumn("headers", without_null_arrays("headers"))
-    reported = ordered.mapInArrow(_task(lake.location, query, batch), WRITTEN).collect()
+    reported = ordered.mapInArrow(_task(lake.location, query, batch, decoding), WRITTEN).collect()
     written = [Written(**row.asDict()) for row in reported]
     publish(lake, written)
     return written
@@ -86,7 +90,7 @@ def publish(lake: Lake, written: Iterable[Written]) -> None:
 
 
 def _task(
-    location: str, query: str, batch: int
+    location: str, query: str, batch: int, decoding: Decoding | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -94,12 +98,19 @@ def _task(
         context = TaskContext.get()
         assert context is not None, "this runs in a task of Spark"
         name = batch_file(query, batch, context.partitionId())
-        yield from write_hours(Lake(location), name, batches)
+        add_fields = _same if decoding is None else adder(decoding)
+        yield from write_hours(Lake(location), name, batches, add_fields)
 
     return run
 
 
-def write_hours(lake: Lake, name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _same(rows: pa.Table) -> pa.Table:
+    return rows
+
+
+def write_hours(
+    lake: Lake, name: str, batches: Iterator[pa.RecordBatch], add_fields: AddFields = _same
+) -> Iterator[pa.RecordBatch]:
     """A file for each hour, more for a large one, and a row about each file and partition in it."""
     files: Counter[str] = Counter()
     for (hour, _), pieces in itertools.groupby(_by_file(batches), key=lambda piece: piece[:2]):
@@ -109,7 +120,7 @@ def write_hours(lake: Lake, name: str, batches: Iterator[pa.RecordBatch]) -> Ite
         staged = lake.scratch_path()
         tally = Tally()
         with lake.create(staged) as stream:
-            rows_of_file = (tally.count(rows) for _, _, rows in pieces)
+            rows_of_file = (add_fields(tally.count(rows)) for _, _, rows in pieces)
             write_rows(stream, rows_of_file, with_times=folder != UNKNOWN_HOUR)
             size = stream.tell()
         yield tally.told(staged, path, size)
@@ -155,9 +166,12 @@ def write_rows(stream: pa.NativeFile, pieces: Iterable[pa.Table], *, with_times:
     """
     statistics = True if with_times else ["partition", "offset"]
     options = {"compression": COMPRESSION, "write_statistics": statistics}
-    with pq.ParquetWriter(stream, SCHEMA, **options) as writer:
+    given = iter(pieces)
+    first = next(given, None)
+    schema = SCHEMA if first is None else first.schema
+    with pq.ParquetWriter(stream, schema, **options) as writer:
         pending: list[pa.Table] = []
-        for rows in pieces:
+        for rows in itertools.chain([] if first is None else [first], given):
             pending.append(rows)
             if sum(table.nbytes for table in pending) >= ROW_GROUP_BYTES:
                 writer.write_table(pa.concat_tables(pending).combine_chunks())

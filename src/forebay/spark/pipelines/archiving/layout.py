@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 
@@ -50,6 +51,8 @@ SCHEMA = pa.schema(
     ]
 )
 """The columns of the source, as they are."""
+FIELDS = "fields"
+"""A column more, in archives that decode their values."""
 
 _FOLDER = re.compile(r"date=(\d{1,4})-(\d\d)-(\d\d)/hour=(\d\d)/")
 """Earlier versions wrote years before 1000 with fewer digits."""
@@ -91,6 +94,8 @@ class Position:
     """The last batch that counts, of each query. There is a second query when a checkpoint was lost."""
     next_offsets: Mapping[str, int] = field(default_factory=dict)
     """By partition, where a query without a checkpoint has to begin."""
+    decoded: Mapping[str, Any] | None = None
+    """How the column FIELDS is made of the values (decoded.py); None where there is none."""
 
     def counts(self, query: str, batch: int) -> bool:
         return batch <= self.batches.get(query, -1)
@@ -105,7 +110,8 @@ class Position:
         )
 
     def to_json(self) -> bytes:
-        return json.dumps({"version": VERSION, **asdict(self)}, indent=2).encode()
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps({"version": VERSION, **values}, indent=2).encode()
 
 
 def read_position(lake: Lake, path: str = POSITION) -> Position | None:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from forebay.spark.extras import require
+from forebay.spark.pipelines.archiving.decoded import file_schema
 from forebay.spark.pipelines.archiving.hour_files import Written
 from forebay.spark.pipelines.archiving.layout import DELTA, ICEBERG, SCHEMA, Position, hour_of
-from forebay.spark.pipelines.extras import require
 from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.lake import OWN, File, Lake
 
@@ -39,9 +40,9 @@ class Table(Protocol):
 
 def open_table(lake: Lake, position: Position) -> Table:
     if position.format == DELTA:
-        return Delta(lake)
+        return Delta(lake, file_schema(position))
     if position.format == ICEBERG:
-        return Iceberg(lake, position.topic)
+        return Iceberg(lake, position.topic, file_schema(position))
     return Parquet()
 
 
@@ -56,7 +57,9 @@ class Parquet:
 class Delta:
     """Delta Lake keeps, for an application, the version that it wrote last: ours is the batch."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, schema: pa.Schema = SCHEMA) -> None:
+        """`schema` is needed to write only."""
+        self._schema = schema
         self._deltalake = require("deltalake", "delta")
         require("deltalake.transaction", "delta")
         self._lake = lake
@@ -74,7 +77,7 @@ class Delta:
         table.create_write_transaction(
             [self._action(path, size, rows) for path, size, rows in _sizes(files)],
             mode="append",
-            schema=self._deltalake.Schema.from_arrow(_delta_schema()),
+            schema=self._deltalake.Schema.from_arrow(_delta_schema(self._schema)),
             partition_by=["date", "hour"],
             commit_properties=properties,
         )
@@ -105,7 +108,7 @@ class Delta:
     def _create(self) -> DeltaTable:
         table: DeltaTable = self._deltalake.DeltaTable.create(
             self._lake.location,
-            self._deltalake.Schema.from_arrow(_delta_schema()),
+            self._deltalake.Schema.from_arrow(_delta_schema(self._schema)),
             partition_by=["date", "hour"],
         )
         return table
@@ -124,7 +127,9 @@ class Delta:
 class Iceberg:
     """A catalog in a file beside the data; the table is partitioned by the hour of the timestamp."""
 
-    def __init__(self, lake: Lake, topic: str) -> None:
+    def __init__(self, lake: Lake, topic: str, schema: pa.Schema = SCHEMA) -> None:
+        """`schema` is needed to make the table only."""
+        self._schema = schema
         self._catalog = require("pyiceberg.catalog.sql", "iceberg")
         if not lake.is_local:
             raise PipelineError("an Iceberg archive needs a directory: its catalog is an SQLite file")
@@ -181,7 +186,7 @@ class Iceberg:
             return found
         catalog.create_namespace_if_not_exists(NAMESPACE)
         made: IcebergTable = catalog.create_table(
-            identifier, SCHEMA, location=f"file://{self._lake.location}"
+            identifier, self._schema, location=f"file://{self._lake.location}"
         )
         with made.update_spec() as update:
             update.add_field("timestamp", HourTransform(), "hour")
@@ -203,5 +208,5 @@ def _sizes(files: Sequence[Written]) -> list[tuple[str, int, int]]:
     return [(path, size, count) for (path, size), count in sorted(rows.items())]
 
 
-def _delta_schema() -> pa.Schema:
-    return SCHEMA.append(pa.field("date", pa.string())).append(pa.field("hour", pa.int32()))
+def _delta_schema(schema: pa.Schema) -> pa.Schema:
+    return schema.append(pa.field("date", pa.string())).append(pa.field("hour", pa.int32()))

@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from forebay.spark.pipelines.lake import Lake
 from forebay.spark.pipelines.queries import values
 from forebay.spark.pipelines.queries.sql_text import StreamCall, rewrite
 from forebay.spark.pipelines.queries.values import ValueFormat
+from forebay.spark.schemas.codecs import CORRUPT
 from forebay.spark.update_mode import MESSAGE_COLUMNS, in_update_mode
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class SqlSettings:
     """By topic: Spark's notation, or @FILE with it, or @FILE.avsc."""
     formats: Mapping[str, str] = field(default_factory=dict)
     registry: str | None = None
-    """The address of a schema registry, for values in confluent-avro."""
+    """The address of a schema registry, for values in the formats of one (confluent-avro and others)."""
     watermarks: Mapping[str, str] = field(default_factory=dict)
     """By topic: '10 seconds' of the message's timestamp, or 'COLUMN 10 seconds'."""
     key: str | None = None
@@ -169,9 +170,10 @@ def _formats(
             raise PipelineError(
                 f"{checkpoint.location} is the checkpoint of another query: give a checkpoint of its own"
             )
-        return {topic: ValueFormat(**known) for topic, known in kept["streams"].items()}
+        known = {topic: ValueFormat(**format) for topic, format in kept["streams"].items()}
+        return {call.topic: _with_registry(known[call.topic], call, settings) for call in calls}
     formats = {call.topic: _format(spark, brokers, call, settings) for call in calls}
-    streams = {topic: asdict(known) for topic, known in formats.items()}
+    streams = {topic: known.to_keep() for topic, known in formats.items()}
     checkpoint.write(_SAVED, json.dumps({"query": query, "streams": streams}, indent=2).encode())
     return formats
 
@@ -184,12 +186,22 @@ def _given_format(call: StreamCall, settings: SqlSettings) -> ValueFormat | None
     """What the query, the command line or the registry says; None where it has to be found out."""
     format = call.options.get("format", settings.formats.get(call.topic))
     schema = call.options.get("schema", settings.schemas.get(call.topic))
-    registry = call.options.get("registry", settings.registry or "")
-    if format == values.CONFLUENT_AVRO and registry and schema is None:
-        return values.registered(registry, call.options.get("subject", f"{call.topic}-value"))
+    registry = _registry(call, settings)
+    if format is not None and format in values.KINDS and registry and schema is None:
+        subject = call.options.get("subject", f"{call.topic}-value")
+        return values.registered(format, registry, subject, call.options.get("message", ""))
     found = values.value_format(format, schema)
-    is_framed = found is not None and found.format == values.CONFLUENT_AVRO
-    return replace(found, registry=registry) if found is not None and is_framed else found
+    return None if found is None else _with_registry(found, call, settings)
+
+
+def _with_registry(format: ValueFormat, call: StreamCall, settings: SqlSettings) -> ValueFormat:
+    """A checkpoint keeps the address of a registry without its password."""
+    registry = _registry(call, settings) if format.format in values.KINDS else ""
+    return replace(format, registry=registry) if registry else format
+
+
+def _registry(call: StreamCall, settings: SqlSettings) -> str:
+    return call.options.get("registry", settings.registry or "")
 
 
 def _view(
@@ -197,8 +209,8 @@ def _view(
 ) -> DataFrame:
     stream = brokers.read_stream(spark, call.topic, startingOffsets=settings.start)
     decoded = values.decode(stream, format)
-    if settings.dead_letters is not None and values.CORRUPT in decoded.columns:
-        decoded = decoded.where(f"{values.CORRUPT} IS NULL")
+    if settings.dead_letters is not None and CORRUPT in decoded.columns:
+        decoded = decoded.where(f"{CORRUPT} IS NULL")
     watermark = _watermark(call, settings)
     return decoded if watermark is None else decoded.withWatermark(*watermark)
 

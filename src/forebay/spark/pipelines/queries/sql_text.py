@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from forebay.spark.pipelines.jobs import PipelineError
 
-OPTIONS = ("schema", "format", "watermark", "registry", "subject")
+OPTIONS = ("schema", "format", "watermark", "registry", "subject", "message")
 
 _STRING = r"'(?:[^'\\]|\\.|'')*'"
 _PIECE = re.compile(

@@ -1,27 +1,39 @@
 """Messages as rows: the fields of a value by its schema, and where the message was.
 
-JSON by a schema in Spark's notation or by one that a sample suggests, Avro by a schema file, or plain text.
+JSON by a schema in Spark's notation or by one that a sample suggests, Avro by a schema file, what a schema
+registry knows, or plain text.
 A value that does not fit its schema becomes a row of nulls with the reason in `_corrupt_record`: one bad
 message must not stop a stream, and must not pass unseen either.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forebay.spark.dead_letters import dead_letters
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import PipelineError
-from forebay.spark.pipelines.queries import avro_values
-from forebay.spark.registry import Registry
+from forebay.spark.schemas import codecs, registry
+from forebay.spark.schemas.codecs import CORRUPT
+from forebay.spark.schemas.columns import latest
+from forebay.spark.schemas.decoding import Decoding
+from forebay.spark.schemas.registry import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-JSON, TEXT, AVRO, CONFLUENT_AVRO = FORMATS = ("json", "text", "avro", "confluent-avro")
-CORRUPT = "_corrupt_record"
+JSON, TEXT, AVRO, CONFLUENT_AVRO = ("json", "text", "avro", "confluent-avro")
+KINDS: Mapping[str, str] = {
+    CONFLUENT_AVRO: registry.AVRO,
+    "confluent-protobuf": registry.PROTOBUF,
+    "confluent-json": registry.JSON,
+}
+"""The formats of schema registries, and how these name them."""
+FORMATS = (JSON, TEXT, AVRO, *KINDS)
+_NAMES = {registry.AVRO: "Avro", registry.PROTOBUF: "Protobuf", registry.JSON: "JSON"}
 _FIELDS, _REASON = "_forebay_fields", "_forebay_reason"
 SAMPLE_RECORDS = 1000
 SAMPLE_BYTES = 16 << 20
@@ -38,9 +50,29 @@ META = {
 class ValueFormat:
     format: str
     schema: str = ""
-    """JSON: Spark's notation (`id INT, at TIMESTAMP`). Avro: the schema itself, as JSON. Text: none."""
+    """JSON: Spark's notation (`id INT, at TIMESTAMP`). Text: none. All others: the schema itself."""
     registry: str = ""
-    """Confluent's Avro: where the schemas of single values are asked for."""
+    """Where the schemas of single values are asked for."""
+    references: Mapping[str, str] = field(default_factory=dict)
+    """What the schema refers to, by name."""
+    schema_id: int | None = None
+    message: str = ""
+    """Protobuf: which message of the schema."""
+
+    def to_keep(self) -> dict[str, Any]:
+        """For a file: without the password of the registry."""
+        address = registry.Registry(self.registry).address if self.registry else ""
+        return {**asdict(self), "registry": address}
+
+    def decoding(self) -> Decoding:
+        kind = KINDS.get(self.format, registry.AVRO)
+        return Decoding(
+            schema=Schema(kind, self.schema, tuple(self.references.items())),
+            schema_id=self.schema_id,
+            registry=self.registry,
+            framed=self.format in KINDS,
+            message=self.message,
+        )
 
 
 def value_format(format: str | None, schema: str | None) -> ValueFormat | None:
@@ -54,15 +86,26 @@ def value_format(format: str | None, schema: str | None) -> ValueFormat | None:
         raise PipelineError(f"there is no format {format}: choose {', '.join(FORMATS)}")
     if format == TEXT:
         return ValueFormat(format=TEXT)
+    if format in KINDS and format != CONFLUENT_AVRO:
+        raise PipelineError(
+            f"values in {format} need a registry and no schema: name it with registry => 'http://HOST:8081'"
+        )
     if schema is None and format != JSON:
         raise PipelineError(f"values in {format} need a schema: name its file with schema @FILE.avsc")
     return ValueFormat(format=format, schema=schema) if schema is not None else None
 
 
-def registered(registry: str, subject: str) -> ValueFormat:
-    """Confluent's Avro, by the latest schema of a subject."""
-    schema = Registry(registry).latest(subject).schema
-    return ValueFormat(format=CONFLUENT_AVRO, schema=schema, registry=registry)
+def registered(format: str, registry: str, subject: str, message: str = "") -> ValueFormat:
+    """Values of a registry, by the latest schema of a subject."""
+    how = latest(KINDS[format], registry, subject, message)
+    return ValueFormat(
+        format=format,
+        schema=how.schema.text,
+        registry=registry,
+        references=dict(how.schema.references),
+        schema_id=how.schema_id,
+        message=message,
+    )
 
 
 def _content(path: Path) -> str:
@@ -93,12 +136,7 @@ def decode(rows: DataFrame, values: ValueFormat) -> DataFrame:
         return rows.selectExpr("CAST(value AS STRING) AS value", *_meta())
     if values.format == JSON:
         return _from_json(rows, values.schema)
-    return _from_avro(rows.selectExpr("value", *_meta()), values)
-
-
-def _from_avro(rows: DataFrame, values: ValueFormat) -> DataFrame:
-    framed = values.format == CONFLUENT_AVRO
-    return avro_values.decode(rows, values.schema, framed=framed, registry=values.registry)
+    return codecs.decode(rows.selectExpr("value", *_meta()), values.decoding())
 
 
 def misfits(rows: DataFrame, values: ValueFormat) -> DataFrame | None:
@@ -114,9 +152,11 @@ def misfits(rows: DataFrame, values: ValueFormat) -> DataFrame | None:
         return dead_letters(found, f"the value is no JSON of the schema {values.schema}")
     # The decoder takes the column value away.
     kept = rows.withColumn(_FIELDS, F.struct(*rows.columns)).select("value", _FIELDS)
-    found = _from_avro(kept, values)
+    how = values.decoding()
+    found = codecs.decode(kept, how)
     found = found.where(f"{CORRUPT} IS NOT NULL").select(f"{_FIELDS}.*", F.col(CORRUPT).alias(_REASON))
-    return dead_letters(found, F.concat(F.lit("the value is no Avro of its schema: "), F.col(_REASON)))
+    said = F.lit(f"the value is no {_NAMES[how.schema.kind]} of its schema: ")
+    return dead_letters(found, F.concat(said, F.col(_REASON)))
 
 
 def _from_json(rows: DataFrame, schema: str) -> DataFrame:

@@ -1,8 +1,8 @@
 """A schema registry by its REST interface, as Confluent's, Karapace and others have it.
 
-Only what decoding and encoding need: a schema by its number, the latest of a subject, and registering one.
-A value begins with five bytes, a zero and the number of its schema. Answers are kept for as long as
-the process lives, since a number stands for the same schema for ever.
+Only what decoding and encoding need: a schema by its number, the latest of a subject, what they refer to, and
+registering one. A value begins with five bytes, a zero and the number of its schema. Answers are kept for as
+long as the process lives, since a number stands for the same schema for ever.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from typing import Any, NamedTuple
 
 from forebay.errors import ForebayError
 
+AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
+"""Kinds of schemas, as registries name them."""
 FRAME_BYTES = 5
 TIMEOUT_S = 20.0
+REFERENCES_MAX = 1000
+"""What one schema may refer to, directly and by way of others."""
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _NOT_FOUND = 404
 
@@ -30,9 +34,16 @@ class NoSchemaError(ForebayError):
     """The registry has no such schema or subject."""
 
 
+class Schema(NamedTuple):
+    kind: str
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+    """Name and text of what it refers to, each behind those that it refers to itself."""
+
+
 class Registered(NamedTuple):
     id: int
-    schema: str
+    schema: Schema
 
 
 class Registry:
@@ -47,24 +58,45 @@ class Registry:
         if parts.username is not None:
             pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        self._by_id: dict[int, str] = {}
+        self._by_id: dict[int, Schema] = {}
 
-    def schema(self, schema_id: int) -> str:
+    def schema(self, schema_id: int, kind: str) -> Schema:
+        """NoSchemaError if it is of another kind."""
         if schema_id not in self._by_id:
             answer = self._ask(f"schemas/ids/{schema_id}", f"schema {schema_id}")
-            self._by_id[schema_id] = _own(answer, f"schema {schema_id}")
-        return self._by_id[schema_id]
+            self._by_id[schema_id] = self._resolved(answer)
+        return _checked(self._by_id[schema_id], kind, f"schema {schema_id}")
 
-    def latest(self, subject: str) -> Registered:
+    def latest(self, subject: str, kind: str) -> Registered:
         what = f"subject {subject}"
         answer = self._ask(f"subjects/{_quoted(subject)}/versions/latest", what)
-        return Registered(int(answer["id"]), _own(answer, what))
+        return Registered(int(answer["id"]), _checked(self._resolved(answer), kind, what))
 
-    def register(self, subject: str, schema: str) -> int:
+    def register(self, subject: str, schema: Schema) -> int:
         """The number of a schema, which is registered if it is not yet."""
-        content = json.dumps({"schema": schema}).encode()
+        kind = {} if schema.kind == AVRO else {"schemaType": schema.kind}
+        content = json.dumps({"schema": schema.text, **kind}).encode()
         answer = self._ask(f"subjects/{_quoted(subject)}/versions", f"subject {subject}", content)
         return int(answer["id"])
+
+    def _resolved(self, answer: Any) -> Schema:
+        found: dict[str, str] = {}
+        self._collect(answer, found, set())
+        return Schema(answer.get("schemaType", AVRO), str(answer["schema"]), tuple(found.items()))
+
+    def _collect(self, answer: Any, found: dict[str, str], under_way: set[str]) -> None:
+        for reference in answer.get("references") or ():
+            name = str(reference["name"])
+            if name in found or name in under_way:
+                continue
+            under_way.add(name)
+            if len(under_way) > REFERENCES_MAX:
+                raise NoSchemaError(f"a schema refers to more than {REFERENCES_MAX} others")
+            subject, version = str(reference["subject"]), int(reference["version"])
+            path = f"subjects/{_quoted(subject)}/versions/{version}"
+            referred = self._ask(path, f"version {version} of subject {subject}")
+            self._collect(referred, found, under_way)
+            found[name] = str(referred["schema"])
 
     def _ask(self, path: str, what: str, content: bytes | None = None) -> Any:
         request = urllib.request.Request(f"{self.address}/{path}", content, self._headers)
@@ -81,12 +113,10 @@ class Registry:
             raise RegistryError(f"no schema registry answers at {self.address} ({reason})") from None
 
 
-def _own(answer: Any, what: str) -> str:
-    if answer.get("schemaType", "AVRO") != "AVRO":
-        raise NoSchemaError(f"{what} is {answer['schemaType']}, not Avro")
-    if answer.get("references"):
-        raise NoSchemaError(f"{what} refers to other schemas, which are not supported here")
-    return str(answer["schema"])
+def _checked(schema: Schema, kind: str, what: str) -> Schema:
+    if schema.kind != kind:
+        raise NoSchemaError(f"{what} is {schema.kind}, not {kind}")
+    return schema
 
 
 def _said(error: urllib.error.HTTPError) -> str:

@@ -13,8 +13,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from forebay.spark.pipelines.jobs import PipelineError
-from forebay.spark.pipelines.queries import avro_values
+from forebay.spark.schemas import codecs
+from forebay.spark.schemas.decoding import Decoding, SchemaError
+from forebay.spark.schemas.registry import AVRO, Schema
 
 ORDER = {
     "type": "record",
@@ -57,12 +58,13 @@ def encoded(schema: Any = ORDER, value: Any = VALUE) -> bytes:
 
 
 def decoded(*values: bytes | None, framed: bool = False) -> list[dict[str, Any]]:
-    fields = avro_values.columns(json.dumps(ORDER))
+    how = Decoding(schema=Schema(AVRO, json.dumps(ORDER)), framed=framed)
+    fields = codecs.fields(how)
     result = pa.schema([*fields, pa.field("_corrupt_record", pa.string()), pa.field("_offset", pa.int64())])
     batch = pa.RecordBatch.from_pydict(
         {"value": pa.array(values, pa.binary()), "_offset": pa.array(range(len(values)), pa.int64())}
     )
-    (found,) = avro_values.decoder(json.dumps(ORDER), result, framed)(iter([batch]))
+    (found,) = codecs.decoder(how, result)(iter([batch]))
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 
@@ -106,5 +108,24 @@ def test_the_frame_of_a_schema_registry_is_taken_off() -> None:
     ],
 )
 def test_what_has_no_column_type_is_said(schema: str, problem: str) -> None:
-    with pytest.raises(PipelineError, match=problem):
-        avro_values.columns(schema)
+    with pytest.raises(SchemaError, match=problem):
+        codecs.fields(Decoding(schema=Schema(AVRO, schema)))
+
+
+def test_a_schema_that_refers_to_others() -> None:
+    line = {"type": "record", "name": "shop.Line", "fields": [{"name": "n", "type": "int"}]}
+    lines = {"type": "array", "items": "shop.Line"}
+    part = {"type": "record", "name": "shop.Part", "fields": [{"name": "lines", "type": lines}]}
+    order = {"type": "record", "name": "Order", "fields": [{"name": "part", "type": "shop.Part"}]}
+    references = (("shop.Line", json.dumps(line)), ("shop.Part", json.dumps(part)))
+    schema = Schema(AVRO, json.dumps(order), references)
+    how = Decoding(schema=schema, framed=False)
+    (found,) = codecs.fields(how)
+    assert found.type == pa.struct([("lines", pa.list_(pa.struct([("n", pa.int32())])))])
+    row = {"part": {"lines": [{"n": 1}]}}
+    names: dict[str, Any] = {}
+    for one in (line, part):
+        fastavro.parse_schema(one, names)
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, fastavro.parse_schema(order, names), row)
+    assert codecs.reader(how)(buffer.getvalue()) == row

@@ -1,0 +1,35 @@
+"""What the formats have in common: how values are to be decoded, as it is sent to the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from forebay.errors import ForebayError
+from forebay.spark.schemas.registry import Schema
+
+Row = dict[str, Any]
+ReadValue = Callable[[bytes], Row]
+"""Any exception says that the value does not fit."""
+WriteValue = Callable[[Row], bytes]
+
+
+class SchemaError(ForebayError):
+    """A schema that cannot be understood, or that has no columns in Spark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    schema: Schema
+    """What the columns are made of: the latest schema of a subject, or a file."""
+    schema_id: int | None = None
+    """Its number in the registry, if it has one."""
+    registry: str = ""
+    """Where the schemas of single values are asked for; without it all are of this one."""
+    framed: bool = True
+    """Whether values begin with the five bytes of a registry."""
+    message: str = ""
+    """Protobuf: which message of the schema; the first unless given."""
+    compiled: bytes = b""
+    """Protobuf: the schema as its compiler has read it, so that workers do without one."""
