@@ -243,6 +243,18 @@ PLOTS: dict[str, Plot] = {
         settings=_TWO | {"log.segment.bytes": "4096"},
         deposing_pause_s=1.0,
     ),
+    # Clients go beyond quotas, which come and go, while connections break and brokers end.
+    "quotas": Plot(
+        cast=("exact", "plain", "transactions", "topic-keeper", "quotas"),
+        faults=("kill", "slow_link", "reset", "pause"),
+        settings=_TWO
+        | {
+            "quota.window.num": "2",
+            "controller.quota.window.num": "1",
+            "forebay.quota.throttle.max.ms": "4000",
+        },
+        value_bytes=200,
+    ),
     # -- share groups ------------------------------------------------------------------------------------
     # Members of a share group speak to leaders that do not hear that they were replaced.
     "deposed-shares": Plot(

@@ -41,6 +41,7 @@ from forebay.sim.actors.producers.plain import (
     Producer,
     RepeatingProducer,
 )
+from forebay.sim.actors.quotas import QuotaSetter
 from forebay.sim.actors.shares.administrators import Deposer, ShareResetter
 from forebay.sim.actors.shares.auditors import ShareAuditor
 from forebay.sim.actors.shares.settings import chosen_rules
@@ -198,7 +199,7 @@ class Workload:
             "folds": self._add_folds,
             "key-folds": self._add_key_folds,
         }
-        administrators = self._administrators() | {"deposer": self._deposer()}
+        administrators = self._administrators() | {"deposer": self._deposer(), "quotas": QuotaSetter}
         for name in cast:
             if name in ensembles:
                 ensembles[name](chance)

@@ -296,6 +296,8 @@ class Client:
             for at in offsets:
                 self.forget(at)
             raise
+        if response.throttle_time_ms and not response.responses:
+            raise Failed("it is over its quota")
         names = {self._topic_ids[name]: name for name in topics}
         by_id = self.dialect.fetch >= _FETCH_BY_ID_FROM
         found = {
