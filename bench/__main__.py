@@ -23,6 +23,7 @@ from bench.machine import Neighbours, remark
 from bench.replication import replication_figures
 from bench.report import Figure
 from bench.rounds import warm_page_cache
+from bench.security import security_figures
 from bench.server import BenchError
 from bench.shares import share_figures
 from bench.suite import Suite, open_suite
@@ -44,6 +45,7 @@ PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
     "exactly-once": exactly_once_figures,
     "replication": replication_figures,
     "failover": failover_figures,
+    "security": security_figures,
 }
 
 

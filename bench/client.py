@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from bench.frames import CLIENT_ID, MB_BATCH, PRODUCE_VERSION, produce_request
-from bench.load import SOCKET_TIMEOUT_S, Address, connect
-from bench.server import BenchError
+from bench.load import SOCKET_TIMEOUT_S, connect
+from bench.server import Address, BenchError
 from forebay.errors import ErrorCode
 from forebay.transport.blocking import BlockingConnection
 from forebay.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

@@ -15,8 +15,7 @@ from typing import Any, Self
 from confluent_kafka import ElectionType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
-from bench.load import Address
-from bench.server import BenchError, process_cpu_s, process_status_bytes
+from bench.server import Address, BenchError, WayIn, process_cpu_s, process_status_bytes
 from forebay.local.cluster import Cluster
 
 BROKERS = 3
@@ -89,6 +88,10 @@ class BenchCluster(ABC):
     def address(self) -> Address:
         host, _, port = self.addresses[self.leader].rpartition(":")
         return host, int(port)
+
+    @property
+    def way_in(self) -> WayIn:
+        return WayIn(self.address)
 
     def cpu_s(self) -> float:
         return sum(self.cpu_s_of_each().values())

@@ -12,10 +12,9 @@ from contextlib import ExitStack
 from bench.client import Client, expect_success
 from bench.frames import PRODUCE_VERSION
 from bench.groups import find_coordinator
-from bench.load import Address
 from bench.report import Figure
 from bench.rounds import fresh_topic
-from bench.server import BenchError, ForebayServer
+from bench.server import Address, BenchError, ForebayServer
 from bench.suite import Suite
 from forebay.wire.batch import TRANSACTIONAL, build_batch
 from forebay.wire.messages.add_partitions_to_txn import (

@@ -13,10 +13,10 @@ from contextlib import ExitStack
 
 from bench.client import Client, expect_success, expect_success_soon
 from bench.frames import frame_bytes, numbered
-from bench.load import Address, Rounds, Stream, run_load
+from bench.load import Rounds, Stream, run_load
 from bench.report import Figure
 from bench.rounds import fresh_topic
-from bench.server import ForebayServer
+from bench.server import Address, ForebayServer
 from bench.suite import Suite
 from forebay.errors import ErrorCode
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest

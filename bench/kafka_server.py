@@ -18,8 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bench import tls
 from bench.client import Client
+from bench.rounds import Broker
 from bench.server import ROOT, BenchError, Server
+from bench.tls import Certificates, OverTls
 from forebay.errors import KafkaError
 
 POM = ROOT / "bench" / "kafka" / "pom.xml"
@@ -48,6 +51,16 @@ log.dirs={data}
 log.segment.delete.delay.ms=1000
 auto.leader.rebalance.enable=false
 """
+TLS_PROPERTIES = """\
+listeners=PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls_port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls_port}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
+ssl.keystore.type=PEM
+ssl.keystore.location={certificate}
+ssl.truststore.type=PEM
+ssl.truststore.location={authority}
+"""
+"""Behind the others, whose listeners they replace."""
 REPLICATION_FACTORS = (
     "default.replication.factor",
     "offsets.topic.replication.factor",
@@ -133,6 +146,20 @@ def prepare(scratch: Path, name: str, ports: Sequence[Ports], node: int) -> Path
     return path
 
 
+def add_tls(settings: Path, ports: Ports, tls_port: int, certificates: Certificates) -> None:
+    """Give a node that is prepared a listener with TLS, beside the plain one."""
+    with settings.open("a") as file:
+        file.write(
+            TLS_PROPERTIES.format(
+                port=ports.broker,
+                tls_port=tls_port,
+                controller_port=ports.controller,
+                certificate=certificates.broker,
+                authority=certificates.authority,
+            )
+        )
+
+
 class KafkaServer(Server):
     """A node that is prepared, or else a cluster of one.
 
@@ -156,6 +183,17 @@ class KafkaServer(Server):
             except (OSError, KafkaError):
                 time.sleep(0.02)
         raise BenchError(f"Apache Kafka did not get ready:\n{self.last_words()}")
+
+
+class KafkaWithTls(KafkaServer):
+    """A cluster of one that is reached over TLS too."""
+
+    def __init__(self, scratch: Path, name: str) -> None:
+        certificates, ports = Certificates(scratch / f"{name}-certificates"), free_ports(1)
+        (tls_port,) = tls.free_ports(1)
+        add_tls(prepare(scratch, name, ports, 1), ports[0], tls_port, certificates)
+        super().__init__(scratch, name, ports=ports)
+        self.over_tls: Broker = OverTls(self, tls_port, certificates)
 
 
 def _format_storage(settings: Path) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from bench.client import Client
 from bench.frames import B200_BATCH, fetch_frame, frame_bytes, produce_frame
-from bench.load import Address, connect, receive_frame
+from bench.load import connect, receive_frame
 from bench.machine import Neighbours
-from bench.server import BenchError
+from bench.server import Address, BenchError
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 
 WARM_UP = 300

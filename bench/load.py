@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Sequence
@@ -19,18 +20,17 @@ from multiprocessing.connection import Connection
 from typing import Protocol
 
 from bench.machine import Neighbours, median_of
-from bench.server import BenchError
+from bench.server import Address, BenchError, WayIn
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 SOCKET_TIMEOUT_S = 20.0
-Address = tuple[str, int]
 
 
 class Served(Protocol):
     """Where load goes, and what it costs there: a server, or a cluster of them."""
 
     @property
-    def address(self) -> Address: ...
+    def way_in(self) -> WayIn: ...
 
     def cpu_s(self) -> float: ...
 
@@ -90,6 +90,14 @@ def connect(address: Address) -> socket.socket:
     return sock
 
 
+def enter(way_in: WayIn) -> socket.socket:
+    sock = connect(way_in.address)
+    if way_in.authority is None:
+        return sock
+    context = ssl.create_default_context(cafile=way_in.authority)
+    return context.wrap_socket(sock, server_hostname=way_in.address[0])
+
+
 def receive_exactly(sock: socket.socket, view: memoryview) -> None:
     while len(view):
         count = sock.recv_into(view)
@@ -114,7 +122,7 @@ def run_load(server: Served, streams: Sequence[Stream]) -> Measure:
     context = multiprocessing.get_context("fork")
     pairs = [context.Pipe() for _ in streams]
     children = [
-        context.Process(target=_child, args=(server.address, stream, theirs), daemon=True)
+        context.Process(target=_child, args=(server.way_in, stream, theirs), daemon=True)
         for stream, (_, theirs) in zip(streams, pairs, strict=True)
     ]
     for child in children:
@@ -158,10 +166,10 @@ def _outcome(pipe: Connection) -> tuple[float, float, float]:
     return outcome
 
 
-def _child(address: Address, stream: Stream, pipe: Connection) -> None:
+def _child(way_in: WayIn, stream: Stream, pipe: Connection) -> None:
     gc.disable()
     try:
-        with connect(address) as sock:
+        with enter(way_in) as sock:
             reply_bytes = _probe(sock, stream)
             pipe.send((0, 0, 0))
             pipe.recv()

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from bench.client import Client
 from bench.frames import (
@@ -23,8 +24,8 @@ from bench.frames import (
     fetch_stream,
     produce_stream,
 )
-from bench.load import Measure, Stream, run_load
-from bench.server import BenchError, Server
+from bench.load import Measure, Served, Stream, run_load
+from bench.server import Address, BenchError
 
 ROUND_S = 0.7
 ROUND_BYTES_MAX = 1_200_000_000
@@ -32,8 +33,17 @@ FETCH_LOG_BATCHES = 128
 _numbers = itertools.count(1)
 
 
+class Broker(Served, Protocol):
+    """What rounds need of a server besides: it makes topics, by a listener without TLS."""
+
+    @property
+    def address(self) -> Address: ...
+
+    def discard_deleted(self) -> None: ...
+
+
 @contextmanager
-def fresh_topic(server: Server, partitions: int = 1) -> Iterator[tuple[Client, str]]:
+def fresh_topic(server: Broker, partitions: int = 1) -> Iterator[tuple[Client, str]]:
     name = f"bench-{next(_numbers):06}"
     with Client(server.address) as client:
         client.create_topic(name, partitions=partitions)
@@ -42,28 +52,28 @@ def fresh_topic(server: Server, partitions: int = 1) -> Iterator[tuple[Client, s
     server.discard_deleted()
 
 
-def produce_mb(server: Server, connections: int) -> Measure:
+def produce_mb(server: Broker, connections: int) -> Measure:
     return _produce(server, connections, produce_stream, MB_BATCH, MB_BATCH_RECORDS)
 
 
-def produce_64kb(server: Server, connections: int) -> Measure:
+def produce_64kb(server: Broker, connections: int) -> Measure:
     return _produce(server, connections, produce_stream, KB64_BATCH, KB64_BATCH_RECORDS)
 
 
-def produce_16kb(server: Server, connections: int) -> Measure:
+def produce_16kb(server: Broker, connections: int) -> Measure:
     return _produce(server, connections, produce_stream, KB16_BATCH, KB16_BATCH_RECORDS)
 
 
-def produce_200b(server: Server, connections: int) -> Measure:
+def produce_200b(server: Broker, connections: int) -> Measure:
     return _produce(server, connections, produce_stream, B200_BATCH, 1)
 
 
-def produce_200b_deep(server: Server, connections: int) -> Measure:
+def produce_200b_deep(server: Broker, connections: int) -> Measure:
     return _produce(server, connections, deep_produce_stream, B200_BATCH, 1)
 
 
 def _produce(
-    server: Server, connections: int, make: Callable[..., Stream], batch: bytes, batch_records: int
+    server: Broker, connections: int, make: Callable[..., Stream], batch: bytes, batch_records: int
 ) -> Measure:
     """Each connection writes to its own partition; the end offsets must then tell the same count."""
     bytes_max = ROUND_BYTES_MAX // connections
@@ -81,7 +91,7 @@ def _produce(
     return measure
 
 
-def fetch_mb(server: Server, connections: int) -> Measure:
+def fetch_mb(server: Broker, connections: int) -> Measure:
     """Every connection reads the same log, each from another place in it."""
     offsets = [n * MB_BATCH_RECORDS for n in range(FETCH_LOG_BATCHES)]
     with fresh_topic(server) as (client, topic):

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_LINE = re.compile(r"ready on ([\w.]+):(\d+)")
@@ -20,6 +20,17 @@ READY_S_MAX = 60.0
 STOP_S_MAX = 20.0
 DELETED_SUFFIX = "-delete"
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+Address = tuple[str, int]
+
+
+class WayIn(NamedTuple):
+    """How load generators reach a server."""
+
+    address: Address
+    authority: str | None = None
+    """Where they speak TLS: the file with the authority of the server's certificate."""
 
 
 class BenchError(Exception):
@@ -57,6 +68,10 @@ class Server:
                 if not line:
                     break
         raise BenchError(f"{self.process.args!r} did not get ready; see its last words:\n{self.last_words()}")
+
+    @property
+    def way_in(self) -> WayIn:
+        return WayIn(self.address)
 
     def last_words(self) -> str:
         return self.log.read_text(errors="replace")[-2000:]
@@ -117,7 +132,9 @@ def bare_server(kind: str, scratch: Path) -> Server:
 class ForebayServer(Server):
     """A broker of this checkout with its own data directory, and the defaults where no setting is given."""
 
-    def __init__(self, scratch: Path, name: str, *settings: str) -> None:
+    def __init__(
+        self, scratch: Path, name: str, *settings: str, listen: str = "PLAINTEXT://127.0.0.1:0"
+    ) -> None:
         self.data = scratch / name
         command = [
             sys.executable,
@@ -125,7 +142,7 @@ class ForebayServer(Server):
             "forebay",
             "serve",
             "--listen",
-            "127.0.0.1:0",
+            listen,
             "--data",
             str(self.data),
         ]

@@ -12,8 +12,7 @@ from uuid import uuid4
 
 from bench.client import Client, expect_success, expect_success_soon
 from bench.groups import find_coordinator
-from bench.load import Address
-from bench.server import BenchError
+from bench.server import Address, BenchError
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

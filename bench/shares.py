@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from bench.client import Client
 from bench.frames import B200_BATCH, batch_of, produce_frame
 from bench.latency import PING, WAKE_WAIT_MS, WARM_UP, Latency, sampled, wakes
-from bench.load import Address, connect, receive_frame
+from bench.load import connect, receive_frame
 from bench.machine import Neighbours, median_of
 from bench.report import Figure
 from bench.rounds import fresh_topic
-from bench.server import BenchError, ForebayServer, Server
+from bench.server import Address, BenchError, ForebayServer, Server
 from bench.share_members import (
     ShareMember,
     count,

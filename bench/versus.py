@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from bench import rounds
 from bench.client import Client
 from bench.clients import CONSUME_BATCHES, librdkafka_consume, librdkafka_produce
-from bench.kafka_server import KafkaServer, kafka_version
+from bench.kafka_server import KafkaServer, KafkaWithTls, kafka_version
 from bench.latency import Latency, produce_round_trips, wakes
 from bench.load import Measure, Rounds
 from bench.machine import median_of
@@ -24,6 +25,7 @@ from bench.report import Figure
 from bench.rounds import fresh_topic, warm_page_cache
 from bench.server import ForebayServer, Server
 from bench.suite import scratch_directory
+from bench.tls import ForebayWithTls
 
 FOREBAY, KAFKA = "Forebay", "Kafka"
 CONSUMED = "bench-consumed"
@@ -32,11 +34,15 @@ WARM_UP_PASSES = 2
 ROUND_TRIPS = 5000
 WAKES = 500
 
-LOADS: dict[str, Callable[[Server], Measure]] = {
+Measured: TypeAlias = ForebayWithTls | KafkaWithTls
+
+LOADS: dict[str, Callable[[Measured], Measure]] = {
     "librdkafka produce, 1 KB messages": librdkafka_produce,
     "librdkafka consume, 1 KB messages": partial(librdkafka_consume, topic=CONSUMED),
     "produce 1 MB, 1 connection": partial(rounds.produce_mb, connections=1),
     "fetch 1 MB, 1 connection": partial(rounds.fetch_mb, connections=1),
+    "produce 1 MB over TLS, 1 connection": lambda server: rounds.produce_mb(server.over_tls, 1),
+    "fetch 1 MB over TLS, 1 connection": lambda server: rounds.fetch_mb(server.over_tls, 1),
     "produce 16 KB, 4 connections": partial(rounds.produce_16kb, connections=4),
     "produce 200 B, 4 connections": partial(rounds.produce_200b, connections=4),
     "produce 200 B, 4 connections, deep": partial(rounds.produce_200b_deep, connections=4),
@@ -53,7 +59,7 @@ REQUESTS_AT_LEAST = {"produce 16 KB, 4 connections": 1.5, "produce 200 B, 4 conn
 class Side:
     """One of the two brokers and all that was measured of it."""
 
-    server: Server
+    server: Measured
     start_s: float
     start_rss_mb: float
     loads: dict[str, Rounds] = field(default_factory=lambda: defaultdict(Rounds))
@@ -67,14 +73,13 @@ def versus_figures(round_count: int) -> tuple[list[Figure], str]:
         print("warming up the page cache", flush=True)
         warm_page_cache(scratch)
         starts = {name: _starts(scratch, name) for name in (FOREBAY, KAFKA)}
-        with _server(scratch, FOREBAY, 0) as ours, _server(scratch, KAFKA, 0) as theirs:
+        with ForebayWithTls(scratch, "forebay-0") as ours, KafkaWithTls(scratch, "kafka-0") as theirs:
             sides = [Side(ours, *starts[FOREBAY]), Side(theirs, *starts[KAFKA])]
             _run(sides, round_count)
     return _figures(*sides), kafka_version()
 
 
-def _server(scratch: Path, name: str, number: int) -> Server:
-    directory = f"{name.lower()}-{number}"
+def _plain_server(scratch: Path, name: str, directory: str) -> Server:
     return KafkaServer(scratch, directory) if name == KAFKA else ForebayServer(scratch, directory)
 
 
@@ -84,7 +89,8 @@ def _starts(scratch: Path, name: str) -> tuple[float, float]:
     rss_mb: list[float] = []
     for number in range(1, STARTS + 1):
         print(f"  {name}: start {number} of {STARTS}", flush=True)
-        with _server(scratch, name, number) as server:
+        directory = f"{name.lower()}-{number}"
+        with _plain_server(scratch, name, directory) as server:
             seconds.append(server.start_s)
             rss_mb.append(server.rss_bytes() / 1e6)
     return statistics.median(seconds), statistics.median(rss_mb)

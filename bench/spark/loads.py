@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.client import Client
-from bench.load import Address
+from bench.server import Address
 
 PARTITIONS = 2
 FLOOR_BATCHES = 25
