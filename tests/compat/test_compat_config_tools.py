@@ -8,11 +8,9 @@ import pytest
 
 from forebay.testing import Broker
 from support.java import kafka_tools
-from support.java.kafka_tools import Done, run
+from support.java.kafka_tools import CONFIGS, Done, run
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(300)]
-
-CONFIGS = "kafka.admin.ConfigCommand"
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ TOOL_S_MAX = 120
 # A tool lives for two seconds: compiling it well takes longer than running it.
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 PACKAGE = "org.apache.kafka.tools"
+CONFIGS = "kafka.admin.ConfigCommand"
+"""kafka-configs, which has another package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,12 @@ def why_not() -> str | None:
 def _is_fetched() -> bool:
     version = re.search(r"<kafka.version>(.*)</kafka.version>", POM.read_text())
     assert version is not None
-    return all((LIBS / f"{jar}-{version[1]}.jar").exists() for jar in ("kafka-tools", "kafka_2.13"))
+    return all((LIBS / f"{name}-{version[1]}.jar").exists() for name in ("kafka-tools", "kafka_2.13"))
 
 
 def command(tool: str, bootstrap: str, *arguments: str) -> list[str]:
-    """`tool`: its class, in Kafka's package of tools unless it names another."""
-    name = tool if "." in tool else f"{PACKAGE}.{tool}"
+    """`tool`: its class, in Kafka's package of tools, or CONFIGS."""
+    name = tool if tool == CONFIGS else f"{PACKAGE}.{tool}"
     java = ["java", *JVM_OPTIONS, "-cp", f"{LIBS}/*", name]
     return [*java, "--bootstrap-server", bootstrap, *arguments]
 
