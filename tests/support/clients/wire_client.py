@@ -47,11 +47,15 @@ class WireClient:
         receive_buffer: int | None = None,
         timeout_s: float = TIMEOUT_SECONDS,
         tls: ssl.SSLContext | None = None,
+        source: str | None = None,
     ) -> None:
+        """`source`: the address of this machine that it comes from."""
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if source is not None:
+            self.socket.bind((source, 0))
         self.socket.settimeout(timeout_s)
         try:
             self.socket.connect((host, int(port)))
