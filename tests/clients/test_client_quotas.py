@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from forebay.errors import ErrorCode
 from support.access.principals import KnownClient
 from support.brokers.local_broker import LocalBroker, local_broker
+from support.brokers.sasl_broker import PASSWORDS, log_in, sasl_broker
 from support.clients.kafka_clients import (
     DEADLINE_SECONDS,
     RECONNECTING,
@@ -27,6 +28,7 @@ from support.clients.kafka_clients import (
     need,
 )
 from support.clients.quota_calls import describe, described, set_quota
+from support.clients.wire_client import WireClient, create
 
 EVERYBODY: dict[str, str | None] = {"user": "ANONYMOUS"}
 BOUND = 400_000
@@ -115,6 +117,39 @@ def test_other_clients_of_the_broker_do_not_wait(broker: LocalBroker, admin: Kno
     finally:
         consumer.close()
     assert (metric(broker, "throttled_produce"), metric(broker, "throttled_fetch")) == (0, 0)
+
+
+def test_a_user_that_has_logged_in_has_its_own_quota(tmp_path: Path) -> None:
+    settings = {"quota.window.num": "2", "super.users": "User:bob", "authorizer.class.name": "acl"}
+    with sasl_broker(tmp_path / "data", settings | {"allow.everyone.if.no.acl.found": "true"}) as broker:
+        login = {
+            "bootstrap.servers": broker.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "log_level": 0,
+        }
+
+        def told(user: str) -> list[Any]:
+            events: list[Any] = []
+            producer = confluent_kafka.Producer(
+                login
+                | {
+                    "sasl.username": user,
+                    "sasl.password": PASSWORDS[user],
+                    "throttle_cb": events.append,
+                    "batch.size": 50_000,
+                }
+            )
+            for message in MESSAGES[:60]:
+                producer.produce("t", message.value)
+            assert producer.flush(DEADLINE_SECONDS) == 0
+            return events
+
+        with WireClient(broker.bootstrap) as client:
+            log_in(client, user="bob")
+            create(client, "t")
+            set_quota(client, {"user": "ada"}, producer_byte_rate=float(BOUND))
+        assert told("ada") and not told("bob")
 
 
 def test_an_admin_client_that_makes_too_many_partitions_is_refused(

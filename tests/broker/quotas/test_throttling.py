@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forebay.broker.cluster.peer_connection import PeerConnection
 from forebay.broker.net.connection import Connection
+from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.node import Node
 from forebay.core.acls.bindings import (
     CLUSTER_NAME,
@@ -18,7 +21,7 @@ from forebay.core.acls.bindings import (
     Permission,
     ResourceType,
 )
-from forebay.errors import ErrorCode
+from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from forebay.wire.messages.create_topics import CreateTopicsRequest
@@ -28,6 +31,7 @@ from support.access.principals import ACCESS, KnownClient, add_acls
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.local_cluster import local_cluster
 from support.clients.quota_calls import alteration, set_quota
+from support.clients.share_member import ShareMember, ack, configure, held, join
 from support.clients.wire_client import (
     CREATE_TOPICS,
     FETCH,
@@ -238,6 +242,27 @@ def test_a_fetch_that_waits_is_not_held_up_by_a_quota(
     assert values_of(only_partition(ada.read()).records) == [(0, b"x" * 200)], "min_bytes is within the burst"
 
 
+def test_a_share_consumer_gets_what_it_has_acquired_and_waits_afterwards(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    topic_id = create(admin, "t")
+    configure(admin, "sharers")
+    member = ShareMember(ada, "sharers", topic_id, member=join(admin, "sharers", "t"))
+    for number in range(4):
+        append(admin, "t", batch(b"%d" % number * 8_000))
+    assert len(member.take(records=1)) == 1
+    set_quota(admin, ADA, consumer_byte_rate=1000.0)
+    first = member.fetch(acks={0: [ack(0)]})
+    assert len(held(first)) == 1 and first.throttle_time_ms == 0, "no more than a burst at a time"
+    second = member.fetch(acks={0: [ack(1)]})
+    assert len(held(second)) == 1 and second.throttle_time_ms > 0
+    assert muted(broker, ada)
+    member.post_fetch(acks={0: [ack(2)]})
+    assert ada.is_silent()
+    set_quota(admin, ADA, consumer_byte_rate=None)
+    assert [each.offset for each in held(ada.read())] == [3]
+
+
 # -- time --------------------------------------------------------------------------------------------------
 
 
@@ -421,3 +446,30 @@ async def test_a_quota_counts_on_every_broker_and_ends_on_every_broker(tmp_path:
             assert entry.error_code == ErrorCode.NONE
             for node in (1, 2):
                 await becomes(node, throttled=value is not None)
+
+
+async def test_a_quota_of_connections_keeps_no_broker_out(tmp_path: Path) -> None:
+    async def opened(node: int, client_id: str) -> PeerConnection | None:
+        """A client that has been served once; None if it was refused."""
+        try:
+            connection = await PeerConnection.open(
+                SocketNetwork().connect,
+                *cluster.address(node),
+                client_id=client_id,
+                response_bytes_max=1 << 20,
+            )
+            await connection.ask(MetadataRequest(topics=[]), 9, timeout_s=60)
+        except KafkaError:
+            return None
+        return connection
+
+    async with local_cluster(tmp_path, {}, brokers=2) as cluster, AsyncExitStack() as open_ones:
+        (entry,) = (await cluster.ask(1, alteration({"ip": None}, connection_creation_rate=1.0), 1)).entries
+        assert entry.error_code == ErrorCode.NONE
+        patience = Patience("a client is refused")
+        while (client := await opened(1, "greedy")) is not None:
+            open_ones.callback(client.close)
+            patience.check()
+        broker = await opened(1, BROKER)
+        assert broker is not None
+        open_ones.callback(broker.close)

@@ -16,7 +16,7 @@ from forebay.broker.fetch.cold_reads import Outcomes
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.long_polls import FetchWait
-from forebay.broker.quotas.fetch_quota import fetch_quota
+from forebay.broker.quotas.fetch_quota import FetchQuota, fetch_quota
 from forebay.broker.shares.acquiring import Found, acquire
 from forebay.broker.shares.live_share import LiveShare, Written
 from forebay.broker.shares.service import ShareService
@@ -143,7 +143,13 @@ class ShareFetch(ShareCall):
         return self._shares[at]
 
     def _max_bytes(self) -> int:
-        return min(self._request.max_bytes, self._service.settings.current.fetch.max_bytes)
+        wanted = min(self._request.max_bytes, self._service.settings.current.fetch.max_bytes)
+        quota = self._quota()
+        return wanted if quota is None else min(wanted, quota.bytes_max)
+
+    def _quota(self) -> FetchQuota | None:
+        quotas = self._service.quotas
+        return fetch_quota(quotas, self._context) if quotas.active else None
 
     def _await_records(self) -> Reply:
         """Nothing was found, so all partitions of the session have been looked at.
@@ -264,8 +270,7 @@ class ShareFetch(ShareCall):
 
     def _throttle_ms(self) -> int:
         """How long the client waits after this answer. It is not held back: the records are acquired."""
-        quotas = self._service.quotas
-        quota = fetch_quota(quotas, self._context) if quotas.active else None
+        quota = self._quota()
         if quota is None:
             return 0
         ranges = [each.found.records.range for each in self._deliveries.values() if each.ranges]
