@@ -124,6 +124,11 @@ ORDER = record(
         ("value.region LIKE '_u'", True),
         ("value.region LIKE 'E_'", False),
         ("value.region ILIKE 'E_'", True),
+        (
+            "'\u03a4\u0391\u03a3\u0391' ILIKE '\u03a4\u0391\u03a3%'",
+            True,
+        ),  # a sigma inside
+        ("'\u03a4\u0391\u03a3' ILIKE '\u03c4\u03b1\u03c3'", True),
         ("value.region NOT LIKE 'x%'", True),
         ("value.missing NOT LIKE 'x%'", None),
         ("value.id LIKE '7'", None),

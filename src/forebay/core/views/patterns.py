@@ -19,6 +19,8 @@ TextTest = Callable[[str], bool]
 ANY_TEXT = LikeWildcard.ANY_TEXT
 ANY_CHARACTER = LikeWildcard.ANY_CHARACTER
 
+_SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
+_FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
 _REGEX_CHARS_MAX = 1_000
 _REGEX_BYTES_MAX = 1 << 18
 """How much memory a compiled pattern may take. RE2's time grows with the text, and with this at worst."""
@@ -54,9 +56,9 @@ def like_test(pattern: Sequence[str | LikeWildcard], *, ignores_case: bool) -> T
     """Whether a whole text is as the pattern says. Raises ValueError for a pattern that is too large."""
     if ignores_case:
         test = like_test(
-            [part.lower() if isinstance(part, str) else part for part in pattern], ignores_case=False
+            [_lowered(part) if isinstance(part, str) else part for part in pattern], ignores_case=False
         )
-        return lambda text: test(text.lower())
+        return lambda text: test(_lowered(text))
     match list(pattern):
         case []:
             return lambda text: not text
@@ -76,6 +78,11 @@ def like_test(pattern: Sequence[str | LikeWildcard], *, ignores_case: bool) -> T
         except ValueError as error:
             raise ValueError(f"the pattern with _ cannot be used: {error}") from None
     return _texts_in_order(pattern)
+
+
+def _lowered(text: str) -> str:
+    """A part of the lowered text is the lowered part: only the Greek sigma depends on what is around it."""
+    return text.lower().replace(_FINAL_SIGMA, _SIGMA)
 
 
 def _texts_in_order(pattern: Sequence[str | LikeWildcard]) -> TextTest:
