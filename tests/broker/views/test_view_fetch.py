@@ -12,6 +12,7 @@ from forebay.errors import ErrorCode
 from forebay.wire.batch import assemble, build_batch, read_header, split
 from forebay.wire.compression import Codec
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from forebay.wire.messages.metadata import MetadataRequest
 from forebay.wire.records import Record
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.clients.config_calls import increment
@@ -45,6 +46,22 @@ def gaps_of(data: Any) -> list[tuple[int, int]]:
     batches = split(memoryview(data or b""))
     assert all(header.is_control or not header.record_count for _, header in batches)
     return [(header.base_offset, header.last_offset) for _, header in batches]
+
+
+def test_a_fetch_that_waits_for_a_match_is_answered_when_something_else_comes_behind_it(
+    broker: BrokerProcess, client: WireClient, topic: str
+) -> None:
+    create(client, topic)
+    append(client, topic, documents(range(3)))
+    make_view(client, f"{topic}-view", topic, NOTHING)
+    for together in (True, False):
+        with WireClient(broker.bootstrap) as asker:
+            asker.post(fetch(f"{topic}-view", 0, max_wait_ms=3_600_000), 12)
+            if not together:
+                assert asker.is_silent()
+            asker.post(MetadataRequest(topics=[]), 12)
+            assert gaps_of(only_partition(asker.read()).records) == [(0, 2)]
+            assert asker.read().error_code == ErrorCode.NONE
 
 
 def test_an_answer_without_a_match_moves_the_client_to_the_end(client: WireClient, topic: str) -> None:

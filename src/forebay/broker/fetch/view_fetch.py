@@ -51,7 +51,16 @@ _TRIES_MAX = 5
 class ViewFetch(ConsumerFetch):
     """One request that names at least one view, perhaps topics as well."""
 
-    __slots__ = ("_failures", "_is_copied", "_pending", "_reads", "_reserved", "_scans")
+    __slots__ = (
+        "_failures",
+        "_is_copied",
+        "_is_overtaken",
+        "_pending",
+        "_reads",
+        "_reserved",
+        "_scans",
+        "_wait",
+    )
 
     def __init__(
         self,
@@ -71,11 +80,15 @@ class ViewFetch(ConsumerFetch):
         self._scans = True
         self._is_copied = False
         """Whether a broker asks, which fills a materialized view."""
+        self._is_overtaken = False
+        """Whether it holds up another request, and is answered with what there is."""
+        self._wait: FetchWait | None = None
 
     def start(self, context: RequestContext) -> Reply:
         self._look_up_client(context)
         self._is_copied = sent_by_broker(self._service.authorization, context)
         reply = context.defer()
+        reply.on_abandoned, reply.on_overtaken = self._end_wait, self._overtaken
         self._service.background.spawn(self._answer(reply), "answering a fetch of a view")
         return reply
 
@@ -106,10 +119,10 @@ class ViewFetch(ConsumerFetch):
             urgent = self._read()
             if self._pending:
                 await self._filter()
-            elif urgent or self._is_enough() or now() >= deadline:
+            elif urgent or self._is_enough() or self._is_overtaken or now() >= deadline:
                 return
             else:
-                await self._wait(reply, deadline)
+                await self._await_more(deadline)
                 scan_until = now() + _SCAN_S if now() < deadline else 0.0
 
     async def _sync_sources(self) -> None:
@@ -141,8 +154,8 @@ class ViewFetch(ConsumerFetch):
         gaps = sum(read.size for read in self._reads.values() if not read.delivered)
         return self._bytes_missing() + gaps <= 0
 
-    async def _wait(self, reply: Reply, deadline: float) -> None:
-        """Until something is appended, or the time is up, or the client has gone."""
+    async def _await_more(self, deadline: float) -> None:
+        """Until something is appended, the time is up, this fetch is overtaken, or the client has gone."""
         loop = self._service.loop
         over: asyncio.Future[None] = loop.create_future()
 
@@ -150,18 +163,25 @@ class ViewFetch(ConsumerFetch):
             if not over.done():
                 over.set_result(None)
 
-        wait = FetchWait(
+        self._wait = FetchWait(
             self._partitions,
             bytes_missing=1,
             complete=end,
             loop=loop,
             timeout_s=max(deadline - loop.time(), 0),
         )
-        reply.on_abandoned = wait.finish
         try:
             await over
         finally:
-            wait.finish()
+            self._end_wait()
+
+    def _overtaken(self) -> None:
+        self._is_overtaken = True
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        if self._wait is not None:
+            self._wait.finish()
 
     # -- reading -------------------------------------------------------------------------------------
 
