@@ -105,6 +105,17 @@ def test_a_producer_over_its_quota_is_answered_and_then_not_read(
     assert values == [b"small", BIG, b"later 0", b"later 1", b"later 2"], "each once, in order"
 
 
+def test_it_is_logged_who_waits_once_for_a_connection(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(admin, "t")
+    for rate in (1000.0, 1001.0):
+        set_quota(admin, ADA, producer_byte_rate=rate)
+        assert ada.call(produce("t", batch(BIG)), PRODUCE).throttle_time_ms > 0
+    (line,) = [vars(each) for each in caplog.records if "over its quota" in each.message]
+    assert (line["principal"], line["client_id"], line["quota"]) == ("User:ada", "test", "producer_byte_rate")
+
+
 def test_a_producer_that_wants_no_answer_is_not_read_either(
     broker: LocalBroker, admin: KnownClient, ada: KnownClient
 ) -> None:

@@ -115,6 +115,7 @@ class Connection:
         "produces",
         "replies",
         "software",
+        "was_muted",
     )
 
     def __init__(
@@ -148,6 +149,7 @@ class Connection:
         self._listening = True
         self._resuming = False
         self._muted: asyncio.TimerHandle | None = None  # ends the time in which nothing is read
+        self.was_muted = False  # whether it ever was
         self.closed = False
         self.last_active = server.loop.time()
         self.memo: Memo | None = None
@@ -415,6 +417,7 @@ class Connection:
         """Read nothing more for this time. Responses are sent meanwhile, and lost is nothing."""
         if self.closed:
             return
+        self.was_muted = True
         until = self._server.loop.time() + seconds
         if self._muted is not None:
             if self._muted.when() >= until:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.connection import Connection
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
@@ -85,8 +84,22 @@ class ClientQuotas:
         self.count(QuotaKey.CONNECTION, wait_s)
         return wait_s
 
-    def mute(self, connection: Connection, key: QuotaKey, wait_s: float) -> int:
-        """Read nothing more from a connection for this time; what to tell the client, in milliseconds."""
+    def mute(self, context: RequestContext, key: QuotaKey, wait_s: float) -> int:
+        """Read nothing more from the connection of a request for this time; what to tell its client, in
+        milliseconds. The first time on a connection is logged, so that it can be seen who waits."""
+        connection = context.connection
+        if not connection.was_muted:
+            host, port = connection.peer
+            log.warning(
+                "a client is over its quota and has to wait",
+                extra={
+                    "principal": connection.principal,
+                    "client": f"{host}:{port}",
+                    "client_id": context.client_id or "",
+                    "quota": key.value,
+                    "wait_ms": throttle_ms(wait_s),
+                },
+            )
         self.count(key, wait_s)
         connection.mute(wait_s)
         return throttle_ms(wait_s)

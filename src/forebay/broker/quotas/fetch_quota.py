@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from forebay.broker.net.connection import Connection
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.core.quotas.keys import QuotaKey
@@ -18,7 +17,7 @@ from forebay.core.quotas.token_bucket import TokenBucket
 class FetchQuota(NamedTuple):
     quotas: ClientQuotas
     bucket: TokenBucket
-    connection: Connection
+    context: RequestContext
 
     @property
     def bytes_max(self) -> int:
@@ -35,7 +34,7 @@ class FetchQuota(NamedTuple):
         return self._mute(self.bucket.take(size, self.quotas.now()))
 
     def _mute(self, wait_s: float) -> int:
-        return self.quotas.mute(self.connection, QuotaKey.FETCH, wait_s) if wait_s else 0
+        return self.quotas.mute(self.context, QuotaKey.FETCH, wait_s) if wait_s else 0
 
 
 def fetch_quota(quotas: ClientQuotas, context: RequestContext) -> FetchQuota | None:
@@ -43,4 +42,4 @@ def fetch_quota(quotas: ClientQuotas, context: RequestContext) -> FetchQuota | N
     limits = quotas.limits(context)
     if limits is None or limits.fetch is None:
         return None
-    return FetchQuota(quotas, limits.fetch, context.connection)
+    return FetchQuota(quotas, limits.fetch, context)

@@ -73,7 +73,7 @@ class RequestMeter:
         bucket = limits.produce
         if bucket is not None and (wait_s := bucket.take(size, self._quotas.now())):
             throttle.wait_s = wait_s
-            self._quotas.mute(context.connection, QuotaKey.PRODUCE, wait_s)
+            self._quotas.mute(context, QuotaKey.PRODUCE, wait_s)
 
     def _count_time(
         self, limits: ClientLimits, context: RequestContext, throttle: _Throttle, started: float
@@ -81,7 +81,7 @@ class RequestMeter:
         bucket, now = limits.request, self._quotas.now()
         if bucket is not None and (wait_s := bucket.take((now - started) * 100, now)):
             throttle.wait_s = max(throttle.wait_s, wait_s)
-            self._quotas.mute(context.connection, QuotaKey.REQUEST, wait_s)
+            self._quotas.mute(context, QuotaKey.REQUEST, wait_s)
 
 
 async def _stamped(outcome: Awaitable[Any], throttle: _Throttle) -> Any:

@@ -33,7 +33,7 @@ class MutationQuota:
         limits = quotas.limits(context)
         self._bucket = None if limits is None else limits.mutation
         self._quotas = quotas
-        self._connection = context.connection
+        self._context = context
         self._refuses = refuses_from is not None and context.api_version >= refuses_from
         self._wait_s = 0.0
 
@@ -73,5 +73,5 @@ class MutationQuota:
     def answered(self, response: R) -> R:
         """The response, with the time that its client has to wait; the wait begins."""
         if self._wait_s:
-            response.throttle_time_ms = self._quotas.mute(self._connection, QuotaKey.MUTATION, self._wait_s)
+            response.throttle_time_ms = self._quotas.mute(self._context, QuotaKey.MUTATION, self._wait_s)
         return response
