@@ -71,6 +71,14 @@ def come_in(protocol: str, address: tuple[str, int], tls: TlsFiles) -> None:
         assert client.call(ApiVersionsRequest(), 3).error_code == 0
 
 
+def comes_in(protocol: str, address: tuple[str, int], tls: TlsFiles) -> bool:
+    try:
+        come_in(protocol, address, tls)
+    except ConnectionError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     ("protocol", "behaviour"),
     [
@@ -93,24 +101,23 @@ def test_strangers_cost_little_and_keep_nobody_out(
         plain, theirs = "{}:{}".format(*addresses["PLAINTEXT"]), addresses[protocol]
         with WireClient(plain) as other:
             come_in(protocol, theirs, tls)
-            before, quiet = resident_bytes(), waits(other)
+            before, quiet = resident_bytes(), waits(other, 10_000)
             with strangers(theirs, COUNT, behaviour) as have_come:
                 most, busy, entries = besieged(broker, other, protocol, theirs, tls, have_come)
             ended(broker)
     grown = (most - before) / MB
     Console().print(
         f"{COUNT:,} x {behaviour.__name__} on {protocol}: {grown:.1f} MiB more; requests of others "
-        f"{_ms(quiet)} before, {_ms(busy)} meanwhile, slowest {max(busy) * 1000:.0f} ms; "
-        f"coming in took {_ms(entries)}, slowest {max(entries) * 1000:.0f} ms",
+        f"{_ms(quiet)} before, {_ms(busy)} meanwhile; coming in took {_ms(entries)}",
         soft_wrap=True,
     )
     assert grown < GROWTH_MB_MAX
 
 
-def waits(client: WireClient) -> list[float]:
+def waits(client: WireClient, count: int = 100) -> list[float]:
     """How long some requests took."""
     found = []
-    for _ in range(100):
+    for _ in range(count):
         began = time.perf_counter()
         assert client.call(ApiVersionsRequest(), 3).error_code == 0
         found.append(time.perf_counter() - began)
@@ -132,7 +139,8 @@ def besieged(
         patience.check(len(entries))
         busy += waits(other)
         began = time.perf_counter()
-        come_in(protocol, address, tls)
+        while not comes_in(protocol, address, tls):
+            patience.check("a client was not let in in time, as on a machine with no time for it")
         entries.append(time.perf_counter() - began)
         most = max(most, resident_bytes())
         assert broker.on_loop(lambda node: node.logins.unfinished) <= UNFINISHED_MAX
@@ -146,4 +154,8 @@ def ended(broker: LocalBroker) -> None:
 
 
 def _ms(seconds: list[float]) -> str:
-    return f"{statistics.median(seconds) * 1000:.1f} ms"
+    tail = sorted(seconds)[-len(seconds) // 100 :][0]
+    return (
+        f"{statistics.median(seconds) * 1000:.1f} ms (1 % above {tail * 1000:.0f}, "
+        f"slowest {max(seconds) * 1000:.0f}, of {len(seconds):,})"
+    )
