@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forebay.broker.partition.partition import Partition
-from forebay.broker.replication import fetcher
+from forebay.broker.replication import fetchers
 from forebay.core.cluster.image import PartitionState
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -101,7 +101,7 @@ async def test_a_new_leader_does_not_keep_its_followers_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their fetches, which wait for other partitions, are answered, and the next ones name what is new."""
-    monkeypatch.setattr(fetcher, "_NEWCOMER_DELAY_S", 3600.0)
+    monkeypatch.setattr(fetchers, "NEWCOMER_DELAY_S", 3600.0)
     settings = dict.fromkeys(
         ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms", "replica.socket.timeout.ms"), NEVER_MS
     )

@@ -40,9 +40,11 @@ from forebay.wire.messages.fetch import (
 
 log = logging.getLogger(__name__)
 
-_NEWCOMER_DELAY_S = 0.05
+NEWCOMER_DELAY_S = 0.2
 """When a leader dies, many partitions are added at about the same time. The fetch is interrupted once for all
-that are added within this time, unless the leader has answered."""
+that are added within this time, unless the leader has answered. Most leaders do, within a tenth of it."""
+RESUMED_DELAY_S = 0.02
+"""The same for a partition that was left out for a while: the leader knows nothing of that."""
 
 _RESPONSE_BYTES_MAX = 2**31 - 1
 """What an answer's length can say. It holds at least one batch, and how large that is only the leader knows:
@@ -115,7 +117,8 @@ class Fetcher:
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def add(self, partition: Partition) -> None:
+    def add(self, partition: Partition, delay_s: float) -> None:
+        """Fetch this partition, too. A fetch that waits is interrupted after this time."""
         if partition.log.offline_for_good:
             return  # it would be taken for in sync as long as nothing comes, and hold up what does
         key = (partition.topic_id, partition.index)
@@ -125,7 +128,7 @@ class Fetcher:
         self._moved[key] = None
         self._work.set()
         if self._interruption is None:
-            self._interruption = self._loop.call_later(_NEWCOMER_DELAY_S, self._interrupt)
+            self._interruption = self._loop.call_later(delay_s, self._interrupt)
 
     def remove(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.index)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from forebay.broker.background import Background
 from forebay.broker.partition.partition import Partition
-from forebay.broker.replication.fetcher import Fetcher
+from forebay.broker.replication.fetcher import NEWCOMER_DELAY_S, RESUMED_DELAY_S, Fetcher
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState
 
 MakeFetcher: TypeAlias = Callable[[int, Callable[[Partition], None]], Fetcher]
@@ -75,7 +75,7 @@ class Following:
             del self._following[partition]
         if leader != NO_LEADER and (self._takes_more or partition in self._following):
             fetcher = self._following[partition] = self._fetcher(leader)
-            fetcher.add(partition)
+            fetcher.add(partition, NEWCOMER_DELAY_S)
 
     def dropped(self, partition: Partition) -> None:
         """The partition is deleted here, or its log is lent: stop fetching it."""
@@ -87,7 +87,7 @@ class Following:
         """Follow a partition again that was left out for a while."""
         fetcher = self._following.get(partition)
         if fetcher is not None and not partition.closed:
-            fetcher.add(partition)
+            fetcher.add(partition, RESUMED_DELAY_S)
 
     def _fetcher(self, leader: int) -> Fetcher:
         fetcher = self._fetchers.get(leader)
