@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from forebay.broker.coordinators import loaded_shard
+from forebay.broker.worker_threads import WorkerThreads
 from forebay.errors import ErrorCode
 from forebay.wire.batch import build_batch
 from forebay.wire.coordinator_partition import partition_for
@@ -92,6 +98,42 @@ async def _offset_in_the_end(cluster: LocalCluster, group: str = GROUP) -> int:
 
     offset: int = await retried(attempt, *COME_BACK)
     return offset
+
+
+async def test_loading_lets_others_have_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaded_shard, "_RECORDS_PER_TURN", 100)
+    async with _cluster(tmp_path) as cluster:
+        home = await _coordinator(cluster)
+        await cluster.ask(1, create_topic("wide", 40), 7)
+        await cluster.knows("wide")
+        for offset in range(30):
+            partitions = [
+                OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+                for index in range(40)
+            ]
+            topic = OffsetCommitRequestTopic(name="wide", partitions=partitions)
+            await cluster.ask(home, OffsetCommitRequest(group_id=GROUP, topics=[topic]), 8)
+        turn = 0
+        records: Counter[int] = Counter()
+
+        class Machine:
+            def replay(self, *_: object) -> None:
+                records[turn] += 1
+
+        async def take_turns() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        shard = loaded_shard.Shard[Any](cluster[home].partitions.get(OFFSETS, _index()), Machine())
+        others = asyncio.create_task(take_turns())
+        with ThreadPoolExecutor(1) as pool:
+            readers = WorkerThreads(asyncio.get_running_loop(), pool)
+            await shard.replay_log(readers, None, lambda: True)
+        others.cancel()
+        assert records.total() >= 30 * 40
+        assert max(records.values()) < 200
 
 
 def _index(group: str = GROUP) -> int:

@@ -15,8 +15,10 @@ from forebay.core.step import Effect, Now, RequestInfo, StateRecord, Step
 from forebay.wire.batch import BatchHeader, EndTxnMarker, read_marker, records
 from forebay.wire.fields import Request, Response
 
-_BATCHES_PER_TURN = 64
-"""While loading, after this many batches the loop serves other requests."""
+_BATCHES_PER_READ = 64
+_RECORDS_PER_TURN = 500
+"""While loading, after this many records the loop serves other requests. A broker that takes over from a dead
+one loads many coordinators, and leads other partitions as well."""
 
 
 class Machine(Protocol):
@@ -86,9 +88,9 @@ class Shard(Generic[M]):
     ) -> int:
         """Rebuild the machine from its log, which threads read, also from what is appended meanwhile.
 
-        Returns the number of batches. Ends early when `goes_on`, asked after every read, denies it.
+        Returns the number of batches. Ends early when `goes_on`, asked after every pause, denies it.
         """
-        log, count = self.partition.log, 0
+        log, count, replayed = self.partition.log, 0, 0
         offset, seen = log.start_offset, -1
         while seen < offset < log.end_offset:
             seen = offset
@@ -98,6 +100,12 @@ class Shard(Generic[M]):
                     for batch, header in some:
                         self._replay(batch, header, end_transaction)
                         offset = header.next_offset
+                        replayed += header.record_count
+                        if replayed >= _RECORDS_PER_TURN:
+                            replayed = 0
+                            await asyncio.sleep(0)
+                            if not goes_on():
+                                return count
                     count += len(some)
                 if not goes_on():
                     return count
@@ -119,7 +127,7 @@ class Shard(Generic[M]):
 
 def _take(batches: Iterator[tuple[memoryview, BatchHeader]]) -> list[tuple[memoryview, BatchHeader]]:
     """Runs in a thread."""
-    return list(islice(batches, _BATCHES_PER_TURN))
+    return list(islice(batches, _BATCHES_PER_READ))
 
 
 def can_coordinate(partition: Partition) -> bool:
