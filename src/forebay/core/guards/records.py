@@ -35,6 +35,7 @@ from forebay.wire.messages.describe_delays import DescribeDelaysResponse
 from forebay.wire.messages.describe_fills import DescribeFillsResponse
 
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_WRITE = Operation.WRITE  # by this name it is found faster
 
 
 def may_produce(
@@ -46,13 +47,11 @@ def may_produce(
 ) -> bool:
     """The shortcut for what most requests are: all of it may be written."""
     transaction = request.transactional_id
-    if transaction is not None and not authorizer.allows(
-        principal, host, Operation.WRITE, TRANSACTION, transaction
-    ):
+    if transaction is not None and not authorizer.allows(principal, host, _WRITE, TRANSACTION, transaction):
         return False
     for topic in request.topic_data:
         name = topic.name or image.topic_names.get(topic.topic_id)
-        if name is None or not authorizer.allows(principal, host, Operation.WRITE, TOPIC, name):
+        if name is None or not authorizer.allows(principal, host, _WRITE, TOPIC, name):
             return False
     return True
 
