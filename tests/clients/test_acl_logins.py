@@ -18,6 +18,7 @@ from support.brokers.forebay_command import forebay
 from support.brokers.local_broker import LocalBroker
 from support.brokers.sasl_broker import BROKER_PASSWORD, PASSWORDS, sasl_broker
 from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, kafka_python, need
+from support.waiting import Patience
 
 TOPIC = "orders"
 SETTINGS = {"authorizer.class.name": "acl", "super.users": "User:broker"}
@@ -90,6 +91,28 @@ def test_librdkafka(broker: LocalBroker) -> None:
             consumer.close()
     assert found.pop(("bob", "bob-1")) == b"by librdkafka"
     assert set(found.values()) == {KafkaError.GROUP_AUTHORIZATION_FAILED}
+
+
+def test_librdkafka_is_assigned_what_it_may_see_of_a_pattern(broker: LocalBroker) -> None:
+    """In the newer protocol, where the broker matches."""
+    hidden = "orders-of-others"
+    admin = AdminClient(librdkafka(broker, "broker"))
+    admin.create_topics([NewTopic(hidden, 1)])[hidden].result(DEADLINE_SECONDS)
+    settings = {"group.protocol": "consumer", "group.id": "bob-pattern", "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(librdkafka(broker, "bob") | settings)
+    assigned: list[str] = []
+    try:
+        consumer.subscribe(
+            ["^orders.*"], on_assign=lambda _, found: assigned.extend(each.topic for each in found)
+        )
+        patience = Patience("the pattern is assigned")
+        while not assigned:
+            patience.check()
+            message = consumer.poll(0.1)
+            assert message is None or message.error() is None, message and message.error()
+    finally:
+        consumer.close()
+    assert assigned == [TOPIC]
 
 
 def test_kafka_python(broker: LocalBroker) -> None:
