@@ -1,4 +1,4 @@
-"""Apache Kafka's own kafka-configs on a Forebay broker: quotas, and the credentials of users."""
+"""Apache Kafka's own kafka-configs on a Forebay broker: quotas. Users: `test_compat_user_tools.py`."""
 
 from __future__ import annotations
 
@@ -56,15 +56,3 @@ def test_a_quota_that_cannot_be_is_refused(bootstrap: str) -> None:
     assert "above 0" in done.out + done.errors
     shown = run(CONFIGS, bootstrap, "--describe", "--user", "eve")
     assert "producer_byte_rate" not in shown.out
-
-
-def test_credentials_of_users(bootstrap: str) -> None:
-    done = alter(
-        bootstrap, "--user", "ada", "--add-config", "SCRAM-SHA-512=[iterations=4096,password=secret]"
-    )
-    assert done.code == 0, done.errors
-    shown = run(CONFIGS, bootstrap, "--describe", "--user", "ada")
-    assert "SCRAM-SHA-512=iterations=4096" in shown.out, shown.out
-    done = alter(bootstrap, "--user", "ada", "--delete-config", "SCRAM-SHA-512")
-    assert done.code == 0, done.errors
-    assert "SCRAM-SHA-512" not in run(CONFIGS, bootstrap, "--describe", "--user", "ada").out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -30,6 +32,7 @@ from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.access.principals import ACCESS, KnownClient, add_acls
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.local_cluster import local_cluster
+from support.brokers.tls_files import TlsFiles
 from support.clients.quota_calls import alteration, set_quota
 from support.clients.share_member import ShareMember, ack, configure, held, join
 from support.clients.wire_client import (
@@ -128,6 +131,33 @@ def test_a_producer_that_wants_no_answer_is_not_read_either(
     set_quota(admin, ADA, producer_byte_rate=1e9)
     append(ada, "t", batch(b"last"))
     assert [value for _, value in read_all(admin, "t")] == [BIG, b"later", b"last"]
+
+
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
+def test_what_was_on_its_way_is_read_after_the_wait(tmp_path: Path, is_secure: bool) -> None:
+    """More than the broker receives at a time, behind the request that is over the quota."""
+    tls = TlsFiles(tmp_path)
+    settings = tls.broker_settings() if is_secure else {"listeners": "PLAINTEXT://127.0.0.1:0"}
+    trust = ssl.create_default_context(cafile=tls.ca) if is_secure else None
+    settings |= {"listeners": f"{settings['listeners']},ADMIN://127.0.0.1:0"}
+    protocols = "PLAINTEXT:PLAINTEXT,SSL:SSL,ADMIN:PLAINTEXT"
+    settings |= {"listener.security.protocol.map": protocols, "inter.broker.listener.name": "ADMIN"}
+    values = [BIG, *(b"%d" % number * 50 for number in range(400)), b"y" * 150_000, b"last"]
+    with local_broker(tmp_path / "data", settings) as broker:
+        host, port = broker.on_loop(lambda node: node.server.addresses["ADMIN"])
+        with WireClient(f"{host}:{port}") as admin, WireClient(broker.bootstrap, tls=trust) as client:
+            create(admin, "t")
+            set_quota(admin, {"user": "ANONYMOUS"}, producer_byte_rate=1000.0)
+            frames = [client.frame(produce("t", batch(value)), PRODUCE) for value in values]
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+            client.socket.sendall(b"".join(frames))
+            first = client.read()
+            assert first.throttle_time_ms > 0 and muted(broker, client)
+            set_quota(admin, {"user": "ANONYMOUS"}, producer_byte_rate=None)
+            for _ in values[1:]:
+                answer = client.read()
+                assert (only_partition(answer).error_code, answer.throttle_time_ms) == (ErrorCode.NONE, 0)
+            assert [value for _, value in read_all(admin, "t")] == values
 
 
 def test_a_wait_ends_by_itself(broker: LocalBroker, admin: KnownClient, ada: KnownClient) -> None:
