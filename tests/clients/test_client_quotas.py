@@ -29,6 +29,7 @@ from support.clients.kafka_clients import (
 )
 from support.clients.quota_calls import describe, described, set_quota
 from support.clients.wire_client import WireClient, create
+from support.waiting import Patience
 
 EVERYBODY: dict[str, str | None] = {"user": "ANONYMOUS"}
 BOUND = 400_000
@@ -189,13 +190,16 @@ def test_an_admin_client_that_does_not_know_the_error_waits(broker: LocalBroker,
 def test_clients_get_through_a_quota_of_connections(broker: LocalBroker, admin: KnownClient) -> None:
     create_topic(broker.bootstrap, "t")
     set_quota(admin, {"ip": "127.0.0.1"}, connection_creation_rate=3.0)
+    patience = Patience("a connection is refused")
+    while not metric(broker, "throttled_connection"):
+        WireClient(broker.bootstrap).close()
+        patience.check()
     settings = {"bootstrap.servers": broker.bootstrap, "log_level": 0, **RECONNECTING}
     producers = [confluent_kafka.Producer(settings) for _ in range(3)]
     for number, producer in enumerate(producers):
         producer.produce("t", b"%d" % number)
     for producer in producers:
         assert producer.flush(DEADLINE_SECONDS) == 0
-    assert metric(broker, "throttled_connection") > 0
     assert broker.on_loop(lambda node: node.partitions.get("t", 0).log.end_offset) == 3
 
 
