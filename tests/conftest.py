@@ -78,11 +78,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What the workers of pytest-xdist share out: modules, whose fixtures are then built once. The tests on
     a Spark session are one lot, and those that start Spark by themselves another: more than two JVMs at a
     time starve each other until Spark gives up. Those of a module marked `spread` share nothing that is
     slow. `support/work_sharing.py` says which worker gets what."""
+    if hasattr(config, "workerinput"):
+        from support.work_sharing import place
+
+        items.sort(key=lambda item: place(item.nodeid))
     for item in items:
         if _needs(item, "spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))

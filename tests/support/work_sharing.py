@@ -5,9 +5,9 @@ busy machine misses: while they run there is one worker more than there are core
 begun. All other tests wait for brokers, clients and timers more than they compute, and their limits are for
 what hangs: once Spark is done all workers share them.
 
-Tests that mostly wait stand at the front (brokers, commands, clients), those that mostly compute at the back
-(the wire format, the storage, the simulator). Every other worker begins at the back, so that at any time some
-compute while others wait.
+Tests that mostly wait stand at the front, those that mostly compute at the back, and the shortest in between.
+Every other worker begins at the back, so that at any time some compute while others wait, and what is left
+for the end is short.
 """
 
 from __future__ import annotations
@@ -24,8 +24,20 @@ SPARK = "spark"
 JVM = "jvm"
 """And those that start Spark by themselves."""
 
+FOLDERS = (
+    *("benchmarks", "broker", "chaos", "cli", "clients", "client", "testing", "coordination"),
+    *("config", "core", "wire", "storage", "spark", "sim"),
+)
+"""From those that wait to those that compute. The first of them run beside Spark."""
+
 Worker = Any
 """pytest-xdist has no types: its WorkerController."""
+
+
+def place(nodeid: str) -> int:
+    """Of a test among all; one whose folder is not named comes first."""
+    folder = nodeid.split("/")[1:2]
+    return FOLDERS.index(folder[0]) if folder and folder[0] in FOLDERS else -1
 
 
 class WorkSharing(LoadGroupScheduling):  # type: ignore[misc]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from support.work_sharing import WorkSharing
+from support.work_sharing import FOLDERS, WorkSharing, place
 
+TESTS = Path(__file__).parents[1]
+OTHERS = {"compat"}
+"""Folders whose tests `make test` does not run."""
 CORES = 2
 WORKERS = 5
 MODULES = 12
@@ -57,6 +61,15 @@ class Run:
                 self.do(number)
                 count += 1
         return count
+
+
+def test_every_folder_of_tests_has_its_place() -> None:
+    assert {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")} == {*FOLDERS, *OTHERS}
+
+
+def test_what_waits_comes_before_what_computes() -> None:
+    tests = ["tests/sim/test_a.py::b", "tests/core/x/test_a.py::b", "tests/broker/test_a.py::b", "odd.py::c"]
+    assert sorted(tests, key=place) == tests[::-1]
 
 
 @pytest.fixture
