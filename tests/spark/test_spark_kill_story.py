@@ -23,7 +23,6 @@ from support.brokers.broker_process import BrokerProcess
 from support.spark import story_driver
 from support.spark.kill_story import PAID, TOTALS, Story, found
 from support.spark.processes import executors, is_running, kill_9, kill_all_of, workers
-from support.spark.writing import wait_until_closed
 from support.waiting import Patience
 
 SEED = os.environ.get("SPARK_STORY_SEED", "13")
@@ -135,8 +134,11 @@ class Play:
 def check(bootstrap: str, story: Story) -> None:
     for topic, wanted in ((PAID, story.paid()), (TOTALS, story.totals())):
         assert len(wanted) > story.orders // 20
-        wait_until_closed(bootstrap, topic)
-        seen = found(bootstrap, topic)
+        patience = Patience(f"all rows of {topic} are there")
+        # What is decided becomes visible soon after.
+        while len(seen := found(bootstrap, topic)) < len(wanted):
+            patience.check([row for row in wanted if row not in seen])
+            time.sleep(0.2)
         wrong = [row for row in seen if row not in wanted]
         missing = [row for row in wanted if row not in seen]
         assert (wrong, missing, len(seen)) == ([], [], len(wanted)), topic
