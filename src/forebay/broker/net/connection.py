@@ -1,13 +1,7 @@
-"""One client connection: frames in, responses out in the order of their requests, and back-pressure.
+"""One client connection: frames in, each handed to its handler; responses out (`responses.py`).
 
 A read event takes what has arrived, handles every whole frame in it, and sends all their responses with
-one call. A request whose response is not ready yet (`Reply`) holds its place in the order.
-
-Back-pressure is one rule: while a connection is *busy*, nothing more is read from it. It is busy while
-its output does not drain, while a response is awaited that is not marked as pipelined (a long poll, an
-administrative request), or while too many responses, or too large ones, wait for their turn. TCP passes
-the pressure on to the client, and the memory it can cost stays bounded by what it may have in flight.
-The same rule holds while it is *muted*, because its client is over a quota; responses are sent meanwhile.
+one call. While the connection is busy, nothing more is read from it.
 
 A long poll does not hold up what comes behind it: it is answered with what there is, which the protocol
 allows at any time. Only the header of the request behind it is looked at. Behind another fetch it waits on,
@@ -16,21 +10,17 @@ since a client that always has two of them under way would be answered as fast a
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
-from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from forebay.broker.net.buffers import BufferPool
-from forebay.broker.net.deferred_replies import CompletedReply, Reply
-from forebay.broker.net.sending import memory, send_bytes, send_range
+from forebay.broker.net.responses import Responses, ResponsesHost
 from forebay.broker.ports import Stream
 from forebay.config import Listener
 from forebay.errors import ProtocolError, UnservedRequest
-from forebay.wire.parts import FileRange, Part
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +30,6 @@ _API_KEY = Struct(">4xh")
 _LONG_POLLS = (1, 78)
 """The keys of Fetch and ShareFetch."""
 _REQUEST_BYTES_MIN = 8
-_OUTPUT_BYTES_MAX = 1024 * 1024
 _TLS_HANDSHAKE = 0x1603
 """How the first record of TLS begins; where a request has its length, that is more than 369 MB."""
 _SPEAKS_TLS = (
@@ -56,20 +45,15 @@ Handle: TypeAlias = Callable[["Connection", memoryview], None]
 """What is called with each request that came whole."""
 
 
-class ConnectionHost(Protocol):
+class ConnectionHost(ResponsesHost, Protocol):
     """What all connections of a broker share: `Server`."""
 
-    loop: asyncio.AbstractEventLoop
     buffers: BufferPool
     request_bytes_max: int
-    inflight_max: int
     finish_requests: Callable[[], None]
     """Called after the requests of one read event: writes what they appended."""
     wake_waiters: Callable[[], None]
     """Called after the responses of one read event are sent: serves the fetches that waited for the data."""
-
-    def drain_soon(self, connection: Connection) -> None:
-        """Call its `drain` in the next turn of the loop."""
 
     def malformed(self) -> None: ...
     def unserved(self) -> None: ...
@@ -86,36 +70,25 @@ class Memo(Protocol):
         """Handle the request in buffer[start:stop] if it is like the last one; else change nothing."""
 
 
-class Connection:
+class Connection(Responses):
     __slots__ = (
-        "_blocked",
-        "_corked",
         "_filled",
         "_handle",
-        "_held_bytes",
+        "_host",
         "_input",
         "_listening",
-        "_muted",
-        "_output",
-        "_output_bytes",
         "_rest",
         "_resuming",
-        "_server",
-        "_stream",
-        "closed",
         "consumes",
         "frame_bytes_max",
         "hid_partitions_s",
-        "last_active",
         "last_prefix",
         "listener",
         "memo",
         "names_folded",
         "principal",
         "produces",
-        "replies",
         "software",
-        "was_muted",
     )
 
     def __init__(
@@ -126,9 +99,9 @@ class Connection:
         handle: Handle,
     ) -> None:
         """`listener` is what the client came by."""
-        self._stream = stream
+        super().__init__(stream, server)
+        self._host = server
         self.listener = listener
-        self._server = server
         self._handle = handle
         self.frame_bytes_max = server.request_bytes_max  # less until a client has logged in
         self.principal = ANONYMOUS  # who the client has shown to be
@@ -140,18 +113,8 @@ class Connection:
         self._rest = b""  # received but not handled: part of a frame, or frames that are held back
         self._input: bytearray | None = None  # borrowed while a large frame arrives
         self._filled = 0
-        self.replies: deque[Reply] | None = None  # made when the first response has to wait
-        self._output: list[Part] = []
-        self._output_bytes = 0  # of responses whose turn has come
-        self._held_bytes = 0  # of responses that wait for their turn
-        self._blocked = False
-        self._corked = False  # while requests are handled, so that their responses leave together
         self._listening = True
         self._resuming = False
-        self._muted: asyncio.TimerHandle | None = None  # ends the time in which nothing is read
-        self.was_muted = False  # whether it ever was
-        self.closed = False
-        self.last_active = server.loop.time()
         self.memo: Memo | None = None
         self.last_prefix: bytes | None = None
         """How the last Produce request began; see produce/same_header_requests.py."""
@@ -173,7 +136,7 @@ class Connection:
     def handle_with(self, handle: Handle, *, frame_bytes_max: int | None = None) -> None:
         """From the next request on, another handler and another limit take the place of those before."""
         self._handle = handle
-        self.frame_bytes_max = frame_bytes_max or self._server.request_bytes_max
+        self.frame_bytes_max = frame_bytes_max or self._host.request_bytes_max
         self.memo = None
 
     # -- input ---------------------------------------------------------------------------------------
@@ -188,7 +151,7 @@ class Connection:
             else:
                 self._overtake()
             return
-        self.last_active = self._server.loop.time()
+        self.last_active = self._host.loop.time()
         try:
             if self._input is None:
                 self._receive()
@@ -201,7 +164,7 @@ class Connection:
 
     def _receive(self) -> None:
         """Take what has arrived into the shared buffer, behind what was left of the last time."""
-        buffers, rest = self._server.buffers, self._rest
+        buffers, rest = self._host.buffers, self._rest
         view = buffers.shared_view
         if rest:
             buffers.shared[: len(rest)] = rest
@@ -223,14 +186,14 @@ class Connection:
         if self._filled == total:
             self._consume(buffer, total)
             self._input = None
-            self._server.buffers.give(buffer)
+            self._host.buffers.give(buffer)
         elif self._filled == len(buffer):
             self._borrow(memoryview(buffer), total)
-            self._server.buffers.give(buffer)
+            self._host.buffers.give(buffer)
 
     def _borrow(self, present: memoryview, total: int) -> None:
         """Move the beginning of a large frame to a buffer that has room for more of it."""
-        self._input = self._server.buffers.take(total, len(present))
+        self._input = self._host.buffers.take(total, len(present))
         self._input[: len(present)] = present
         self._filled = len(present)
 
@@ -241,14 +204,14 @@ class Connection:
                 position = self._handle_frames(buffer, end)
             finally:
                 # After an error too: what was queued before it lies in a buffer that the next read fills.
-                self._server.finish_requests()
+                self._host.finish_requests()
         except UnservedRequest as error:
             log.warning("closing a connection that asked for what is not served", extra=self._about(error))
-            self._server.unserved()
+            self._host.unserved()
             self.close()
         except ProtocolError as error:
             log.warning("closing a connection that sent a malformed request", extra=self._about(error))
-            self._server.malformed()
+            self._host.malformed()
             self.close()
         except Exception:
             log.exception("a request could not be handled", extra=self._about())
@@ -262,7 +225,7 @@ class Connection:
             else:
                 self._rest = b""
             self.drain()
-        self._server.wake_waiters()
+        self._host.wake_waiters()
 
     def _handle_frames(self, buffer: bytearray, end: int) -> int:
         """Handle the whole frames in buffer[:end]; return where the rest begins."""
@@ -287,7 +250,7 @@ class Connection:
         if size >> 16 == _TLS_HANDSHAKE:
             return ProtocolError(_SPEAKS_TLS)
         setting = "socket.request.max.bytes"
-        if self.frame_bytes_max < self._server.request_bytes_max:
+        if self.frame_bytes_max < self._host.request_bytes_max:
             setting = "before a login sasl.server.max.receive.size"
         return ProtocolError(
             f"a request of {size} bytes was announced; {setting} allows {self.frame_bytes_max}"
@@ -297,7 +260,7 @@ class Connection:
         """Remember what could not be handled yet: as it is, or as the beginning of a large frame."""
         size = _SIZE.unpack_from(rest)[0] if len(rest) >= _SIZE_BYTES else 0
         total = _SIZE_BYTES + size
-        if total > len(self._server.buffers.shared) and size <= self.frame_bytes_max:
+        if total > len(self._host.buffers.shared) and size <= self.frame_bytes_max:
             self._rest = b""
             self._borrow(rest, total)
         else:
@@ -338,104 +301,16 @@ class Connection:
         replies = self.replies
         return replies[-1].on_overtaken if replies and replies[-1].parts is None else None
 
-    # -- responses -----------------------------------------------------------------------------------
+    # -- reading on ----------------------------------------------------------------------------------
 
-    def respond(self, parts: list[Part]) -> None:
-        """Queue a finished response behind those that are still awaited."""
-        if self.replies:
-            reply = Reply(self, (0, 0, 0), pipelined=True)
-            reply.fill(parts)
-            self.replies.append(reply)
-        else:
-            self._output += parts
-            self._output_bytes += memory(parts)
-
-    def respond_with(self, response: bytearray) -> None:
-        """The same for a response in one piece."""
-        if self.replies:
-            self.respond([response])
-        else:
-            self._output.append(response)
-            self._output_bytes += len(response)
-
-    def hold(self, parts: list[Part]) -> None:
-        """Count a response that is ready before its turn."""
-        self._held_bytes += memory(parts)
-
-    def defer(
-        self,
-        api_key: int,
-        version: int,
-        correlation_id: int,
-        *,
-        pipelined: bool = False,
-        complete: Callable[[Any], Any] | None = None,
-    ) -> Reply:
-        """Hold the place of a response that comes later; `complete` makes it whole."""
-        key = (api_key, version, correlation_id)
-        if complete is None:
-            reply = Reply(self, key, pipelined=pipelined)
-        else:
-            reply = CompletedReply(self, key, complete, pipelined=pipelined)
-        if self.replies is None:
-            self.replies = deque()
-        self.replies.append(reply)
-        return reply
-
-    def drain_soon(self) -> None:
-        if not self._corked:
-            self._server.drain_soon(self)
-
-    def drain(self) -> None:
-        """Send every response whose turn it is, then take up reading again if that was held back."""
-        if self.closed or self._corked:
-            return
-        replies = self.replies
-        if replies:
-            while replies and (parts := replies[0].parts) is not None:
-                self._output += parts
-                self._held_bytes -= memory(parts)
-                replies.popleft()
-        if self._output and not self._blocked:
-            self._send()
+    def _drained(self) -> None:
         if (self._rest or not self._listening) and not self.closed and not self._busy():
             self._resume()
-
-    def _busy(self) -> bool:
-        if self._blocked or self._muted is not None:
-            return True
-        replies = self.replies
-        if not replies:
-            return self._output_bytes > _OUTPUT_BYTES_MAX
-        return (
-            len(replies) >= self._server.inflight_max
-            or self._held_bytes > _OUTPUT_BYTES_MAX
-            or not replies[-1].pipelined
-        )
-
-    def mute(self, seconds: float) -> None:
-        """Read nothing more for this time. Responses are sent meanwhile, and lost is nothing."""
-        if self.closed:
-            return
-        self.was_muted = True
-        until = self._server.loop.time() + seconds
-        if self._muted is not None:
-            if self._muted.when() >= until:
-                return
-            self._muted.cancel()
-        self._muted = self._server.loop.call_at(until, self.unmute)
-        self.last_active = max(self.last_active, until)  # it is not idle: it waits
-
-    def unmute(self) -> None:
-        if self._muted is not None:
-            self._muted.cancel()
-            self._muted = None
-            self.drain()
 
     def _resume(self) -> None:
         if self._rest and not self._resuming and self._has_frame():
             self._resuming = True
-            self._server.loop.call_soon(self._handle_kept)
+            self._host.loop.call_soon(self._handle_kept)
         if not self._listening:
             self._listen(True)
 
@@ -451,40 +326,13 @@ class Connection:
     def _handle_kept(self) -> None:
         self._resuming = False
         if not self.closed and not self._busy():
-            shared, rest = self._server.buffers.shared, self._rest
+            shared, rest = self._host.buffers.shared, self._rest
             shared[: len(rest)] = rest
             self._consume(shared, len(rest))
 
     def _listen(self, on: bool) -> None:
         self._listening = on
         self._stream.on_readable(self._on_readable if on else None)
-
-    # -- output --------------------------------------------------------------------------------------
-
-    def _send(self) -> None:
-        """Send until everything is out or the socket takes no more."""
-        stream, output = self._stream, self._output
-        try:
-            while output:
-                first = output[0]
-                if isinstance(first, FileRange):
-                    send_range(stream, output, first)
-                else:
-                    send_bytes(stream, output)
-            self._output_bytes = 0
-        except BlockingIOError:
-            if not self._blocked:
-                self._blocked = True
-                stream.on_writable(self._on_writable)
-        except OSError:
-            # The client has gone, or the segment behind a range was deleted while a slow client read it.
-            self.close()
-
-    def _on_writable(self) -> None:
-        self.last_active = self._server.loop.time()
-        self._blocked = False
-        self._stream.on_writable(None)
-        self.drain()
 
     def close_when_sent(self) -> None:
         """Close as soon as the responses that are ready have left. What the client sends meanwhile is not
@@ -521,7 +369,7 @@ class Connection:
         self._input = None
         self._rest = b""
         self.memo = None
-        self._server.forget(self)
+        self._host.forget(self)
 
     def _about(self, error: Exception | None = None) -> dict[str, object]:
         host, port = self.peer
