@@ -26,6 +26,12 @@ RULES_AT_MOST = {"produce 200 B, broker CPU": 1.03}
 """What a request may cost with access rules, beside one without. Producers send the same header again and
 again; the other load shows what the check costs where they do not."""
 OTHER_RULES = 1000
+RULE_SETTINGS = (
+    "authorizer.class.name=acl",
+    "super.users=User:nobody",
+    "allow.everyone.if.no.acl.found=true",
+)
+"""Everything is allowed that no rule is about, so that anybody may add the rules."""
 ACLS_VERSION = 3
 
 
@@ -69,16 +75,15 @@ def _tls_figures(suite: Suite) -> list[Figure]:
 def _rule_figures(suite: Suite) -> list[Figure]:
     loads: dict[str, Callable[[Broker], Measure]] = {
         "produce 200 B, broker CPU": lambda server: rounds.produce_200b_deep(server, 1),
-        "produce 200 B, each request decoded, broker CPU": _produce_varied,
+        "produce 200 B, each request decoded, broker CPU": produce_varied,
     }
     free: dict[str, Rounds] = defaultdict(Rounds)
     ruled: dict[str, Rounds] = defaultdict(Rounds)
-    settings = ("authorizer.class.name=acl", "super.users=User:nobody", "allow.everyone.if.no.acl.found=true")
     with (
         ForebayServer(suite.scratch, "no-rules") as without,
-        ForebayServer(suite.scratch, "rules", *settings) as with_rules,
+        ForebayServer(suite.scratch, "rules", *RULE_SETTINGS) as with_rules,
     ):
-        _add_rules(with_rules)
+        add_rules(with_rules)
         for _ in suite.each_round("access rules"):
             for name, load in loads.items():
                 free[name].append(load(without))
@@ -97,19 +102,22 @@ def _rule_figures(suite: Suite) -> list[Figure]:
     ]
 
 
-def _add_rules(server: Broker) -> None:
+def add_rules(server: Broker) -> None:
     """What lets anybody use the topics of rounds, and many rules for others."""
-    mine = _rule("bench-", "User:ANONYMOUS", PatternType.PREFIXED)
-    others = [
-        _rule(f"other-{n}", f"User:somebody-{n % 100}", PatternType.LITERAL) for n in range(OTHER_RULES)
-    ]
+    others = [rule(f"other-{n}", f"User:somebody-{n % 100}", PatternType.LITERAL) for n in range(OTHER_RULES)]
+    add(server, [rule("bench-", "User:ANONYMOUS"), *others])
+
+
+def add(server: Broker, rules: list[AclCreation]) -> None:
     with Client(server.address) as client:
-        answer = client.ask(CreateAclsRequest(creations=[mine, *others]), ACLS_VERSION)
+        answer = client.ask(CreateAclsRequest(creations=rules), ACLS_VERSION)
     for result in answer.results:
         expect_success("adding a rule", result.error_code)
 
 
-def _rule(topic: str, principal: str, pattern: PatternType) -> AclCreation:
+def rule(
+    topic: str, principal: str, pattern: PatternType = PatternType.PREFIXED, *, allowed: bool = True
+) -> AclCreation:
     return AclCreation(
         resource_type=ResourceType.TOPIC,
         resource_name=topic,
@@ -117,11 +125,11 @@ def _rule(topic: str, principal: str, pattern: PatternType) -> AclCreation:
         principal=principal,
         host="*",
         operation=Operation.ALL,
-        permission_type=Permission.ALLOW,
+        permission_type=Permission.ALLOW if allowed else Permission.DENY,
     )
 
 
-def _produce_varied(server: Broker) -> Measure:
+def produce_varied(server: Broker) -> Measure:
     """Requests of which none begins as the one before: the fast path that knows such ones is not taken, so
     each is decoded, and looked at by the guard."""
     with fresh_topic(server) as (_, topic):

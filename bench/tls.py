@@ -52,12 +52,12 @@ class OverTls:
 
 class ForebayWithTls(ForebayServer):
     def __init__(self, scratch: Path, name: str) -> None:
-        certificates, (plain, tls) = Certificates(scratch / f"{name}-certificates"), free_ports(2)
+        self.certificates, (plain, tls) = Certificates(scratch / f"{name}-certificates"), free_ports(2)
         super().__init__(
             scratch,
             name,
-            f"ssl.keystore.location={certificates.broker}",
-            f"ssl.truststore.location={certificates.authority}",
+            f"ssl.keystore.location={self.certificates.broker}",
+            f"ssl.truststore.location={self.certificates.authority}",
             listen=f"PLAINTEXT://{HOST}:{plain},SSL://{HOST}:{tls}",
         )
-        self.over_tls: Broker = OverTls(self, tls, certificates)
+        self.over_tls: Broker = OverTls(self, tls, self.certificates)
