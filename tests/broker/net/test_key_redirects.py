@@ -15,7 +15,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from forebay.broker.authentication.token_checks import fetch_keys
+from forebay.broker.authentication.key_fetching import fetch_keys
 from support.brokers.tls_files import TlsFiles
 
 KEYS = {

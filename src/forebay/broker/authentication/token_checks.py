@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import urllib.request
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FETCH_TIMEOUT_S = 10.0
-_KEYS_BYTES_MAX = 1 << 20
-_KEY_TYPES = ("RSA", "EC", "OKP")
 _NO_SIGNATURE = Rejected(reason="the token is not signed by a known key")
 
 Keys = Mapping[str | None, "PyJWK"]
@@ -96,7 +92,7 @@ class TokenChecks:
             url = self._config.jwks_url
             assert url is not None, "the settings were checked"
             try:
-                self._keys = await self._fetching.run(lambda: fetch_keys(url))
+                self._keys = await self._fetching.run(lambda: _fetched(url))
             except (OSError, ValueError) as error:
                 about = {"url": _without_login(url), "reason": str(error)}
                 log.warning("the keys of tokens could not be fetched", extra=about)
@@ -107,40 +103,12 @@ def _without_login(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
 
-class _RedirectToHttpsOnly(urllib.request.HTTPRedirectHandler):
-    """Keys that came by plain `http:` would let whoever stands between log in as anybody."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> urllib.request.Request | None:
-        if urlsplit(newurl).scheme != "https":
-            raise ValueError("the server redirects to a URL that is not https")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def fetch_keys(url: str) -> Keys:
+def _fetched(url: str) -> Keys:
     """Blocks. Raises OSError or ValueError."""
-    from jwt import PyJWK
-    from jwt.exceptions import PyJWTError
+    # Imported by the thread that waits anyway: most brokers check no tokens, and need no client of HTTP.
+    from forebay.broker.authentication.key_fetching import fetch_keys
 
-    with urllib.request.build_opener(_RedirectToHttpsOnly).open(url, timeout=_FETCH_TIMEOUT_S) as answer:
-        text = answer.read(_KEYS_BYTES_MAX + 1)
-    if len(text) > _KEYS_BYTES_MAX:
-        raise ValueError(f"there are more than {_KEYS_BYTES_MAX} bytes of keys")
-    found: dict[str | None, PyJWK] = {}
-    entries = json.loads(text)
-    if not isinstance(entries, dict) or not isinstance(entries.get("keys"), list):
-        raise ValueError("this is no set of keys (JWKS)")
-    for entry in entries["keys"]:
-        # Other kinds of keys, and those for encryption, sign nothing that is accepted here.
-        if isinstance(entry, dict) and entry.get("kty") in _KEY_TYPES and entry.get("use", "sig") == "sig":
-            try:
-                found[entry.get("kid")] = PyJWK(entry)
-            except PyJWTError:
-                continue  # an algorithm that this version does not know
-    if len(found) == 1:
-        found[None] = next(iter(found.values()))
-    return found
+    return fetch_keys(url)
 
 
 def _claims(token: str, key: PyJWK, algorithm: str) -> dict[str, Any] | None:
