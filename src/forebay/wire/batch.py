@@ -125,7 +125,8 @@ def read_header(buf: Bytes, position: int = 0) -> BatchHeader:
     """The header at a position. Checks neither the CRC nor whether the rest of the batch is there."""
     if position < 0 or len(buf) - position < HEADER_SIZE:
         raise ProtocolError(f"a batch header takes {HEADER_SIZE} bytes, {len(buf) - position} are left")
-    return BatchHeader._make(HEADER.unpack_from(buf, position))
+    # Like BatchHeader._make, which counts the fields as well. On the hot path.
+    return tuple.__new__(BatchHeader, HEADER.unpack_from(buf, position))
 
 
 def is_transactional(batch: Bytes | None) -> bool:

@@ -12,7 +12,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.live_share import LiveShare
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
 from forebay.storage.log.segment.segment_list import LogSlice
-from forebay.wire.batch import BatchHeader
+from forebay.wire.batch import CONTROL, BatchHeader
 from forebay.wire.parts import FileRange
 
 _READS_MAX = 8
@@ -26,11 +26,12 @@ class Found(NamedTuple):
     records: LogSlice
     write: int
     """To be sent once the share partition has written this."""
+    is_warm: bool
+    """Whether the records are in memory and checked; else that is to be asked before they are sent."""
 
 
 class _Batch(NamedTuple):
     position: int
-    size: int
     first: int
     last: int
     header: BatchHeader
@@ -46,7 +47,7 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
         end = share.end_offset
         if offset is None or offset >= end:
             return None
-        part = share.headers.read(offset, max_bytes, end=end)
+        part, is_warm = share.headers.read(offset, max_bytes, end=end)
         if part is None or part.range is None:
             return None
         # What does not fit into the window is not looked at, however much a client asks for.
@@ -59,7 +60,7 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
         if ranges:
             records = _cut(part, visible, ranges)
             partition.log.expect_read_after(records)
-            return Found(ranges, records, write)
+            return Found(ranges, records, write, is_warm)
         if machine.next_fetch_offset() == offset:
             return None
     return None
@@ -74,8 +75,9 @@ def _batches(partition: Partition, part: LogSlice, upto: int) -> tuple[list[_Bat
     batches: list[_Batch] = []
     last = part.next_offset - 1
     for position, header in partition.log.headers(part):
-        batch_last = min(header.last_offset, last)
-        batches.append(_Batch(position, header.size, header.base_offset, batch_last, header))
+        first = header.base_offset
+        batch_last = min(first + header.last_offset_delta, last)
+        batches.append(_Batch(position, first, batch_last, header))
         if batch_last >= upto:
             return batches, batch_last
     return batches, last
@@ -85,7 +87,7 @@ def _visible(
     partition: Partition, batches: list[_Batch], committed: bool, offset: int, end: int
 ) -> list[_Batch]:
     """Those with records for consumers: no markers, and for readers of committed ones nothing aborted."""
-    visible = [each for each in batches if not each.header.is_control and each.header.record_count]
+    visible = [each for each in batches if each.header.record_count and not each.header.attributes & CONTROL]
     if not (committed and partition.log.has_aborted):
         return visible
     aborted = partition.log.aborted_transactions(offset, end)
@@ -108,7 +110,7 @@ def _cut(part: LogSlice, batches: list[_Batch], ranges: list[Acquired]) -> LogSl
     assert part.range is not None
     first, last = ranges[0].first, ranges[-1].last
     acquired = [each for each in batches if first <= each.last and each.first <= last]
-    begin, end = acquired[0].position, acquired[-1].position + acquired[-1].size
+    begin, end = acquired[0].position, acquired[-1].position + acquired[-1].header.size
     return part._replace(
         range=FileRange(part.range.file, begin, end - begin), next_offset=acquired[-1].last + 1
     )

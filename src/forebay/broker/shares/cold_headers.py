@@ -30,19 +30,22 @@ class ColdHeaders:
         """The offset of the slice that was loaded last, until it is read: it is read once though it is cold
         again, or damaged."""
 
-    def read(self, offset: int, max_bytes: int, *, end: int) -> LogSlice | None:
-        """A slice whose headers can be read at once, None while it is loaded. Raises KafkaError."""
+    def read(self, offset: int, max_bytes: int, *, end: int) -> tuple[LogSlice | None, bool]:
+        """A slice whose headers can be read at once, and whether all of it may be sent at once.
+
+        None while it is loaded. Raises KafkaError.
+        """
         for size in (max_bytes, min(max_bytes, _BYTES_MAX)):
             part = self._log.read(offset, size, upper_offset=end)
             if self._log.is_warm(part):
-                return part
+                return part, True
         if self._loaded_from == offset:
             self._loaded_from = None
-            return part
+            return part, False
         if not self._is_loading:
             self._is_loading = True
             self._cold_reads.load([(self._log.files, part)], partial(self._loaded, offset))
-        return None
+        return None, False
 
     def _loaded(self, offset: int, _: Outcomes) -> None:
         """What was wrong shows again when the records are sent: their locks then run out, as they should."""

@@ -34,6 +34,8 @@ def merge(ranges: Ranges, newer: Iterable[StateRange], start_offset: int) -> Ran
     added = [_cut(new, start_offset) for new in newer if new.last >= start_offset]
     if not added:
         return kept
+    if len(added) == 1 and (not kept or kept[-1].last + 1 < added[0].first):
+        return (*kept, added[0])  # most writes: one more range, behind all others
     before, after = min(new.first for new in added) - 1, max(new.last for new in added) + 1
     low = bisect_left(kept, before, key=_last)
     high = bisect_right(kept, after, key=_first)

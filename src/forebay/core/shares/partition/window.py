@@ -115,7 +115,10 @@ class Window:
 
     def index(self, offset: int) -> int:
         """Of the span with this offset, which must be in the window."""
-        return bisect_right(self.spans, offset, key=_first_of) - 1
+        spans = self.spans
+        if spans and spans[-1].first <= offset:
+            return len(spans) - 1
+        return bisect_right(spans, offset, key=_first_of) - 1
 
     def between(self, first: int, last: int) -> list[Span]:
         """The spans that have an offset of this range, which must be in the window."""
@@ -137,7 +140,7 @@ class Window:
     def first_unfinished(self) -> int:
         """Where the start offset will be once all changes are persisted."""
         spans = self.spans
-        if not spans:
+        if not spans or spans[0].state not in FINISHED:
             return self.start
         for i in range(max(self.index(self._finished_below), 0), len(spans)):
             if spans[i].state not in FINISHED:
@@ -154,7 +157,8 @@ class Window:
         have to wait for its own write before it could acquire. With what is still to be written, the window
         has at most twice the limit.
         """
-        return min(limit - (self.end + 1 - self.first_unfinished()), 2 * limit - self.size)
+        after = self.spans[-1].last + 1 if self.spans else self.start
+        return min(limit - after + self.first_unfinished(), 2 * limit - after + self.start)
 
     # Changes
 

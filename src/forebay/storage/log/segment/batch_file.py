@@ -86,8 +86,10 @@ class BatchFile:
         while position < end:
             at = position - chunk_start
             if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_start, at = self._pread(wanted, position), position, 0
-                self._check_length(chunk, 0, position)
+                chunk = self.file.pread(min(wanted, self.size - position), position)
+                chunk_start, at = position, 0
+                if len(chunk) < HEADER_SIZE:
+                    self._check_length(chunk, 0, position)
             header = read_header(chunk, at)
             size = self._check(position, header[0], header[1], header[3], header[6], expected)
             yield position, header
