@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.brokers.local_broker import local_broker
+from support.brokers.tls_files import TlsFiles
 from support.clients.wire_client import (
     LATEST,
     PRODUCE,
@@ -82,6 +86,26 @@ def test_a_fetch_that_waits_is_answered_early_when_a_large_request_comes_in_piec
         asker.socket.sendall(frame[700:])
         assert only_partition(asker.read()).records == b""
         assert only_partition(asker.read()).base_offset == 0
+
+
+def test_a_fetch_that_waits_is_answered_early_over_tls_too(tmp_path: Path) -> None:
+    """There a record may hold several requests, which the broker has read when the first one waits."""
+    files = TlsFiles(tmp_path)
+    context = ssl.create_default_context(cafile=files.ca)
+    with (
+        local_broker(tmp_path / "data", files.broker_settings()) as broker,
+        WireClient(broker.bootstrap, tls=context) as client,
+    ):
+        create(client, "t")
+        fetching = client.frame(fetch("t", 0, max_wait_ms=HOURS_MS), 12)
+        frames = [fetching, client.frame(produce("t", batch(bytes(100_000))), PRODUCE)]
+        client.socket.sendall(b"".join(frames))
+        assert only_partition(client.read()).records == b""
+        assert only_partition(client.read()).base_offset == 0
+        client.post(fetch("t", 1, max_wait_ms=HOURS_MS), 12)
+        client.post(MetadataRequest(topics=[]), 12)
+        assert only_partition(client.read()).records == b""
+        assert client.read().error_code == ErrorCode.NONE
 
 
 def random_request(chance: random.Random, topic: str, number: int) -> tuple[Request, int]:

@@ -62,6 +62,14 @@ async def test_leaderships_move_a_part_at_a_time(tmp_path: Path, monkeypatch: py
         assert list(dict.fromkeys(led(image, 1) for image in images)) == [2, 1, 0]
 
 
+async def test_it_does_not_rejoin_the_in_sync_sets_that_it_has_left(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path) as cluster:
+        await make_topic(cluster)
+        cluster.slow_down(1, 0.3)  # long enough for a replica that fetches to rejoin
+        counts = [in_sync(image, 1) for image in await images_of_a_stop(cluster, 1)]
+        assert counts == sorted(counts, reverse=True)
+
+
 async def test_one_answer_tells_a_consumer_that_waits_of_all_new_leaders(tmp_path: Path) -> None:
     async with local_cluster(tmp_path) as cluster:
         await make_topic(cluster)
