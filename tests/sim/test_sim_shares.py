@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from forebay.errors import ErrorCode
+from forebay.sim.actors.client import Failed, Refused
+from forebay.sim.actors.shares import administrators
 from forebay.sim.actors.shares.sessions import Said, acknowledgements
 from forebay.sim.models.shares import ACCEPT, REJECT, RELEASE, Hold, ShareRules, Shares, Term
 
@@ -219,3 +222,14 @@ def test_neighbours_are_acknowledged_together(
     batches = acknowledgements(said, one_type_each=one_type_each)[AT]
     found = [(each.first_offset, each.last_offset, each.acknowledge_types) for each in batches]
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "means"),
+    [(ErrorCode.GROUP_ID_NOT_FOUND, Refused), (ErrorCode.NOT_COORDINATOR, Failed)],
+)
+def test_a_coordinator_that_was_replaced_may_have_reset_the_group(
+    code: ErrorCode, means: type[Exception]
+) -> None:
+    with pytest.raises(means):
+        administrators._check(code)

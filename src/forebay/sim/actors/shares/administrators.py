@@ -28,10 +28,11 @@ _NOT_NOW = frozenset(
     {
         ErrorCode.NON_EMPTY_GROUP,
         ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
+"""Nothing was done. NOT_COORDINATOR leaves that open: a coordinator that is replaced while its records are on
+their way to the others answers with it, too."""
 
 _DEAF_S = (0.5, 4.0)
 _HEARD_S = 0.05
