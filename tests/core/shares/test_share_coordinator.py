@@ -110,6 +110,52 @@ class TestInitialize:
         assert coordinator.log == []
 
 
+class TestForgetLost:
+    """What a leader has forgotten because its log has lost the messages."""
+
+    def test_what_lies_behind_goes_and_the_rest_stays(self) -> None:
+        coordinator = led()
+        coordinator.write((2, 3, 2, 1), (4, 9, 4, 5), (12, 15, 0, 2), complete=8)
+        found = coordinator.read(leader=1)
+        assert (found.snapshot_epoch, found.previous_leader_epoch) == (0, 0)
+        assert coordinator.forget_lost(6, found.snapshot_epoch, leader=1) == ErrorCode.NONE
+        assert read_ranges(coordinator, leader=1) == [(2, 3, 2, 1), (4, 5, 4, 5)]
+        assert (coordinator.state().start_offset, coordinator.state().complete_count) == (0, 4)
+        assert coordinator.state().leader_epoch == 1
+        assert dict(coordinator.fresh().states) == dict(coordinator.shard.states)
+
+    def test_the_start_offset_goes_back(self) -> None:
+        coordinator = led()
+        coordinator.write((10, 11, 2, 1), start=10, complete=2)
+        assert coordinator.forget_lost(5, coordinator.read().snapshot_epoch) == ErrorCode.NONE
+        state = coordinator.state()
+        assert (state.start_offset, state.ranges, state.complete_count) == (5, (), 0)
+
+    def test_one_that_comes_twice_or_late_forgets_nothing_that_came_since(self) -> None:
+        coordinator = led()
+        coordinator.write(start=10)
+        snapshot = coordinator.read().snapshot_epoch
+        for _ in range(2):
+            assert coordinator.forget_lost(5, snapshot) == ErrorCode.NONE
+        coordinator.write(start=10)
+        assert coordinator.forget_lost(5, snapshot) == ErrorCode.FENCED_STATE_EPOCH
+        assert coordinator.state().start_offset == 10
+
+    def test_another_leader_or_state_is_refused(self) -> None:
+        coordinator = led()
+        coordinator.write(start=10)
+        assert coordinator.forget_lost(5, 0, leader=3) == ErrorCode.FENCED_LEADER_EPOCH
+        assert coordinator.forget_lost(5, 0, epoch=2) == ErrorCode.FENCED_STATE_EPOCH
+        assert coordinator.forget_lost(5, 7) == ErrorCode.FENCED_STATE_EPOCH
+        assert coordinator.state().start_offset == 10
+
+    def test_a_state_that_no_leader_has_read_says_so(self) -> None:
+        coordinator = ShareCoordinator()
+        coordinator.initialize(start=7)
+        assert coordinator.read(leader=2).previous_leader_epoch == -1
+        assert coordinator.read(leader=3).previous_leader_epoch == 2
+
+
 class TestRead:
     def test_a_new_leader_writes_its_epoch_and_so_fences_the_one_before(self) -> None:
         coordinator = led()

@@ -168,6 +168,13 @@ class ShareCoordinator:
         code: int = self._ask("write", request, version).error_code
         return code
 
+    def forget_lost(self, lost_from: int, snapshot: int, *, epoch: int = 1, leader: int = 0) -> int:
+        request = write_request(KEY, epoch, leader, -1, -1, ())
+        (partition,) = request.topics[0].partitions
+        partition.lost_from, partition.snapshot_epoch = lost_from, snapshot
+        code: int = self._ask("write", request, 1).error_code
+        return code
+
     def delete(self, key: ShareKey = KEY, *, epoch: int = -1) -> int:
         code: int = self._ask("delete", delete_request(key, epoch)).error_code
         return code

@@ -19,6 +19,7 @@ from forebay.broker.shares.live_share import ShareHost
 from forebay.broker.shares.missing_states import MissingStates
 from forebay.broker.shares.service import ShareService
 from forebay.broker.shares.start_offsets import StartOffsets
+from forebay.broker.shares.state_reads import StateReads
 from forebay.broker.shares.state_store import ShareStateStore
 from forebay.broker.shares.state_writes import StateWrites
 from forebay.broker.shares.table import ShareTable
@@ -65,12 +66,13 @@ class Shares:
         missing = MissingStates(
             coordinators.groups, peers, base.metadata, base.background, base.time, node_id=base.node_id
         )
+        store = ShareStateStore(coordinators.share_states)
         host = ShareHost(
-            store=ShareStateStore(coordinators.share_states),
+            store=store,
+            reads=StateReads(store, missing.report),
             delays=local.delays,
             writes=StateWrites(coordinators.share_states, base.background, base.loop),
             resolve_start=StartOffsets(local.offsets_by_time, local.delays, base.time).resolve,
-            state_missing=missing.report,
             dead_letters=DeadLetterHost(
                 mover=mover,
                 targets=DeadLetterTargets(base.metadata, base.settings, topic_changes),

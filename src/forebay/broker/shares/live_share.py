@@ -28,6 +28,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.cold_headers import ColdHeaders
 from forebay.broker.shares.dead_letters.source import DeadLetterHost, DeadLetterSource
 from forebay.broker.shares.fetch_line import FetchLine
+from forebay.broker.shares.state_reads import StateReads
 from forebay.broker.shares.state_store import NO_WRITE, ShareStateStore
 from forebay.broker.shares.state_writes import StateWrites
 from forebay.config import ShareGroupSettings
@@ -57,11 +58,10 @@ class ShareHost:
     """What every share partition on this broker runs on."""
 
     store: ShareStateStore
+    reads: StateReads
     delays: TopicDelays
     writes: StateWrites
     resolve_start: ResolveStart
-    state_missing: Callable[[ShareKey], None]
-    """To be called with a share partition of which the share coordinator knows nothing."""
     dead_letters: DeadLetterHost
     cold_reads: ColdReads
     background: Background
@@ -167,12 +167,8 @@ class LiveShare:
         self._spawn(self._load, "loading")
 
     async def _load(self) -> None:
-        try:
-            found = await self._host.store.read(self.key, self.leader_epoch, lambda: self.is_current)
-        except KafkaError as error:
-            if error.code == ErrorCode.INVALID_REQUEST:
-                self._host.state_missing(self.key)
-            raise
+        reads = self._host.reads
+        found = await reads.read(self.key, self.partition, self.leader_epoch, lambda: self.is_current)
         start_offset = found.start_offset
         if start_offset == NOT_RESOLVED:
             start_offset = await self._choose_start(found.state_epoch)
@@ -190,6 +186,7 @@ class LiveShare:
             self.drop()
             return
         self.machine = machine
+        reads.loaded(self.key, self.partition)
         machine.log_start(self.partition.log.start_offset)
         self.changed()
         self.drop_if_unused()

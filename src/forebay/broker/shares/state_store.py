@@ -93,6 +93,24 @@ class ShareStateStore:
         )
         await self._until_answered(key, request, wanted)
 
+    async def forget_lost(
+        self,
+        key: ShareKey,
+        found: read_message.PartitionResult,
+        *,
+        lost_from: int,
+        leader_epoch: int,
+        wanted: Callable[[], bool],
+    ) -> None:
+        """Have what was read of offsets from there on forgotten. Raises KafkaError, as `write`."""
+        partition = partition_data(key.partition, NO_WRITE, found.state_epoch, leader_epoch)
+        partition.lost_from, partition.snapshot_epoch = lost_from, found.snapshot_epoch
+        request = write_message.WriteShareGroupStateRequest(
+            group_id=key.group_id,
+            topics=[write_message.WriteStateData(topic_id=key.topic_id, partitions=[partition])],
+        )
+        await self._until_answered(key, request, wanted)
+
     async def _until_answered(self, key: ShareKey, request: Any, wanted: Callable[[], bool]) -> Any:
         delay_s = RETRY_S
         while wanted():

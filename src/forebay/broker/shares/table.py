@@ -76,6 +76,7 @@ class ShareTable:
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Drop what this broker does not lead any more; take over changed settings."""
+        self._host.reads.forget_other_terms()
         for share in self:
             if not share.is_current:
                 share.drop()

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from forebay.wire.fields import Request, Response, Struct, array, int8, int16, int32, int64, string, uuid
+from forebay.wire.fields import (
+    OWN_TAGS_FROM,
+    Request,
+    Response,
+    Struct,
+    array,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    uuid,
+)
 
 
 class PartitionData(Struct):
@@ -35,6 +47,10 @@ class PartitionResult(Struct):
     start_offset: int = int64()
     """-1 while nobody has found it yet."""
     state_batches: list[StateBatch] = array(StateBatch)
+    snapshot_epoch: int = int32(default=-1, tag=OWN_TAGS_FROM)
+    """Of the state, for who wants a part of it forgotten (WriteShareGroupState)."""
+    previous_leader_epoch: int = int32(default=-1, tag=OWN_TAGS_FROM + 1)
+    """Of the leader that read the state before; -1 if none did since it was initialized."""
 
 
 class ReadStateResult(Struct):

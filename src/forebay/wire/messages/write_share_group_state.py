@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from forebay.wire.fields import Request, Response, Struct, array, int8, int16, int32, int64, string, uuid
+from forebay.wire.fields import (
+    OWN_TAGS_FROM,
+    Request,
+    Response,
+    Struct,
+    array,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    uuid,
+)
 
 
 class StateBatch(Struct):
@@ -21,6 +33,10 @@ class PartitionData(Struct):
     delivery_complete_count: int = int32("1+", default=-1)
     """How many offsets from the start offset on need no delivery any more; -1 if that is not known."""
     state_batches: list[StateBatch] = array(StateBatch)
+    lost_from: int = int64(default=-1, tag=OWN_TAGS_FROM)
+    """The log has lost the messages from this offset on: what the state says of them is to be forgotten."""
+    snapshot_epoch: int = int32(default=-1, tag=OWN_TAGS_FROM + 1)
+    """With `lost_from`: of the state that was read."""
 
 
 class WriteStateData(Struct):

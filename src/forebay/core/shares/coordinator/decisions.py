@@ -18,6 +18,10 @@ since would deliver records again or skip them. Kafka begins anew if the start o
 names the epoch of the group, too, in a field of our own. One that comes late leaves alone what has been made
 since.
 
+The one way back: a leader whose log has lost messages, as a loss of power makes it, has what the state says
+of them forgotten (`lost_from`). Other messages get their offsets, and are to be delivered. It names the
+snapshot that it has read, so that a request that comes late, or twice, forgets nothing that came since.
+
 The state of a topic that is gone can be deleted; Kafka refuses that. An unknown one is deleted with success.
 """
 
@@ -37,6 +41,7 @@ from forebay.core.shares.coordinator.persisted_state import (
     snapshot_record,
     tombstone,
     update_record,
+    without_lost,
 )
 from forebay.core.shares.coordinator.ranges import NO_OFFSET
 from forebay.core.shares.partition.record_states import RecordState
@@ -102,6 +107,9 @@ class StateDraft:
             raise _fenced_leader(state, request.leader_epoch)
         if request.state_epoch != state.state_epoch:
             raise _fenced_state(state, request.state_epoch)
+        if request.lost_from >= 0:
+            self._forget_lost(key, state, request)
+            return
         change = change_of(
             state,
             start_offset=request.start_offset,
@@ -111,6 +119,17 @@ class StateDraft:
         after = changed(state, change)
         if after._replace(updates=state.updates) != state:
             self._update(key, change, after)
+
+    def _forget_lost(self, key: ShareKey, state: ShareState, request: PartitionData) -> None:
+        """One that is late names a snapshot that is no more: messages were delivered there since."""
+        if state.end_offset <= request.lost_from:
+            return
+        if request.snapshot_epoch != state.snapshot_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_STATE_EPOCH,
+                f"the state has snapshot epoch {state.snapshot_epoch}, not {request.snapshot_epoch}",
+            )
+        self._snapshot(key, without_lost(state, request.lost_from, self._now.wall_ms))
 
     def delete(self, key: ShareKey, state_epoch: int = ANY_EPOCH) -> None:
         _check("partition", key.partition)

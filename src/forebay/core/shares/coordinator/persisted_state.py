@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from forebay.core.shares.coordinator.ranges import NO_OFFSET, Ranges, merge
-from forebay.core.shares.partition.record_states import RecordState
+from forebay.core.shares.partition.record_states import FINISHED, RecordState
 from forebay.core.shares.partition.writes import StateRange
 from forebay.core.step import StateRecord
 from forebay.wire.state.share_state import (
@@ -58,6 +58,11 @@ class ShareState(NamedTuple):
     ranges: Ranges
     updates: int = 0
     """Since the last snapshot."""
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last offset of which it says anything."""
+        return max(self.start_offset, self.ranges[-1].last + 1 if self.ranges else 0)
 
 
 class Change(NamedTuple):
@@ -118,6 +123,18 @@ def changed(state: ShareState, change: Change) -> ShareState:
 def rewritten(state: ShareState, now_ms: int) -> ShareState:
     """The same state as a new snapshot, which makes all records before it redundant."""
     return state._replace(snapshot_epoch=state.snapshot_epoch + 1, written_ms=now_ms, updates=0)
+
+
+def without_lost(state: ShareState, lost_from: int, now_ms: int) -> ShareState:
+    """The state as a new snapshot, without what it says of offsets that other messages will get."""
+    ranges = tuple(
+        each._replace(last=min(each.last, lost_from - 1)) for each in state.ranges if each.first < lost_from
+    )
+    finished = sum(each.last - each.first + 1 for each in ranges if each.state in FINISHED)
+    start_offset = min(state.start_offset, lost_from)
+    return rewritten(
+        state._replace(start_offset=start_offset, complete_count=finished, ranges=ranges), now_ms
+    )
 
 
 # -- records -----------------------------------------------------------------------------------------------

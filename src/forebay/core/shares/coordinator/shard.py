@@ -113,8 +113,12 @@ class ShareCoordinatorShard:
 
         def decide(key: ShareKey, asked: Any) -> dict[str, Any]:
             state = draft.read(key, asked.leader_epoch)
+            after = draft.summary(key)
+            assert after is not None
             return {
                 "state_epoch": state.state_epoch,
+                "snapshot_epoch": after.snapshot_epoch,
+                "previous_leader_epoch": state.leader_epoch,
                 "start_offset": state.start_offset,
                 "state_batches": [
                     StateBatch(

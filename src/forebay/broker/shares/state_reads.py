@@ -1,0 +1,93 @@
+"""Reading the state of a share partition when it is loaded, and holding it against the log.
+
+What a state says was delivered by earlier leaders, which had nothing but what is committed, or by this broker
+before it was restarted. So all of it lies before where the log ended when this broker began to lead, unless
+the log has lost messages, as a loss of power or an unclean election makes it. Then others get their offsets,
+which the group would never be given: what the state says from there on is forgotten.
+
+Once a state was loaded, it grows with the log, and there is nothing to be held against it in this term.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from forebay.broker.partition.partition import Partition
+from forebay.broker.shares.state_store import ShareStateStore
+from forebay.core.partition.leadership import Leadership
+from forebay.core.shares.coordinator.persisted_state import NO_LEADER, ShareKey
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.read_share_group_state import PartitionResult
+
+log = logging.getLogger(__name__)
+
+
+class StateReads:
+    def __init__(self, store: ShareStateStore, missing: Callable[[ShareKey], None]) -> None:
+        """`missing` is called with a share partition of which the share coordinator knows nothing."""
+        self._store = store
+        self._missing = missing
+        self._loaded: dict[Partition, tuple[Leadership, set[str]]] = {}
+        """The groups whose states were loaded since this broker leads a partition."""
+
+    async def read(
+        self, key: ShareKey, partition: Partition, leader_epoch: int, wanted: Callable[[], bool]
+    ) -> PartitionResult:
+        """The state, for a leader that fences those before it. Raises KafkaError."""
+        found = await self._read(key, leader_epoch, wanted)
+        lost_from = self._end_before(partition, key.group_id)
+        if lost_from is None or _end_of(found) <= lost_from or not wanted():
+            return found
+        log.warning(
+            "messages that a share group had got are lost; those that get their offsets are delivered to it",
+            extra={
+                "group": key.group_id,
+                "partition": str(partition),
+                "from": lost_from,
+                "to": _end_of(found),
+            },
+        )
+        await self._store.forget_lost(
+            key, found, lost_from=lost_from, leader_epoch=leader_epoch, wanted=wanted
+        )
+        return await self._read(key, leader_epoch, wanted)
+
+    def loaded(self, key: ShareKey, partition: Partition) -> None:
+        """What was read is in use from now on."""
+        if partition.leadership is not None:
+            self._groups(partition, partition.leadership).add(key.group_id)
+
+    def forget_other_terms(self) -> None:
+        for partition, (leadership, _) in list(self._loaded.items()):
+            if partition.leadership is not leadership:
+                del self._loaded[partition]
+
+    async def _read(self, key: ShareKey, leader_epoch: int, wanted: Callable[[], bool]) -> PartitionResult:
+        try:
+            return await self._store.read(key, leader_epoch, wanted)
+        except KafkaError as error:
+            if error.code == ErrorCode.INVALID_REQUEST:
+                self._missing(key)
+            raise
+
+    def _end_before(self, partition: Partition, group_id: str) -> int | None:
+        """Where the log ended when this broker began to lead, if the group's state was not loaded since."""
+        leadership = partition.leadership
+        if leadership is None or group_id in self._groups(partition, leadership):
+            return None
+        return leadership.start_offset
+
+    def _groups(self, partition: Partition, leadership: Leadership) -> set[str]:
+        known = self._loaded.get(partition)
+        if known is None or known[0] is not leadership:
+            known = self._loaded[partition] = leadership, set()
+        return known[1]
+
+
+def _end_of(found: PartitionResult) -> int:
+    """Behind the last offset that a state says anything of. One that no leader has read yet says nothing: an
+    administrator may have chosen an offset of this term."""
+    if found.previous_leader_epoch == NO_LEADER or found.snapshot_epoch < 0:
+        return 0
+    return max([found.start_offset, *(batch.last_offset + 1 for batch in found.state_batches)])
