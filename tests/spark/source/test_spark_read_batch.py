@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from forebay.client import Producer
 from support.brokers.broker_process import BrokerProcess
-from support.spark.reading import NOON_MS, make_topic, value
+from support.spark.reading import NOON_MS, batch_reader, make_topic, value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,6 +112,12 @@ def test_many_small_partitions_are_few_tasks(
     query = query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
     query.start().awaitTermination()
     assert counted == [(4, 3401)], "the large partition is cut into two"
+
+
+def test_the_task_that_spark_makes_of_no_tasks(broker: BrokerProcess, topic: str) -> None:
+    reader = batch_reader(broker.bootstrap, subscribe=topic)
+    for nothing in (None, InputPartition(None)):
+        assert list(reader.read(nothing)) == []
 
 
 def test_an_empty_topic_from_sql(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:

@@ -53,9 +53,10 @@ class TopicReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(task) for task in tasks_of(self._ranges(), self._options)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        wanted = partition.value
-        if wanted is None:  # Spark makes one such task when there are none
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        # Spark makes one task when there are none: 4.1 without a partition, later with an empty one.
+        wanted = None if partition is None else partition.value
+        if wanted is None:
             return iter(())
         reading = Reading(fetching=self._options.fetching, schema=self._schema, rows=self.selection.rows)
         return reading.read(wanted)

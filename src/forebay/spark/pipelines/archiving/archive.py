@@ -32,6 +32,7 @@ from forebay.spark.pipelines.archiving.tables import Table, open_table
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Trigger
 from forebay.spark.pipelines.lake import Lake, Lock
+from forebay.spark.pipelines.versions import require_limited_batches
 from forebay.spark.schemas.decoding import Decoding
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def archive(
 ) -> Job:
     """Start archiving a topic into a directory; the job reports the progress."""
     settings = settings or ArchiveSettings()
+    require_limited_batches("an archive")
     partitions = brokers.partitions(topic)
     lake = Lake(to)
     lock = lake.lock("archive")

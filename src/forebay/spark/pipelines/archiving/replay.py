@@ -11,7 +11,6 @@ deletes its checkpoint, so the same command then replays everything again.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import posixpath
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError
 from forebay.spark.pipelines.lake import OWN, Lake
+from forebay.spark.pipelines.versions import require_limited_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,10 +121,7 @@ def _check(settings: ReplaySettings) -> None:
     for name, value in (("rate", settings.rate), ("speed", settings.speed)):
         if value is not None and not value > 0:
             raise PipelineError(f"a {name} of {value:g} would never come to an end: give one above 0")
-    if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
-        raise PipelineError(
-            "a replay needs PySpark 4.2 or later: earlier ones cannot begin where they stopped"
-        )
+    require_limited_batches("a replay")
 
 
 def _digest(brokers: Brokers, topic: str, settings: ReplaySettings) -> str:
