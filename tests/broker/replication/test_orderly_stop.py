@@ -13,9 +13,9 @@ from forebay.core.cluster.image import ClusterImage, PartitionPut
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
-from support.clients.wire_client import create_topic
+from support.clients.wire_client import batch, create_topic, only_partition, produce
 
-CREATE_TOPICS, FETCH = 7, 16
+PRODUCE, CREATE_TOPICS, FETCH = 9, 7, 16
 TOPIC = "t"
 PARTITIONS = 6
 
@@ -68,6 +68,19 @@ async def test_it_does_not_rejoin_the_in_sync_sets_that_it_has_left(tmp_path: Pa
         cluster.slow_down(1, 0.3)  # long enough for a replica that fetches to rejoin
         counts = [in_sync(image, 1) for image in await images_of_a_stop(cluster, 1)]
         assert counts == sorted(counts, reverse=True)
+
+
+async def test_what_it_follows_is_followed_on_when_another_leads_it(tmp_path: Path) -> None:
+    """Producers wait for it for as long as it is in sync, as when two brokers stop at the same time."""
+    async with local_cluster(tmp_path, {"replica.lag.time.max.ms": "3600000"}) as cluster:
+        await make_topic(cluster)
+        _, heir, stopping = cluster.state(TOPIC).replicas
+        cluster[stopping].replication.following.take_no_more()
+        await cluster.lead(TOPIC, 0, heir)
+        await eventually(lambda: cluster[heir].partitions.get(TOPIC, 0).is_leader)
+        sent = produce(TOPIC, batch(b"x"), acks=-1)
+        assert only_partition(await cluster.ask(heir, sent, PRODUCE)).error_code == ErrorCode.NONE
+        assert stopping in cluster.state(TOPIC).isr
 
 
 async def test_one_answer_tells_a_consumer_that_waits_of_all_new_leaders(tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ class Following:
         self._fetching.append(task)
 
     def take_no_more(self) -> None:
-        """Follow no other partitions than now: a broker that stops hands over what it leads, and must not
-        rejoin the in-sync sets that it leaves."""
+        """Follow no other partitions than now, whoever leads these: a broker that stops hands over what it
+        leads, and must not rejoin the in-sync sets that it leaves."""
         self._takes_more = False
 
     def stop(self) -> None:
@@ -73,7 +73,7 @@ class Following:
         if before is not None and before.leader != leader:
             before.remove(partition)
             del self._following[partition]
-        if leader != NO_LEADER and (self._takes_more or partition in self._following):
+        if leader != NO_LEADER and (self._takes_more or before is not None):
             fetcher = self._following[partition] = self._fetcher(leader)
             fetcher.add(partition, NEWCOMER_DELAY_S)
 
