@@ -155,6 +155,14 @@ class TestForgetLost:
         assert coordinator.read(leader=2).previous_leader_epoch == -1
         assert coordinator.read(leader=3).previous_leader_epoch == 2
 
+    def test_a_leader_that_reads_again_because_the_answer_was_lost_is_told_the_same(self) -> None:
+        """Else it would take the start that an administrator has chosen in its term for a loss."""
+        coordinator = ShareCoordinator()
+        coordinator.initialize(start=7)
+        assert [coordinator.read(leader=2).previous_leader_epoch for _ in range(3)] == [-1, -1, -1]
+        coordinator.write((7, 8, 2, 1), leader=2)
+        assert coordinator.read(leader=2).previous_leader_epoch == 2
+
 
 class TestRead:
     def test_a_new_leader_writes_its_epoch_and_so_fences_the_one_before(self) -> None:

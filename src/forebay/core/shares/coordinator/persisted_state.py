@@ -64,6 +64,11 @@ class ShareState(NamedTuple):
         """Behind the last offset of which it says anything."""
         return max(self.start_offset, self.ranges[-1].last + 1 if self.ranges else 0)
 
+    @property
+    def is_only_read(self) -> bool:
+        """Whether one leader has read it since it was initialized, and has written nothing yet."""
+        return self.updates == 1 and self.written_ms == self.created_ms and not self.ranges
+
 
 class Change(NamedTuple):
     """What an update says."""

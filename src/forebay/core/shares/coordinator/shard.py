@@ -115,10 +115,12 @@ class ShareCoordinatorShard:
             state = draft.read(key, asked.leader_epoch)
             after = draft.summary(key)
             assert after is not None
+            is_repeated = state.leader_epoch == asked.leader_epoch and state.is_only_read
             return {
                 "state_epoch": state.state_epoch,
                 "snapshot_epoch": after.snapshot_epoch,
-                "previous_leader_epoch": state.leader_epoch,
+                # A leader asks again when the first answer was lost, and is to be told the same.
+                "previous_leader_epoch": NO_LEADER if is_repeated else state.leader_epoch,
                 "start_offset": state.start_offset,
                 "state_batches": [
                     StateBatch(
