@@ -71,6 +71,21 @@ async def test_who_left_the_in_sync_set_is_not_waited_for(cluster: LocalCluster)
     assert await delete(cluster, 2) == (ErrorCode.NONE, 2)
 
 
+async def test_a_new_leader_refuses_no_offset_that_may_be_committed(cluster: LocalCluster) -> None:
+    """It has not heard how far the leader before has committed. Its client tries again."""
+    leader, heir, third = cluster.state(TOPIC).replicas
+    partition = cluster[heir].partitions.held(TOPIC, 0)
+    with cluster.deaf(TOPIC, heir):
+        for node in (leader, third):
+            await cluster.kill(node)  # nobody knows
+        partition.high_watermark = 1
+        await cluster.lead(TOPIC, 0, heir)
+        await eventually(lambda: partition.is_leader)
+    assert await delete(cluster, 4) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    assert await delete(cluster, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert partition.log.start_offset == 0
+
+
 async def test_a_new_replica_has_the_rest_of_a_batch_whose_beginning_was_deleted(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.partition.leader_epoch_checks import check_end_known
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
@@ -81,6 +82,8 @@ def _start_at(
     high_watermark = partition.high_watermark
     offset = high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
     if not 0 <= offset <= high_watermark:
+        if offset > high_watermark:
+            check_end_known(partition)  # else it may be committed, and the client would be told that it is not
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {high_watermark}"
         )
