@@ -83,9 +83,7 @@ def _start_at(
     offset = high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
     if not 0 <= offset <= high_watermark:
         if offset > high_watermark:
-            check_end_known(
-                partition
-            )  # else it may be committed, and the client would be told that it is not
+            check_end_known(partition)  # before that it may be committed
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {high_watermark}"
         )
