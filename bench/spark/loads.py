@@ -157,6 +157,7 @@ def copy_latency_ms(bench: Bench, connector: str) -> float:
     query = writer.option("checkpointLocation", str(checkpoint)).start()
     try:
         latencies = _round_trips(bench, source, sink)
+        query.processAllAvailable()  # a batch that is stopped in its last step says so at length
     finally:
         query.stop()
     shutil.rmtree(checkpoint, ignore_errors=True)
