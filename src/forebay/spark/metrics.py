@@ -8,6 +8,7 @@ the offsets where the batch ends and those where the topics end, and the differe
 
 from __future__ import annotations
 
+import ast
 import json
 import threading
 from collections.abc import Mapping
@@ -59,7 +60,13 @@ def distances(end: Any, latest: Any) -> list[int]:
 
 
 def _loaded(offset: Any) -> Any:
-    return json.loads(offset) if isinstance(offset, str) else offset
+    """PySpark 4.1 has it as Python writes a dict; later versions have JSON."""
+    if not isinstance(offset, str):
+        return offset
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return ast.literal_eval(offset)
 
 
 def _distances(end: Any, latest: Any) -> list[int]:

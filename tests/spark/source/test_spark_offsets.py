@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import ConfigError
+from forebay.spark.metrics import distances
 from forebay.spark.source.offset_ranges import (
     IDS_KEY,
     OffsetRange,
@@ -121,3 +124,9 @@ def test_many_small_ranges_share_tasks(counts: list[int], more_than: int, record
     sizes_ = [sum(found.size for found in group) for group in groups]
     assert all(size <= wanted or len(group) == 1 for size, group in zip(sizes_, groups, strict=True))
     assert all(one + other > wanted for one, other in pairwise(sizes_)), "neighbours would fit into one"
+
+
+@pytest.mark.parametrize("form", [str, json.dumps, dict], ids=["PySpark 4.1", "JSON", "as they are"])
+def test_the_offsets_of_a_progress_in_each_of_their_forms(form: Callable[[Any], Any]) -> None:
+    end, latest = {"t": {"0": 5}, IDS_KEY: {"t": "id"}}, {"t": {"0": 9, "1": 2}, IDS_KEY: {"t": "id"}}
+    assert distances(form(end), form(latest)) == [4, 2]

@@ -6,9 +6,10 @@ whether one bad message stops anything. A registry that cannot be reached is ano
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from forebay.spark.schemas.registry import AVRO, JSON, PROTOBUF, RegistryError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 CORRUPT = "_corrupt_record"
 
@@ -77,13 +79,22 @@ def writer(how: Decoding) -> WriteValue:
 
 def decode(rows: DataFrame, how: Decoding) -> DataFrame:
     """The fields of `value` in its place, the other columns behind them."""
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     how = planned(how)
     others = [field for field in rows.schema if field.name != "value"]
-    known = to_arrow_schema(type(rows.schema)(others), timezone="UTC")
+    known = _arrow_schema(type(rows.schema)(others))
     result = pa.schema([*fields(how), pa.field(CORRUPT, pa.string()), *known])
     return rows.mapInArrow(decoder(how, result), from_arrow_schema(result))
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """With timestamps in UTC, which PySpark 4.1 has anyway."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    make: Any = to_arrow_schema
+    named = "timezone" in inspect.signature(make).parameters
+    return make(schema, timezone="UTC") if named else make(schema)
 
 
 def decoder(
