@@ -155,7 +155,7 @@ def batch_of(messages: Iterable[Message]) -> Any:
     return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context), rows=record_batch(messages))
 
 
-def write_without_spark(batch: Any, lake: Lake, query: str, number: int) -> list[Written]:
+def write_without_spark(batch: Any, lake: Lake, query: str, number: int, decoding: None) -> list[Written]:
     told = write_hours(lake, batch_file(query, number, 0), iter([batch.rows]))
     written = [Written(**row) for reported in told for row in reported.to_pylist()]
     publish(lake, written)
