@@ -152,7 +152,7 @@ def test_a_driver_a_worker_and_a_broker_are_killed(
         fresh_broker.restart()
 
     # A task that dies is tried again, as on a cluster.
-    play = Play(Story(seed=13, orders=400), fresh_broker.bootstrap, tmp_path, "local[2,4]", jvm_options)
+    play = Play(Story(seed=13, orders=300), fresh_broker.bootstrap, tmp_path, "local[2,4]", jvm_options)
     kills = [("worker", Play.kill_worker), ("broker", kill_broker), ("driver", Play.kill_driver)]
     play.chance.shuffle(kills)
     play.run(kills)
