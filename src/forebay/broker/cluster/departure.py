@@ -16,7 +16,7 @@ from forebay.broker.live_config import LiveConfig
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import StoreError
 from forebay.core.cluster.image import PartitionPut
-from forebay.core.cluster.replicas.controller import departure, withdrawal
+from forebay.core.cluster.replicas.controller import departure, new_terms, withdrawal
 from forebay.core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,11 @@ class Departure:
                 min_insync_replicas=self._settings.current.controller.min_insync_replicas,
             )
         )
+
+    async def begin_new_terms(self) -> None:
+        """Lead on after a loss of power, where there is nobody else who could. Raises StoreError."""
+        if await self._metadata.change_all(new_terms(self._metadata.image, self._node_id)):
+            raise StoreError("the store changed while the leader epochs were raised; start again")
 
     async def _write_all(self, plan: Callable[[], list[PartitionPut]]) -> None:
         """Write what is planned, until there is nothing left to write."""

@@ -15,7 +15,7 @@ with it every election before.
 Before it registers, a broker checks whether its disk holds less than the other brokers believe. Everything is
 gone if the directory is new; what was not synced may be gone if the machine lost its power; and files of
 single logs may be damaged or gone. Then the broker leaves the in-sync sets first (`departure.py`), so that it
-is not elected for what it does not have.
+is not elected for what it does not have. A broker without others leads all the same, in new leader epochs.
 """
 
 from __future__ import annotations
@@ -207,6 +207,9 @@ class Membership:
     async def _own_up(self) -> None:
         """Leave the in-sync sets for what this disk lacks of what the cluster believes it has."""
         if self._settings.current.cluster.embedded:
+            if self._data.power_lost:
+                log.warning("leading in new leader epochs", extra={"reason": "the machine lost its power"})
+                await self._departure.begin_new_terms()
             self._data.accept_power_loss()
             return
         lost = await self._is_new_directory()

@@ -145,10 +145,11 @@ class Scene:
         """Whether of each partition another has what this one loses, and will be asked for it.
 
         Where the store lists only this broker as in sync, the broker must know that, and so has synced, on a
-        disk that has refused nothing.
+        disk that has refused nothing. One that is no longer in sync, but the only one that may be elected,
+        was killed with messages that nobody has synced.
         """
         return all(
-            node.node_id not in state.isr
+            node.node_id not in (*state.isr, *state.eligible)
             or any(self._is_kept_by(other) for other in self._others(node, state))
             or (state.isr == (node.node_id,) and node.sees(topic.name, state) and not node.disk_failed)
             for topic in self.store.image().topics.values()

@@ -31,7 +31,7 @@ from forebay.core.cluster.image import (
     TopicRecord,
 )
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.replicas.controller import departure, plan, prefer, settle, withdrawal
+from forebay.core.cluster.replicas.controller import departure, new_terms, plan, prefer, settle, withdrawal
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, commits, is_last, with_isr
 from forebay.core.cluster.replicas.reassignment import reassign
 from forebay.core.cluster.replicas.requested_elections import elect
@@ -278,6 +278,12 @@ def test_a_broker_leaves(
 ) -> None:
     image = image_of(partition(leader, isr), alive=alive)
     assert [summary(change) for change in departure(image, 1, **how)] == ([expected] if expected else [])
+
+
+def test_new_terms_begin_where_the_broker_leads() -> None:
+    led, other = partition(1, (1,)), partition(2, (2, 1), index=1)
+    (change,) = new_terms(image_of(led, other, alive=[]), 1)
+    assert change.state == replace(led, leader_epoch=led.leader_epoch + 1)
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,19 @@ def withdrawal(
     return [change for change in changes if not can_lead(change.state, node_id, image.brokers)]
 
 
+def new_terms(image: ClusterImage, node_id: int) -> list[PartitionPut]:
+    """What a broker without others writes after a loss of power: it leads on, in new leader epochs.
+
+    Its logs may have lost messages, and other messages will get their offsets. Clients tell the two histories
+    apart by the epoch.
+    """
+
+    def begin(_topic: str, state: PartitionState) -> PartitionState:
+        return lead(state, node_id) if state.leader == node_id else state
+
+    return _changes(image, begin)
+
+
 # -- one partition ----------------------------------------------------------------------------------------
 
 
