@@ -20,6 +20,7 @@ from support.clients.wire_client import batch, create_topic, only_partition, pro
 
 PRODUCE, CREATE_TOPICS, DELETE_RECORDS = 9, 7, 2
 TOPIC = "t"
+UP_TO_THE_END = -1
 
 
 @pytest.fixture
@@ -71,7 +72,12 @@ async def test_who_left_the_in_sync_set_is_not_waited_for(cluster: LocalCluster)
     assert await delete(cluster, 2) == (ErrorCode.NONE, 2)
 
 
-async def test_a_new_leader_refuses_no_offset_that_may_be_committed(cluster: LocalCluster) -> None:
+async def test_all_that_is_committed_is_deleted(cluster: LocalCluster) -> None:
+    assert await delete(cluster, UP_TO_THE_END) == (ErrorCode.NONE, 4)
+    assert starts(cluster) == [4, 4, 4]
+
+
+async def test_a_new_leader_does_not_decide_by_what_it_knows_as_committed(cluster: LocalCluster) -> None:
     """It has not heard how far the leader before has committed. Its client tries again."""
     leader, heir, third = cluster.state(TOPIC).replicas
     partition = cluster[heir].partitions.held(TOPIC, 0)
@@ -81,7 +87,8 @@ async def test_a_new_leader_refuses_no_offset_that_may_be_committed(cluster: Loc
         partition.high_watermark = 1
         await cluster.lead(TOPIC, 0, heir)
         await eventually(lambda: partition.is_leader)
-    assert await delete(cluster, 4) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    for offset in (4, UP_TO_THE_END):
+        assert await delete(cluster, offset) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
     assert await delete(cluster, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert partition.log.start_offset == 0
 

@@ -132,6 +132,6 @@ def deliver_before_the_beginning_is_persisted(patch: pytest.MonkeyPatch) -> None
     """A leader that dies at once leaves it to the next one to choose where the group begins."""
 
     async def hasty(self: LiveShare, _state_epoch: int) -> int:
-        return await self._host.resolve_start(self.partition, self.settings)
+        return await self._host.resolve_start(self.partition, self.settings, lambda: self.is_current)
 
     patch.setattr(LiveShare, "_choose_start", hasty)

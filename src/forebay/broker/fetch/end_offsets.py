@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.fetch.topic_delays import TopicDelays
+from forebay.broker.partition.leader_epoch_checks import check_end_known
 from forebay.broker.partition.table import PartitionTable
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import NO_LEADER
@@ -46,8 +47,9 @@ class EndOffsets:
         if state.leader == NO_LEADER:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{index} has no leader now; try again")
         if state.leader == self._node_id:
-            partition = self._partitions.get(name, index)
-            await self._delays.find(partition)
+            await self._delays.find(self._partitions.get_for_certain(name, index))
+            partition = self._partitions.get_for_certain(name, index)  # another may lead it by now
+            check_end_known(partition)
             return partition.readable_end(committed=False)
         return await self._ask(state.leader, name, index)
 

@@ -81,9 +81,9 @@ def _start_at(
         )
     high_watermark = partition.high_watermark
     offset = high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
+    if wanted.offset == HIGH_WATERMARK or offset > high_watermark:
+        check_end_known(partition)  # before that, more may be committed
     if not 0 <= offset <= high_watermark:
-        if offset > high_watermark:
-            check_end_known(partition)  # before that it may be committed
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {high_watermark}"
         )

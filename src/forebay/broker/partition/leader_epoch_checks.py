@@ -52,11 +52,16 @@ def check_leader_epoch(partition: Partition, epoch: int) -> None:
     raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} is not known here yet")
 
 
-def check_end_known(partition: Partition) -> None:
-    """A new leader does not tell where the log ends before its followers have said what is committed.
+def is_end_known(partition: Partition) -> bool:
+    """Whether a leader has heard from its followers what is committed.
 
     Until then its high watermark may lie below what the leader before has shown to consumers.
     """
     leadership = partition.leadership
-    if leadership is not None and partition.high_watermark < leadership.start_offset:
+    return leadership is None or partition.high_watermark >= leadership.start_offset
+
+
+def check_end_known(partition: Partition) -> None:
+    """A new leader does not tell where the log ends before it knows."""
+    if not is_end_known(partition):
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition} has a new leader; try again")

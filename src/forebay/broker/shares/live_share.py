@@ -47,8 +47,8 @@ from forebay.wire.messages.share_fetch import AcknowledgementBatch
 NOT_RESOLVED = -1
 """The start offset of a share partition from which nothing was read yet."""
 
-ResolveStart = Callable[[Partition, ShareGroupSettings], Awaitable[int]]
-"""Where a group begins that has read nothing of a partition yet."""
+ResolveStart = Callable[[Partition, ShareGroupSettings, Callable[[], bool]], Awaitable[int]]
+"""Where a group begins that has read nothing of a partition yet; for as long as that is wanted."""
 Written = Callable[[KafkaError | None], None]
 """Called with what went wrong with a write."""
 
@@ -195,7 +195,7 @@ class LiveShare:
     async def _choose_start(self, state_epoch: int) -> int:
         """Where the group begins. It is persisted before anything is delivered: a next leader that had to
         choose again could begin later, and skip what was delivered here."""
-        start_offset = await self._host.resolve_start(self.partition, self.settings)
+        start_offset = await self._host.resolve_start(self.partition, self.settings, lambda: self.is_current)
         write = StateWrite(number=0, start_offset=start_offset, ranges=[], delivery_complete_count=0)
         await self._persist(write, state_epoch)
         return start_offset

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.topic_delays import TopicDelays
+from forebay.broker.partition.leader_epoch_checks import is_end_known
 from forebay.broker.partition.partition import Partition
 from forebay.config import ShareGroupSettings
 from forebay.config.offset_reset import EARLIEST, LATEST
+
+_LOOK_S = 0.01
 
 
 class StartOffsets:
@@ -18,11 +24,17 @@ class StartOffsets:
         self._delays = delays
         self._now_ms = time.now_ms
 
-    async def resolve(self, partition: Partition, settings: ShareGroupSettings) -> int:
-        """Raises KafkaError."""
+    async def resolve(
+        self, partition: Partition, settings: ShareGroupSettings, wanted: Callable[[], bool]
+    ) -> int:
+        """Raises KafkaError. `wanted` is asked while a new leader finds out where its log ends."""
         reset, log = settings.offset_reset, partition.log
         if reset.strategy == EARLIEST:
             return log.start_offset
+        while not is_end_known(partition):
+            if not wanted():
+                raise partition.not_leader()
+            await asyncio.sleep(_LOOK_S)
         await self._delays.find(partition)
         if reset.strategy != LATEST:
             found = await self._by_time.first_from(log, reset.timestamp(self._now_ms()))
