@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
 from pathlib import Path
@@ -85,6 +86,33 @@ async def test_a_view_is_read_from_the_next_leader(tmp_path: Path) -> None:
         await cluster.lead(SOURCE, 0, second)
         await append(cluster, range(6, 8))
         assert values_of((await read(cluster, second)).records) == [*expected, (7, document(7))]
+
+
+async def test_a_reader_of_a_view_that_comes_before_the_news_of_an_election_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    """The leader before has sent it to one that has not heard of its election."""
+    async with local_cluster(tmp_path) as cluster:
+        await begin(cluster)
+        await append(cluster, range(2))
+        heir = next(node for node in cluster.nodes if node != cluster.leader(SOURCE))
+        await eventually(partial(knows, cluster, heir))
+        await eventually(lambda: cluster[heir].partitions.held(SOURCE, 0).high_watermark == 2)
+        with cluster.uninformed(heir):
+            await cluster.lead(SOURCE, 0, heir)
+            request = fetch(VIEW, leader_epoch=cluster.state(SOURCE).leader_epoch)
+            asked = asyncio.create_task(cluster.ask(heir, request, FETCH))
+            await asyncio.wait([asked], timeout=0.05)
+        answer = only_partition(await asked)
+        assert answer.error_code == ErrorCode.NONE
+        assert values_of(answer.records) == [(1, document(1))]
+
+
+async def test_a_reader_of_a_view_that_knows_of_an_election_that_never_was_is_refused(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        await begin(cluster)
+        answer = only_partition(await cluster.ask(1, fetch(VIEW, leader_epoch=7), FETCH))
+        assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 async def test_a_view_of_a_later_version_is_not_read_and_is_looked_at_once(

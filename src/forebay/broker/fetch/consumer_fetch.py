@@ -134,13 +134,18 @@ class ConsumerFetch(Fetch):
 
     def _news(self) -> list[KnownTerm]:
         """Terms of which this client has heard, and this broker has not yet: their partitions have errors."""
-        image, news = self._service.metadata.image, []
-        for target, data, _ in self._found:
-            found = named_topic(image, target.topic) if data.error_code else None
-            if found is not None:
-                wanted = target.request
-                news.append(KnownTerm(found.name, wanted.partition, wanted.current_leader_epoch))
-        return [term for term in news if term.is_news(image)]
+        image = self._service.metadata.image
+        terms = (
+            KnownTerm(name, target.request.partition, target.request.current_leader_epoch)
+            for target, data, _ in self._found
+            if data.error_code and (name := self._read_topic(target)) is not None
+        )
+        return [term for term in terms if term.is_news(image)]
+
+    def _read_topic(self, target: FetchTarget) -> str | None:
+        """The name of the topic whose messages are wanted, if it exists."""
+        found = named_topic(self._service.metadata.image, target.topic)
+        return None if found is None else found.name
 
     async def _answer_later(self, news: list[KnownTerm], reply: Reply) -> None:
         await hear_of(news, self._service.metadata)

@@ -22,6 +22,7 @@ from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.view_read import ViewRead
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.partition.leader_epoch_checks import hear_of
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.broker.views.cache import Cached
@@ -111,7 +112,7 @@ class ViewFetch(ConsumerFetch):
 
     async def _collect(self, reply: Reply) -> None:
         """Read and filter until there is something to answer. Ends with a reading that is up to date."""
-        now = self._service.loop.time
+        now, has_waited = self._service.loop.time, False
         deadline = now() + max(self._request.max_wait_ms, 0) / 1000
         scan_until = now() + _SCAN_S
         while not reply.abandoned:
@@ -119,6 +120,10 @@ class ViewFetch(ConsumerFetch):
             urgent = self._read()
             if self._pending:
                 await self._filter()
+            elif urgent and not has_waited and (news := self._news()):
+                has_waited = True
+                await hear_of(news, self._service.metadata)
+                scan_until = now() + _SCAN_S
             elif urgent or self._is_enough() or self._is_overtaken or now() >= deadline:
                 return
             else:
@@ -213,6 +218,11 @@ class ViewFetch(ConsumerFetch):
         if read is None or read.view.view_id != view.view_id:
             read = self._reads[target] = ViewRead(view, target.request.fetch_offset)
         return read
+
+    def _read_topic(self, target: FetchTarget) -> str | None:
+        image = self._service.metadata.image
+        view = view_named(image, target.topic)
+        return super()._read_topic(target) if view is None else image.topic_names.get(view.source_id)
 
     def _partition(self, target: FetchTarget) -> Partition:
         read = self._reads.get(target)
