@@ -213,6 +213,16 @@ async def test_who_waits_hears_when_following_ends() -> None:
         await metadata.wait_for(1000)
 
 
+async def test_nothing_is_left_of_who_waits_no_more() -> None:
+    """A cluster may not change for days, while somebody waits for the next change again and again."""
+    async with following(MemoryStore()) as metadata:
+        for _ in range(3):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    await metadata.wait_for(metadata.image.revision + 1)
+        assert not metadata._waiters
+
+
 async def test_a_node_id_is_used_once_at_a_time() -> None:
     store = MemoryStore()
     first = await store.lease(5)

@@ -138,7 +138,12 @@ class Metadata:
                 raise StoreError("the cluster's metadata is no longer followed") from self._failure
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append((revision, waiter))
-            await waiter
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                # No change may come for days, and whoever waits for a short time may do so again and again.
+                self._waiters = [item for item in self._waiters if item[1] is not waiter]
+                raise
         return self.image
 
     async def change(self, plan: Plan, guards: Sequence[Compare] = ()) -> ClusterImage:
