@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.broker.coordinators import transactions
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.transaction_verification import Verdict, Verification
 from forebay.core.partition.transaction_verification import Verifications
@@ -394,6 +395,25 @@ async def test_a_marker_for_a_partition_without_a_leader_waits_for_one(tmp_path:
         await asyncio.sleep(0.2)
         assert await states(cluster, producer.home) == ["PrepareCommit"]
         await give_leader(cluster, topic, 0, home)
+        assert await read_committed(cluster, topic, 0) == [b"x"]
+
+
+async def test_a_marker_is_written_as_soon_as_its_partition_has_another_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_RETRY_S", "_RETRY_S_MAX"):
+        monkeypatch.setattr(transactions, name, 3600.0)
+    async with local_cluster(tmp_path) as cluster, asyncio.timeout(60):
+        topic = await make_topic(cluster)
+        producer = Producer(cluster, topic)
+        await producer.begin()
+        await producer.add(0)
+        assert await producer.send(0, b"x") == ErrorCode.NONE
+        await take_leader(cluster, topic, 0)
+        await producer.end()
+        await asyncio.sleep(0.05)
+        assert await states(cluster, producer.home) == ["PrepareCommit"]
+        await give_leader(cluster, topic, 0, producer.home)
         assert await read_committed(cluster, topic, 0) == [b"x"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from forebay.broker.cluster.peers import Peers
@@ -15,6 +15,7 @@ from forebay.broker.coordinators.producer_ids import ProducerIds
 from forebay.broker.coordinators.runtime import Coordinator
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.produce.transaction_verification import Verdict, Verification
+from forebay.coordination.store import StoreError
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.step import Effect, RequestInfo
 from forebay.core.topic_partition import TopicPartition
@@ -162,13 +163,31 @@ class Transactions:
         """Write the markers of a decided transaction, again and again until every partition has its own."""
         left, delay_s = set(effect.partitions), _RETRY_S
         while left and self._still_wanted(effect):
+            image = self._host.metadata.image
             errors = await self._try_to_write(effect, sorted(left))
             written = {at for at, error in errors.items() if self._is_settled(effect, at, error)}
             left -= written
             self._tell(effect, written)
             if left:
-                await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, _RETRY_S_MAX)
+                is_led_anew = await self._another_leads(sorted(left), image, delay_s)
+                delay_s = _RETRY_S if is_led_anew else min(2 * delay_s, _RETRY_S_MAX)
+
+    async def _another_leads(
+        self, partitions: Sequence[TopicPartition], since: ClusterImage, seconds: float
+    ) -> bool:
+        """Wait until one of these partitions has another leader than in an image, or for this time; whether
+        one has."""
+        metadata, before = self._host.metadata, _leader_epochs(since, partitions)
+        try:
+            async with asyncio.timeout(seconds):
+                while _leader_epochs(metadata.image, partitions) == before:
+                    await metadata.wait_for(metadata.image.revision + 1)
+        except TimeoutError:
+            return False
+        except StoreError:  # the broker ends
+            await asyncio.sleep(seconds)
+            return False
+        return True
 
     def _still_wanted(self, effect: WriteMarkers) -> bool:
         """A machine that was loaded again has asked for its markers anew: the old effect must not go on."""
@@ -232,6 +251,11 @@ class Transactions:
 
 def _marking(effect: WriteMarkers) -> str:
     return f"writing the markers of {effect.transactional_id!r}"
+
+
+def _leader_epochs(image: ClusterImage, partitions: Sequence[TopicPartition]) -> list[int]:
+    states = (image.partition(*at) for at in partitions)
+    return [-1 if state is None else state.leader_epoch for state in states]
 
 
 def _verdict(errors: Mapping[TopicPartition, int]) -> Verdict:
