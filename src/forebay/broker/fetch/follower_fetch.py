@@ -64,8 +64,7 @@ class ReplicaFetch(Fetch):
 
     def start(self, context: RequestContext) -> FetchResponse | Reply:
         service, self._context = self._service, context
-        registered = service.metadata.image.brokers.get(self._follower)
-        if registered is None or registered.epoch != self._broker_epoch:
+        if not self._is_registered():
             return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         request, session = self._request, self._session.session
         service.followers.heard_of(self._follower, session)
@@ -84,6 +83,10 @@ class ReplicaFetch(Fetch):
             wait_s = service.followers.wait_s(request.max_wait_ms)
             self._timer = service.loop.call_later(wait_s, self._woken)
         return reply
+
+    def _is_registered(self) -> bool:
+        registered = self._service.metadata.image.brokers.get(self._follower)
+        return registered is not None and registered.epoch == self._broker_epoch
 
     def _answer(self, context: RequestContext) -> FetchResponse | Reply:
         if not self._cold():
@@ -120,6 +123,11 @@ class ReplicaFetch(Fetch):
             self._timer.cancel()
             self._timer = None
 
+    def _is_outdated(self) -> bool:
+        """Whether the follower has begun anew while this fetch waited, and may have less than it had."""
+        session = self._session.session
+        return not self._is_registered() or (session is not None and session.closed)
+
     def _woken(self) -> None:
         reply, self._reply = self._reply, None
         self._stop_waiting()
@@ -128,7 +136,7 @@ class ReplicaFetch(Fetch):
         session = self._session.session
         try:
             if session is not None:
-                self._session.targets = list(session.unsettled)
+                self._session.targets = [] if self._is_outdated() else list(session.unsettled)
             self._read()
             if self._cold():
                 self._load(reply)
