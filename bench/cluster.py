@@ -6,6 +6,7 @@ that of all brokers together. The etcd of Forebay's brokers has no part in messa
 
 from __future__ import annotations
 
+import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -15,8 +16,11 @@ from typing import Any, Self
 from confluent_kafka import ElectionType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
+from bench.client import Client
 from bench.server import Address, BenchError, WayIn, process_cpu_s, process_status_bytes
 from forebay.local.cluster import Cluster
+from forebay.wire.messages.api_versions import OWN_SOFTWARE_NAME, ApiVersionsRequest
+from forebay.wire.messages.describe_failovers import DescribedFailover, DescribeFailoversRequest
 
 BROKERS = 3
 LEASE_TTL_S = 8.0
@@ -178,6 +182,14 @@ class ForebayCluster(BenchCluster):
     def start(self, node: int) -> None:
         self._cluster.start(node)
         self._cluster.wait_until_ready()
+
+    def failovers(self) -> list[DescribedFailover]:
+        """What the brokers have measured of those that were counted as dead, the newest last."""
+        host, _, port = self.addresses[self._cluster.running[0]].rpartition(":")
+        with contextlib.closing(Client((host, int(port)))) as client:
+            client.ask(ApiVersionsRequest(client_software_name=OWN_SOFTWARE_NAME))  # who may ask the next
+            found: list[DescribedFailover] = client.ask(DescribeFailoversRequest()).failovers
+        return found
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -180,13 +180,23 @@ def _waits(cluster: ForebayCluster, topic: str, count: int, victim: int, end: Ca
     led = [number for number, leader in cluster.leaders(topic).items() if leader == victim]
     with Traffic(cluster.bootstrap_servers, topic, led) as traffic:
         time.sleep(LEAD_IN_S)
+        ended_ms = time.time() * 1000
         end(victim)
         traffic.burst()
         waits = traffic.settle()
     cluster.start(victim)
     cluster.wait_until_in_sync(topic, count)
     cluster.elect_preferred(topic, count)
+    _tell_steps(cluster, ended_ms)
     return waits
+
+
+def _tell_steps(cluster: ForebayCluster, since_ms: float) -> None:
+    """How long the brokers took, apart from what clients do with it."""
+    for each in cluster.failovers():
+        if each.at_ms >= since_ms:
+            steps = f"detect {each.detect_ms}, fence {each.fence_ms}, elect {each.elect_ms}"
+            print(f"    broker {each.broker}, ms: {steps}, announce {each.announce_ms}", flush=True)
 
 
 def _wait_figures(group: str, count: int, waits: Waits, at_most: float) -> list[Figure]:
