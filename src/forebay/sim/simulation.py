@@ -137,6 +137,7 @@ class Simulation:
         bootstrap = [node.address for node in self.nodes]
         self.workload = Workload(world, self.network, self.model, bootstrap, plot)
         self.workload.on_acknowledged = self.invariants.acknowledged
+        self.workload.quotas_of = self.invariants.quotas_of
         self.workload.deafen = self.store.deafen
         self.workload.latest_ms = lambda host: self._node(host).clock.latest_ms()
         self.model.shares.term_of = self.invariants.term

@@ -46,6 +46,7 @@ from forebay.sim.actors.shares.administrators import Deposer, ShareResetter
 from forebay.sim.actors.shares.auditors import ShareAuditor
 from forebay.sim.actors.shares.settings import chosen_rules
 from forebay.sim.models.messages import Model
+from forebay.sim.models.waits import Waits
 from forebay.sim.plots import ORDINARY, Plot
 from forebay.sim.setting_choices import setting_choices
 from forebay.sim.world.network import SimNetwork
@@ -135,6 +136,9 @@ class Workload:
         model.alarms.shares_keys = model.alarms.are_deleted = plot.short_alarms
         model.shares.rules = plot.share_rules or chosen_rules(world.chance("shares"))
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
+        self.quotas_of: Callable[[str], object] = lambda _host: object()
+        """The quotas in force on a host; another object after each change."""
+        self._waits = Waits(world, lambda host: self.quotas_of(host))
         self.latest_ms: Callable[[str], int] = lambda _host: 0
         """The latest time that the clock of a host has shown."""
         self.deafen: Callable[[str, float], None] = lambda _host, _seconds: None
@@ -383,6 +387,7 @@ class Workload:
         process.loop.on_failure = lambda message, error: self._world.fail(f"{name}: {message}: {error!r}")
         client = Client(process, name, self._bootstrap, dialect, manners)
         client.on_acknowledged = self.on_acknowledged
+        client.waits = self._waits
         actor = make(client, self._model)
         self.actors.append(actor)
         process.spawn(actor.run)

@@ -86,6 +86,7 @@ from support.mutants.folds import (
     take_what_goes_elsewhere_now,
     tell_numbers_before_hearing_that_they_stay,
 )
+from support.mutants.quotas import tell_clients_to_wait_and_read_on
 from support.mutants.shares import (
     answer_acknowledgements_before_they_are_persisted,
     deliver_before_the_beginning_is_persisted,
@@ -174,6 +175,7 @@ MUTANTS: dict[Mutant, str] = {
     number_folds_alike: "growing-partitions",
     end_transactions_only_where_messages_go_now: "growing-partitions",
     close_partitions_before_they_are_copied: "copied-partitions",
+    tell_clients_to_wait_and_read_on: "quotas",
 }
 """Each with the plot whose stories show it."""
 

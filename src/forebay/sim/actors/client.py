@@ -16,6 +16,7 @@ from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.sim.actors.dialects import MODERN, POLITE, Dialect, Manners
+from forebay.sim.models.waits import Waits
 from forebay.sim.world.node import SimProcess
 from forebay.wire.fields import Request, Response
 from forebay.wire.frames import request_frame
@@ -86,6 +87,8 @@ class Client:
         self.manners = manners
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
         """Called with the host that acknowledged a batch, and with the time at which the batch was sent."""
+        self.waits: Waits | None = None
+        """What is known of the waits that brokers told it."""
         self.creates_topics = False
         """Whether it asks for topics that do not exist to be created, as producers on librdkafka do."""
         self._process = process
@@ -110,6 +113,7 @@ class Client:
         try:
             async with asyncio.timeout(self.manners.patience_s):
                 connection = await self._connection(address)
+                asked = None if self.waits is None else self.waits.asked(address[0], connection)
                 answer = await connection.ask(request, version, timeout_s=_CONNECTION_S)
         except KafkaError as error:
             raise Failed(str(error)) from None
@@ -118,6 +122,8 @@ class Client:
                 self._connections.pop(address, None)  # answers still arrive on it, and are not read
             raise Failed(f"{address[0]} did not answer in time") from None
         assert isinstance(answer, response)
+        if self.waits is not None and asked is not None:
+            self.waits.answered(asked, answer)
         return answer
 
     async def ask_any(self, request: Request, response: type[R], version: int | None = None) -> R:

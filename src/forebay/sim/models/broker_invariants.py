@@ -65,6 +65,13 @@ class Invariants:
         newest = self._store.image().partition(*at)
         return node.starts, epoch, newest is not None and newest.leader_epoch == epoch
 
+    def quotas_of(self, host: str) -> object:
+        """The quotas in force on a host: another object after each change, and while it does not serve."""
+        node = next((node for node in self._nodes if node.host == host), None)
+        if node is None or node.broker is None or not node.ready:
+            return object()
+        return node.broker.image.quotas
+
     def _brokers(self) -> Iterator[tuple[SimNode, Node]]:
         for node in self._nodes:
             if node.ready and node.broker is not None:
