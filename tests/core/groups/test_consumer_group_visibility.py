@@ -114,3 +114,19 @@ def test_another_principal_of_the_same_member_sees_other_topics(
     a.principal = "User:eve"
     come_to_rest(a)
     assert a.owned == parts(ORDERS, 0, 1, 2, 3)
+
+
+def test_patterns_that_no_member_has_any_more_are_forgotten(runtime: ConsumerRuntime, rules: Rules) -> None:
+    """A member may send another pattern with every heartbeat, and members come and go."""
+    rules.hide("User:a", "payments")
+    a, b = client(runtime, "a"), client(runtime, "b")
+    come_to_rest(a, b)
+    for number in range(20):
+        a.regex, a.tells_all = f".*|{number}", True
+        settle([a, b])
+        guest = client(runtime, f"guest{number}", f"{number}|.*")
+        settle([a, b, guest])
+        guest.leave()
+    settle([a, b])
+    known = runtime.consumers().subscriptions
+    assert len(known._matches) <= 2 and len(known._visible) <= 2

@@ -2,12 +2,13 @@
 
 A pattern never matches internal topics; a member has to name them. Nor does it match what its member may not
 describe: so two members with the same pattern may mean different topics. The matches of a pattern are kept
-until the topics of the cluster change, or who may see them, because every new target assignment needs them.
+until the topics of the cluster change, or who may see them, because every new target assignment needs them;
+but no longer than there is a member with that pattern, since members may send another one each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -70,18 +71,28 @@ class Subscriptions:
 
     def metadata_hash(self, members: Iterable[ConsumerMember]) -> int:
         """Another one if any topic of theirs has come, gone or grown, or is hidden from other members."""
-        names, viewers = set[str](), set[_Viewer]()
+        names, viewers, narrowed = set[str](), set[_Viewer](), set[_Viewer]()
         for member in members:
             names |= self.topics_of(member)
             viewer = _viewer(member)
-            if viewer is not None and self._meant(viewer) is not self._matching(viewer.pattern):
-                viewers.add(viewer)
+            if viewer is None:
+                continue
+            viewers.add(viewer)
+            if self._meant(viewer) is not self._matching(viewer.pattern):
+                narrowed.add(viewer)
+        self._keep(viewers)
         whole = topics_hash(names, self._context.topics)
-        if not viewers:
+        if not narrowed:
             return whole
-        text = repr([(viewer, sorted(self._meant(viewer))) for viewer in sorted(viewers)])
+        text = repr([(viewer, sorted(self._meant(viewer))) for viewer in sorted(narrowed)])
         digest = blake2b(text.encode(), digest_size=8, key=whole.to_bytes(8, "big", signed=True))
         return int.from_bytes(digest.digest(), "big", signed=True)
+
+    def _keep(self, viewers: Set[_Viewer]) -> None:
+        """Forget what no member needs any more."""
+        patterns = {viewer.pattern for viewer in viewers}
+        self._visible = {each: found for each, found in self._visible.items() if each in viewers}
+        self._matches = {each: found for each, found in self._matches.items() if each in patterns}
 
 
 def _viewer(member: ConsumerMember) -> _Viewer | None:
