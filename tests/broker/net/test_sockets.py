@@ -181,3 +181,23 @@ async def test_an_address_that_is_taken_is_not_evaded(names: Names) -> None:
 
 async def test_every_interface_is_the_older_family(names: Names) -> None:
     assert (await listen(""))[0] == "0.0.0.0"
+
+
+async def test_a_client_by_ipv4_has_the_same_address_where_both_families_are_taken() -> None:
+    """What is set for 127.0.0.1 is for this client, too: quotas, access rules, limits of addresses."""
+    accepted: list[Stream] = []
+    try:
+        listener = SocketNetwork().listen("::", 0, accepted.append)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    listener.start()
+    client = await SocketNetwork().connect(HERE, listener.address[1])
+    try:
+        await eventually(lambda: accepted)
+        assert accepted[0].peer == client.local and accepted[0].peer[0] == HERE
+        assert accepted[0].local == client.peer
+    finally:
+        client.close()
+        listener.close()
+        for stream in accepted:
+            stream.close()

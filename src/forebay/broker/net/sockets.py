@@ -23,7 +23,15 @@ Resolved = tuple[int, int, int, str, Any]
 
 _ADDRESS_S = 1.0
 """An address that does not answer within this time is passed over while the name has others."""
+_MAPPED = "::ffff:"
 _NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+def _unmapped(address: Address) -> Address:
+    """Clients by IPv4 of a socket that takes both families have addresses such as ::ffff:10.0.0.1. Rules,
+    quotas and limits of addresses mean the same client by 10.0.0.1."""
+    host, port = address
+    return (host[len(_MAPPED) :], port) if host.startswith(_MAPPED) and "." in host else (host, port)
 
 
 class SocketStream:
@@ -37,8 +45,8 @@ class SocketStream:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
         self._loop = loop
-        self.peer: Address = sock.getpeername()[:2]
-        self.local: Address = sock.getsockname()[:2]
+        self.peer: Address = _unmapped(sock.getpeername()[:2])
+        self.local: Address = _unmapped(sock.getsockname()[:2])
         # Bound once: these are called for every read event and need no wrapper.
         self.recv_into = sock.recv_into
         self.send = sock.send
