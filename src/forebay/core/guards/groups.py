@@ -24,6 +24,7 @@ from forebay.core.guards.guard import (
     explanation,
     on_group,
     split,
+    split_by_code,
     with_code,
 )
 from forebay.errors import ErrorCode
@@ -85,10 +86,10 @@ def offset_commit(access: Access, _version: int, request: committing.OffsetCommi
     response = committing.OffsetCommitResponse
     if access.refuses(Operation.READ, GROUP, request.group_id):
         return Refused(response(topics=[_not_committed(topic, _NO_GROUP) for topic in request.topics]))
-    left, refused = split(request.topics, lambda topic: access.refuses_topic(Operation.READ, topic))
+    left, refused = split_by_code(request.topics, lambda topic: access.topic_error(Operation.READ, topic))
     if not refused:
         return None
-    answers = [_not_committed(topic, _NO_TOPIC) for topic in refused]
+    answers = [_not_committed(topic, code) for topic, code in refused]
     if not left:
         return Refused(response(topics=answers))
     return Narrowed(changed(request, topics=left), adding("topics", answers))
@@ -162,8 +163,10 @@ def _fetch_of_groups(access: Access, request: fetching.OffsetFetchRequest) -> Ve
             sifted.add(group.group_id)
             left.append(group)
         else:
-            topics, refused = split(group.topics, lambda each: access.refuses_topic(Operation.DESCRIBE, each))
-            added[group.group_id] = [_not_fetched_by_group(topic) for topic in refused]
+            topics, refused = split_by_code(
+                group.topics, lambda each: access.topic_error(Operation.DESCRIBE, each)
+            )
+            added[group.group_id] = [_not_fetched_by_group(topic, code) for topic, code in refused]
             left.append(changed(group, topics=topics) if refused else group)
     if not (denied or sifted or any(added.values())):
         return None
@@ -181,13 +184,13 @@ def _fetch_of_groups(access: Access, request: fetching.OffsetFetchRequest) -> Ve
     return Narrowed(changed(request, groups=left), complete)
 
 
-def _not_fetched_by_group(topic: Any) -> fetching.OffsetFetchResponseTopics:
+def _not_fetched_by_group(topic: Any, code: ErrorCode) -> fetching.OffsetFetchResponseTopics:
     return fetching.OffsetFetchResponseTopics(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
             fetching.OffsetFetchResponsePartitions(
-                partition_index=index, committed_offset=-1, metadata="", error_code=_NO_TOPIC
+                partition_index=index, committed_offset=-1, metadata="", error_code=code
             )
             for index in topic.partition_indexes
         ],

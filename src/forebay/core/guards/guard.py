@@ -149,8 +149,20 @@ class Access:
         return name if name or topic.topic_id == ZERO_UUID else self.topic_name(topic.topic_id)
 
     def refuses_topic(self, operation: Operation, topic: Any) -> bool:
+        """Passes an id that no topic has: for handlers that look at once, or whose answers are looked at."""
         name = self.named(topic)
         return name is not None and self.refuses(operation, TOPIC, name)
+
+    def topic_error(self, operation: Operation, topic: Any) -> ErrorCode | None:
+        """The same for handlers that may look later: what to answer, None if the client may.
+
+        A topic may have the id by then, of which this broker has not heard yet and the client has. Nobody
+        would have asked whether the client may use it.
+        """
+        name = self.named(topic)
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return DENIED[TOPIC] if self.refuses(operation, TOPIC, name) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +198,21 @@ def split(items: Iterable[Any], is_refused: Callable[[Any], bool]) -> tuple[list
     refused: list[Any] = []
     for item in items:
         (refused if is_refused(item) else left).append(item)
+    return left, refused
+
+
+def split_by_code(
+    items: Iterable[Any], code_of: Callable[[Any], ErrorCode | None]
+) -> tuple[list[Any], list[tuple[Any, ErrorCode]]]:
+    """The items that are left, and those that are refused, each with its error."""
+    left: list[Any] = []
+    refused: list[tuple[Any, ErrorCode]] = []
+    for item in items:
+        code = code_of(item)
+        if code is None:
+            left.append(item)
+        else:
+            refused.append((item, code))
     return left, refused
 
 
@@ -266,4 +293,5 @@ _EXPLANATIONS = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional id authorization failed.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
 }

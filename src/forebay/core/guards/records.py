@@ -20,7 +20,7 @@ from forebay.core.guards.guard import (
     changed,
     each,
     explanation,
-    split,
+    split_by_code,
     whole,
     with_code,
 )
@@ -61,18 +61,15 @@ def produce(access: Access, _version: int, request: producing.ProduceRequest) ->
     if transaction is not None and access.refuses(Operation.WRITE, TRANSACTION, transaction):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return _unwritten(request, [_not_written(topic, code) for topic in request.topic_data])
-    if not any(access.refuses_topic(Operation.WRITE, topic) for topic in request.topic_data):
+    left, refused = split_by_code(
+        request.topic_data, lambda topic: access.topic_error(Operation.WRITE, topic)
+    )
+    if not refused:
         return None
-    left, refused = split(request.topic_data, lambda topic: _may_not_write(access, topic))
-    answers = [_not_written(topic, _DENIED) for topic in refused]
+    answers = [_not_written(topic, code) for topic, code in refused]
     if not left:
         return _unwritten(request, answers)
     return Narrowed(changed(request, topic_data=left), adding("responses", answers))
-
-
-def _may_not_write(access: Access, topic: Any) -> bool:
-    name = access.named(topic)
-    return name is not None and not access.may(Operation.WRITE, TOPIC, name)
 
 
 def _unwritten(request: producing.ProduceRequest, answers: list[Any]) -> Refused:

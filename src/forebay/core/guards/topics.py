@@ -25,6 +25,7 @@ from forebay.core.guards.guard import (
     each,
     explanation,
     split,
+    split_by_code,
 )
 from forebay.core.views.catalog import SOURCE
 from forebay.errors import ErrorCode
@@ -106,16 +107,18 @@ def delete_topics(access: Access, version: int, request: deleting.DeleteTopicsRe
     by_state = version >= _BY_ID_FROM
     items = "topics" if by_state else "topic_names"
 
-    def is_refused(item: Any) -> bool:
+    def code_of(item: Any) -> ErrorCode | None:
         if by_state:
-            return access.refuses_topic(Operation.DELETE, item)
-        return access.refuses(Operation.DELETE, TOPIC, item)
+            return access.topic_error(Operation.DELETE, item)
+        return _DENIED if access.refuses(Operation.DELETE, TOPIC, item) else None
 
-    left, refused = split(getattr(request, items), is_refused)
+    left, refused = split_by_code(getattr(request, items), code_of)
     if not refused:
         return None
-    named = refused if by_state else [deleting.DeleteTopicState(name=name) for name in refused]
-    answers = [_not_deleted(access, topic) for topic in named]
+    answers = [
+        _not_deleted(access, item if by_state else deleting.DeleteTopicState(name=item), code)
+        for item, code in refused
+    ]
     if not left:
         return Refused(deleting.DeleteTopicsResponse(responses=answers))
 
@@ -125,14 +128,16 @@ def delete_topics(access: Access, version: int, request: deleting.DeleteTopicsRe
     return Narrowed(changed(request, **{items: left}), complete)
 
 
-def _not_deleted(access: Access, topic: deleting.DeleteTopicState) -> deleting.DeletableTopicResult:
+def _not_deleted(
+    access: Access, topic: deleting.DeleteTopicState, code: ErrorCode
+) -> deleting.DeletableTopicResult:
     """Who named an id is told the name only if he may see it."""
     name = topic.name
     if topic.topic_id != ZERO_UUID:
         found = access.topic_name(topic.topic_id)
         name = found if found is not None and access.may(Operation.DESCRIBE, TOPIC, found) else None
     return deleting.DeletableTopicResult(
-        name=name, topic_id=topic.topic_id, error_code=_DENIED, error_message=explanation(_DENIED)
+        name=name, topic_id=topic.topic_id, error_code=code, error_message=explanation(code)
     )
 
 
