@@ -219,3 +219,11 @@ def test_random_requests_never_pass_without_a_login(seed: int) -> None:
             assert user in (None, one.user), "a connection keeps its user"
             user = one.user
         assert one.user == user
+
+
+def test_a_clock_that_was_set_back_does_not_make_it_too_soon() -> None:
+    one = session(60_000)
+    one.handshake("PLAIN", 3_600_000)
+    one.authenticate(ADA, 3_600_000)
+    assert isinstance(one.resolve(Accepted(user="ada"), 3_600_000), Accepted)
+    assert one.handshake("PLAIN", 50_000) == ErrorCode.NONE

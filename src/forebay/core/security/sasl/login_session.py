@@ -75,7 +75,8 @@ class LoginSession:
 
     def handshake(self, mechanism: str, now_ms: int) -> ErrorCode:
         if self.phase is Phase.READY:
-            too_soon = now_ms - self._ready_ms < REAUTHENTICATION_MS_MIN
+            # A clock that was set back says nothing of how soon it is.
+            too_soon = 0 <= now_ms - self._ready_ms < REAUTHENTICATION_MS_MIN
             if not self.lifetime_ms or too_soon:
                 return ErrorCode.ILLEGAL_SASL_STATE  # the connection stays as it is
             self._changed_mechanism = mechanism != self.mechanism
