@@ -190,6 +190,7 @@ class Logins:
         )
 
     def _note_accepted(self, login: Login, accepted: Accepted) -> None:
+        login.connection.awaits_login = False
         login.connection.principal = f"User:{accepted.user}"
         self._unfinished.discard(login.connection.peer[0], login.connection)
         self._metrics.logins += 1

@@ -79,6 +79,7 @@ class Connection(Responses):
         "_listening",
         "_rest",
         "_resuming",
+        "awaits_login",
         "consumes",
         "frame_bytes_max",
         "hid_partitions_s",
@@ -104,6 +105,7 @@ class Connection(Responses):
         self.listener = listener
         self._handle = handle
         self.frame_bytes_max = server.request_bytes_max  # less until a client has logged in
+        self.awaits_login = listener.protocol.is_sasl  # until a client has logged in
         self.principal = ANONYMOUS  # who the client has shown to be
         self.software = ""  # what the client calls itself, if it has said so
         self.produces = False  # whether the client has sent messages, or got a number to do so

@@ -128,7 +128,8 @@ class Dispatcher:
             raise UnservedRequest(self._unserved(header))
         endpoint = self._endpoints[API_VERSIONS_KEY]
         context = RequestContext(connection, API_VERSIONS_KEY, 0, header.correlation_id, header.client_id)
-        response = endpoint.handle(context, None)
+        handle, meter = endpoint.handle, self.meter
+        response = handle(context, None) if meter is None else meter.handle(handle, context, None, 0)
         connection.respond(response_frame(API_VERSIONS_KEY, 0, header.correlation_id, response))
 
     def _unserved(self, header: RequestHeader) -> str:
