@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import struct
@@ -221,7 +222,7 @@ def filled(client: KnownClient, *values: bytes) -> None:
         append(client, "t", batch(value))
 
 
-def test_a_consumer_over_its_quota_gets_an_empty_answer_and_everything_in_the_end(
+def test_a_consumer_over_its_quota_waits_and_gets_everything_in_the_end(
     broker: LocalBroker, admin: KnownClient, ada: KnownClient
 ) -> None:
     values = [b"%d" % number * 4_000 for number in range(6)]
@@ -229,16 +230,35 @@ def test_a_consumer_over_its_quota_gets_an_empty_answer_and_everything_in_the_en
     set_quota(admin, ADA, consumer_byte_rate=1000.0)
     first = ada.call(fetch("t"), FETCH)
     got = values_of(only_partition(first).records)
-    assert first.throttle_time_ms == 0 and 0 < len(got) < 6, "no more than a burst"
-    over = ada.call(fetch("t", len(got)), FETCH)
-    assert (over.responses, over.session_id) == ([], 0)
+    assert first.throttle_time_ms == 0 and len(got) == 2, "no more than a burst"
+    over = ada.call(fetch("t", 2), FETCH)
+    got += values_of(only_partition(over).records)
+    assert len(got) == 3, "what is left of the burst, and one batch at least"
     assert 0 < over.throttle_time_ms <= WAIT_MS_MAX and muted(broker, ada)
     assert metric(broker, "throttled_fetch") == 1
-    ada.post(fetch("t", len(got)), FETCH)
+    ada.post(fetch("t", 3), FETCH)
     assert ada.is_silent()
     set_quota(admin, ADA, consumer_byte_rate=1e9)
     got += values_of(only_partition(ada.read()).records)
     assert [value for _, value in got] == values
+
+
+def use_up(broker: LocalBroker, topic: str, offset: int = 0) -> None:
+    """Have another connection of ada fetch until it has to wait."""
+    with KnownClient(broker, "User:ada") as other:
+        while not other.call(fetch(topic, offset), FETCH).throttle_time_ms:
+            pass
+
+
+def test_another_connection_gets_an_empty_answer_and_waits_too(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    filled(admin, b"a" * 8_000)
+    set_quota(admin, ADA, consumer_byte_rate=1000.0)
+    use_up(broker, "t")
+    over = ada.call(fetch("t"), FETCH)
+    assert (over.responses, over.session_id) == ([], 0)
+    assert 0 < over.throttle_time_ms <= WAIT_MS_MAX and muted(broker, ada)
 
 
 def test_a_fetch_session_goes_on_after_an_empty_answer(
@@ -248,6 +268,7 @@ def test_a_fetch_session_goes_on_after_an_empty_answer(
     set_quota(admin, ADA, consumer_byte_rate=1000.0)
     begun = ada.call(fetch("t", session_epoch=0), FETCH)
     assert begun.session_id and len(values_of(only_partition(begun).records)) == 1
+    use_up(broker, "t", 1)
     over = ada.call(fetch("t", 1, session_id=begun.session_id, session_epoch=1), FETCH)
     assert (over.session_id, over.responses) == (begun.session_id, []) and over.throttle_time_ms > 0
     set_quota(admin, ADA, consumer_byte_rate=None)
@@ -258,10 +279,26 @@ def test_a_fetch_session_goes_on_after_an_empty_answer(
 def test_an_empty_answer_begins_no_session(broker: LocalBroker, admin: KnownClient, ada: KnownClient) -> None:
     filled(admin, b"a" * 9_000, b"b" * 9_000)
     set_quota(admin, ADA, consumer_byte_rate=1000.0)
-    ada.call(fetch("t"), FETCH)
+    use_up(broker, "t")
     over = ada.call(fetch("t", 1, session_epoch=0), FETCH)
     assert (over.session_id, over.responses) == (0, []) and over.throttle_time_ms > 0
     assert broker.on_loop(lambda node: len(node.replication.sessions)) == 0
+
+
+def test_a_fetch_that_waited_is_measured_by_the_quota_of_now(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    filled(admin, BIG)
+    create(admin, "later")
+    set_quota(admin, ADA, consumer_byte_rate=100.0)
+    use_up(broker, "t")
+    ada.post(fetch("later", max_wait_ms=120_000), FETCH)
+    assert ada.is_silent()
+    set_quota(admin, ADA, consumer_byte_rate=None)
+    append(admin, "later", batch(b"v"))
+    answer = ada.read()
+    assert values_of(only_partition(answer).records) == [(0, b"v")]
+    assert answer.throttle_time_ms == 0 and not muted(broker, ada)
 
 
 def test_a_batch_larger_than_any_burst_arrives(
@@ -348,6 +385,18 @@ CALLS: list[tuple[Call, Call]] = [
     ),
     (lambda name: (_more(name), 3), lambda name: (_more(name), 2)),
 ]
+
+
+def test_a_topic_with_many_partitions_counts_for_longer_than_anybody_waits(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    set_quota(admin, ADA, controller_mutation_rate=1.0)
+    assert _code(ada.call(create_topic("large", 100), 7)) == ErrorCode.NONE
+    refused = ada.call(create_topic("small", 1), 7)
+    assert _code(refused) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    seconds = re.search(r"try again in ([\d.]+) s", refused.topics[0].error_message)
+    assert seconds is not None and float(seconds[1]) > 60
+    assert refused.throttle_time_ms == WAIT_MS_MAX
 
 
 @pytest.mark.parametrize(("strict", "lenient"), CALLS, ids=["create", "delete", "more"])

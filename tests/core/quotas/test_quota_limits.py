@@ -185,11 +185,14 @@ def test_a_client_that_nothing_limits_is_told_so() -> None:
 
 @pytest.mark.parametrize("key", [QuotaKey.PRODUCE, QuotaKey.FETCH, QuotaKey.REQUEST, QuotaKey.MUTATION])
 def test_each_quota_has_its_own_bucket_and_burst(key: QuotaKey) -> None:
-    bursts = Bursts(burst_s=2.0, mutation_burst_s=3.0, debt_s_max=7.0, request_debt_s_max=1.0)
+    bursts = Bursts(
+        burst_s=2.0, mutation_burst_s=3.0, mutation_debt_s_max=9.0, debt_s_max=7.0, request_debt_s_max=1.0
+    )
     limiter = with_quotas(LEVELS[2], bursts=bursts, key=key)
     (found,) = [each for each in limits(limiter) if each is not None]
     assert found.capacity == (3.0 if key is QuotaKey.MUTATION else 2.0)
-    assert found.take(1e9, 0.0) == pytest.approx(1.0 if key is QuotaKey.REQUEST else 7.0)
+    longest = {QuotaKey.REQUEST: 1.0, QuotaKey.MUTATION: 9.0}.get(key, 7.0)
+    assert found.take(1e9, 0.0) == pytest.approx(longest)
 
 
 def test_what_was_used_counts_on_if_the_quota_stays_and_not_if_it_changes() -> None:
@@ -231,3 +234,49 @@ def test_addresses_have_buckets_of_their_own() -> None:
     one, other = limiter.of_ip("10.0.0.1", 0.0), limiter.of_ip("10.0.0.2", 0.0)
     assert one is not None and other is not None and one is not other
     assert limiter.of_ip("10.0.0.1", 0.0) is one
+
+
+def test_room_is_made_seldom_however_many_clients_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all buckets in use, every request of every client would look at all of them otherwise."""
+    monkeypatch.setattr(limiter_module, "BUCKETS_MAX", 200)
+    looked_at, is_full = 0, TokenBucket.is_full
+
+    def counted(self: TokenBucket, now: float) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return is_full(self, now)
+
+    monkeypatch.setattr(TokenBucket, "is_full", counted)
+    limiter = with_quotas(quota_entity(client_id=None))
+    for number in range(400):
+        found = limits(limiter, client=f"c{number}").produce
+        assert found is not None
+        found.take(5.0, 0.0)
+        limits(limiter, client="honest")
+    assert looked_at <= 20 * 200, "once for every tenth of them, not once for each request"
+
+
+def test_nobody_gets_rid_of_a_debt_by_using_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limiter_module, "BUCKETS_MAX", 50)
+    limiter = with_quotas(quota_entity(client_id=None))
+    debtor = limits(limiter, client="debtor").produce
+    assert debtor is not None
+    debtor.take(1e9, 0.0)
+    for number in range(500):
+        other = limits(limiter, client=f"c{number}").produce
+        assert other is not None
+        other.take(1.0, 0.0)
+    assert limits(limiter, client="debtor").produce is debtor
+
+
+def test_a_client_has_the_buckets_that_others_share_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if room is made while its buckets are looked for."""
+    monkeypatch.setattr(limiter_module, "BUCKETS_MAX", 50)
+    limiter = Limiter(Bursts())
+    limiter.replace([(quota_entity(client_id=None), dict.fromkeys((PRODUCE, QuotaKey.FETCH), 1.0))])
+    for number in range(300):
+        found = limits(limiter, client=f"c{number}")
+        for bucket_ in (found.fetch, found.produce):
+            assert bucket_ is not None
+            bucket_.take(5.0, 0.0)
+        assert limits(limiter, user="v", client=f"c{number}") == found

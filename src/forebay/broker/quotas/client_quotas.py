@@ -44,7 +44,9 @@ class ClientQuotas:
         self.now = now
         self._metrics = metrics
         self._sent_by_broker = sent_by_broker
-        self._limiter = Limiter(_bursts(settings.current.quotas))
+        bursts = _bursts(settings.current.quotas)
+        self._limiter = Limiter(bursts)
+        self._wait_s_max = bursts.debt_s_max
         self._image = image
         self.active = False
         """Whether any client may be limited. While it is False, nothing has to be asked here."""
@@ -87,7 +89,7 @@ class ClientQuotas:
     def mute(self, context: RequestContext, key: QuotaKey, wait_s: float) -> int:
         """Read nothing more from the connection of a request for this time; what to tell its client, in
         milliseconds. The first time on a connection is logged, so that it can be seen who waits."""
-        connection = context.connection
+        connection, wait_s = context.connection, min(wait_s, self._wait_s_max)
         if not connection.was_muted:
             host, port = connection.peer
             log.warning(

@@ -1,7 +1,7 @@
-"""Fetched bytes: an answer that is over the quota is not sent. The client gets an empty one, and waits.
+"""Fetched bytes: a client that owes something gets an empty answer, and waits.
 
-An answer holds at most what the quota allows in one burst, so that it can be sent after a wait. A batch that
-is larger still is sent when the client has used nothing for that long, and the client waits afterwards.
+An answer holds no more than the client may use at once, but for a batch that is larger than that. If more is
+sent than was left, the client waits afterwards. Connections that share a quota take turns.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from forebay.core.quotas.token_bucket import TokenBucket
 
 
 class FetchQuota(NamedTuple):
-    quotas: ClientQuotas
-    bucket: TokenBucket
-    context: RequestContext
+    """That of one request. It may wait for long: what limits its client is looked up again when it ends."""
 
-    @property
-    def bytes_max(self) -> int:
-        """The most that one answer should hold."""
-        return max(int(self.bucket.capacity), 1)
+    quotas: ClientQuotas
+    context: RequestContext
+    bytes_max: int
+    """The most that the answer should hold."""
 
     def admit(self, size: int) -> tuple[bool, int]:
         """Whether an answer with this many bytes may be sent, and the milliseconds that the client waits."""
-        taken, wait_s = self.bucket.take_if_room(size, self.quotas.now())
-        return taken, self._mute(wait_s)
+        bucket = _bucket(self.quotas, self.context)
+        if bucket is None:
+            return True, 0
+        is_sent, wait_s = bucket.take_turn(id(self.context.connection), size, self.quotas.now())
+        return is_sent, self._mute(wait_s)
 
     def count(self, size: int) -> int:
         """Count an answer that is sent whatever its size; the milliseconds that the client waits."""
-        return self._mute(self.bucket.take(size, self.quotas.now()))
+        bucket = _bucket(self.quotas, self.context)
+        return 0 if bucket is None else self._mute(bucket.take(size, self.quotas.now()))
 
     def _mute(self, wait_s: float) -> int:
         return self.quotas.mute(self.context, QuotaKey.FETCH, wait_s) if wait_s else 0
@@ -39,7 +41,12 @@ class FetchQuota(NamedTuple):
 
 def fetch_quota(quotas: ClientQuotas, context: RequestContext) -> FetchQuota | None:
     """What limits the bytes that a client fetches; None if nothing does."""
-    limits = quotas.limits(context)
-    if limits is None or limits.fetch is None:
+    bucket = _bucket(quotas, context)
+    if bucket is None:
         return None
-    return FetchQuota(quotas, limits.fetch, context)
+    return FetchQuota(quotas, context, max(int(bucket.share(quotas.now())), 1))
+
+
+def _bucket(quotas: ClientQuotas, context: RequestContext) -> TokenBucket | None:
+    limits = quotas.limits(context)
+    return None if limits is None else limits.fetch

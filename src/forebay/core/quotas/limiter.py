@@ -1,7 +1,8 @@
 """What limits each client, with the buckets that clients are counted in.
 
-Clients choose their ids, so memory is bounded: a bucket that is full is as good as a new one and is dropped,
-and if too many are in use the oldest gives way.
+Clients choose their ids, so memory is bounded: a bucket that is full is as good as a new one and is dropped.
+If too many are in use, the fullest tenth gives way: nobody gets rid of a debt by using other ids, and to make
+room is seldom needed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ class Bursts:
     burst_s: float = 10.0
     mutation_burst_s: float = 11.0
     """For partitions created and deleted."""
+    mutation_debt_s_max: float = 3600.0
+    """One request may create thousands of partitions. That is remembered for longer than anybody is made to
+    wait: further requests are refused, or wait again."""
     debt_s_max: float = 30.0
     request_debt_s_max: float = 1.0
     """For the time that requests take."""
@@ -99,26 +103,37 @@ class Limiter:
             return None
         bucket = self._buckets.get(quota.shared_by)
         if bucket is None or bucket.bound != quota.bound:
-            if len(self._buckets) >= BUCKETS_MAX:
-                self._clients.clear()  # some may hold the bucket that goes
-                del self._buckets[next(iter(self._buckets))]
             bucket = self._buckets[quota.shared_by] = self._new_bucket(quota, now)
         return bucket
 
     def _new_bucket(self, quota: Quota, now: float) -> TokenBucket:
-        key, bursts = quota.shared_by[0], self._bursts
-        return TokenBucket(
-            quota.bound,
-            now,
-            burst_s=bursts.mutation_burst_s if key == QuotaKey.MUTATION else bursts.burst_s,
-            debt_s_max=bursts.request_debt_s_max if key == QuotaKey.REQUEST else bursts.debt_s_max,
-        )
+        burst_s, debt_s_max = self._limits_of(quota.shared_by[0])
+        return TokenBucket(quota.bound, now, burst_s=burst_s, debt_s_max=debt_s_max)
+
+    def _limits_of(self, key: str) -> tuple[float, float]:
+        bursts = self._bursts
+        if key == QuotaKey.MUTATION:
+            return bursts.mutation_burst_s, bursts.mutation_debt_s_max
+        return bursts.burst_s, bursts.request_debt_s_max if key == QuotaKey.REQUEST else bursts.debt_s_max
 
     def _sweep(self, now: float) -> None:
-        """Drop the buckets of clients that have been idle. Looked at when a new client comes."""
-        if now - self._swept_at < SWEEP_S and len(self._buckets) < BUCKETS_MAX:
-            return
+        """Drop the buckets of clients that have been idle, when a new client comes. There is room for all
+        buckets of that client then, so that none of them goes while the others are made."""
+        if len(self._buckets) + len(ClientLimits._fields) > BUCKETS_MAX:
+            self._make_room(now)
+        elif now - self._swept_at >= SWEEP_S:
+            self._drop_idle(now)
+
+    def _drop_idle(self, now: float) -> None:
         self._swept_at = now
-        self._clients.clear()
+        self._clients.clear()  # some may hold a bucket that goes
         for key in [key for key, bucket in self._buckets.items() if bucket.is_full(now)]:
             del self._buckets[key]
+
+    def _make_room(self, now: float) -> None:
+        self._drop_idle(now)
+        excess = len(self._buckets) - BUCKETS_MAX * 9 // 10
+        if excess > 0:
+            levels = {key: bucket.level(now) for key, bucket in self._buckets.items()}
+            for key in sorted(levels, key=levels.__getitem__, reverse=True)[:excess]:
+                del self._buckets[key]

@@ -10,11 +10,14 @@ older than its windows, and a client that waited is told to wait again; a bucket
 
 from __future__ import annotations
 
+from forebay.core.quotas.turns import YIELD_S, Turns
+
 _ROUNDING = 1e-9
+_SHARE_S = 1.0
 
 
 class TokenBucket:
-    __slots__ = ("_at", "_debt_s_max", "_tokens", "bound", "capacity")
+    __slots__ = ("_at", "_debt_s_max", "_tokens", "_turns", "bound", "capacity")
 
     def __init__(self, bound: float, now: float, *, burst_s: float, debt_s_max: float) -> None:
         """`bound`: per second. `debt_s_max`: the longest that anybody is made to wait; what is used beyond it
@@ -24,6 +27,7 @@ class TokenBucket:
         self._debt_s_max = debt_s_max
         self._tokens = self.capacity
         self._at = now
+        self._turns: Turns | None = None  # made when somebody is refused
 
     def take(self, amount: float, now: float) -> float:
         """Count what was used; how long to wait before more is."""
@@ -42,6 +46,33 @@ class TokenBucket:
             return False, missing / self.bound
         return True, self.take(amount, now)
 
+    def take_turn(self, who: int, amount: float, now: float) -> tuple[bool, float]:
+        """Like `take`, but not while anything is owed, nor while others have waited for longer. Whether it
+        was taken, and how long to wait.
+
+        How large the amount is does not matter: else small amounts of some would keep the bucket too empty
+        for the large ones of others.
+        """
+        self._fill(now)
+        turns = self._turns
+        wait_s = 0.0
+        if self._tokens < -_ROUNDING * self.capacity:
+            wait_s = -self._tokens / self.bound
+        elif turns is not None and not turns.has_turn(who, now):
+            wait_s = YIELD_S
+        if wait_s:
+            turns = self._turns = turns or Turns()
+            turns.refuse(who, now + wait_s)
+            return False, wait_s
+        if turns is not None:
+            turns.serve(who)
+        return True, self.take(amount, now)
+
+    def share(self, now: float) -> float:
+        """The most to take in one turn: what the bucket holds, or a second's worth if that is more."""
+        self._fill(now)
+        return min(max(self._tokens, self.bound * _SHARE_S), self.capacity)
+
     def give_back(self, amount: float) -> None:
         """What was taken was not used."""
         self._tokens = min(self._tokens + amount, self.capacity)
@@ -55,6 +86,11 @@ class TokenBucket:
         """Whether it is as good as a new one."""
         self._fill(now)
         return self._tokens >= self.capacity
+
+    def level(self, now: float) -> float:
+        """1 if it is full, below 0 if something is owed."""
+        self._fill(now)
+        return self._tokens / self.capacity
 
     def _fill(self, now: float) -> None:
         if now > self._at:
