@@ -6,12 +6,15 @@ from the first batch with an acquired record to the last.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.live_share import LiveShare
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
 from forebay.storage.log.segment.segment_list import LogSlice
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import CONTROL, BatchHeader
 from forebay.wire.parts import FileRange
 
@@ -90,19 +93,26 @@ def _visible(
     visible = [each for each in batches if each.header.record_count and not each.header.attributes & CONTROL]
     if not (committed and partition.log.has_aborted):
         return visible
-    aborted = partition.log.aborted_transactions(offset, end)
-    return [
-        each
-        for each in visible
-        if not (
-            each.header.is_transactional
-            and any(
-                txn.producer_id == each.header.producer_id
-                and txn.first_offset <= each.first <= txn.last_offset
-                for txn in aborted
-            )
-        )
-    ]
+    return _without_aborted(visible, partition.log.aborted_transactions(offset, end))
+
+
+def _without_aborted(batches: list[_Batch], aborted: Iterable[AbortedTxn]) -> list[_Batch]:
+    """There may be thousands of both. The transactions of one producer come one after the other, so the only
+    one that a batch can be of is the first that ends behind it."""
+    ends: dict[int, list[int]] = {}
+    begins: dict[int, list[int]] = {}
+    for producer_id, first, last, _ in aborted:
+        ends.setdefault(producer_id, []).append(last)
+        begins.setdefault(producer_id, []).append(first)
+
+    def is_aborted(batch: _Batch) -> bool:
+        producer_id = batch.header.producer_id
+        if not batch.header.is_transactional or producer_id not in ends:
+            return False
+        number = bisect_left(ends[producer_id], batch.first)
+        return number < len(ends[producer_id]) and begins[producer_id][number] <= batch.first
+
+    return [batch for batch in batches if not is_aborted(batch)]
 
 
 def _cut(part: LogSlice, batches: list[_Batch], ranges: list[Acquired]) -> LogSlice:
