@@ -299,6 +299,7 @@ def test_an_old_client_library_is_named(open_queue: OpenQueue, monkeypatch: pyte
         {"retry_backoff_seconds": -1},
         {"start": "now"},
         {"batch_max": 0},
+        {"dead_letter_topic": "t"},
     ],
 )
 def test_wrong_arguments(options: dict[str, object]) -> None:

@@ -101,6 +101,7 @@ from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.same_header_requests import remember
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.quotas.client_quotas import ClientQuotas
+from forebay.broker.shares.dead_letters.circles import CircleCheck
 from forebay.broker.shares.service import ShareService
 from forebay.broker.upkeep.number_handover import NumberHandover
 from forebay.broker.views.creation import ViewCreation
@@ -150,6 +151,8 @@ def api_table(
     table: dict[int, Endpoint] = {}
     describe = partial(metadata_api.handle, metadata, settings, topic_changes, addresses, pending, quotas)
     find = partial(find_coordinator.handle, groups, transactions, share_states, addresses, pending)
+    circles = CircleCheck(groups, peers, metadata, time, node_id=node_id)
+    alter = partial(incremental_alter_configs.handle, node_id, topic_changes, settings, circles)
     endpoints = (
         Endpoint(0, 0, 13, partial(produce_api.handle, produce), partial(remember, produce)),
         Endpoint(1, 4, 18, partial(fetch_api.handle, fetch)),
@@ -180,14 +183,14 @@ def api_table(
         Endpoint(30, 1, 3, partial(create_acls.handle, metadata, settings)),
         Endpoint(31, 1, 3, partial(delete_acls.handle, metadata, settings)),
         Endpoint(32, 1, 4, partial(describe_configs.handle, node_id, settings, metadata, addresses)),
-        Endpoint(33, 0, 2, partial(alter_configs.handle, topic_changes, settings)),
+        Endpoint(33, 0, 2, partial(alter_configs.handle, topic_changes, settings, circles)),
         Endpoint(34, 1, 2, partial(alter_replica_log_dirs.handle, partitions, settings)),
         Endpoint(35, 1, 4, partial(describe_log_dirs.handle, partitions, metadata, settings, disk)),
         Endpoint(36, 0, 2, partial(sasl_authenticate.handle, logins)),
         Endpoint(37, 0, 3, partial(create_partitions.handle, topic_changes, settings, time, quotas)),
         Endpoint(42, 0, 2, partial(delete_groups.handle, groups)),
         Endpoint(43, 0, 2, partial(elect_leaders.handle, metadata, settings)),
-        Endpoint(44, 0, 1, partial(incremental_alter_configs.handle, node_id, topic_changes, settings)),
+        Endpoint(44, 0, 1, alter),
         Endpoint(45, 0, 1, partial(alter_partition_reassignments.handle, metadata, settings)),
         Endpoint(46, 0, 0, partial(list_partition_reassignments.handle, metadata)),
         Endpoint(47, 0, 0, partial(group_request.handle, groups, GroupShard.offset_delete)),

@@ -16,6 +16,7 @@ from support.brokers.dead_letters import (
     DEAD,
     GROUP,
     GROUP_TYPE,
+    MESSAGES,
     REJECT,
     RELEASE,
     SOURCE,
@@ -334,6 +335,24 @@ async def test_a_group_whose_dead_letter_topic_is_taken_away_gives_up_what_waits
         await story.configure(GROUP_TYPE, GROUP, {"errors.deadletterqueue.topic.name": ""})
         await eventually(lambda: not share.dead_letters_waiting)
         assert DEAD not in cluster[1].image.topics
+
+
+async def test_a_group_that_reads_its_dead_letter_topic_is_not_given_its_letters_again(
+    tmp_path: Path,
+) -> None:
+    """They wait until another topic is named: each of them, rejected again, would become another."""
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin(**{"errors.deadletterqueue.topic.name": SOURCE})
+        await story.configure(TOPIC, SOURCE, {TAKES_DEAD_LETTERS: "true"})
+        await story.acknowledge(REJECT, 2)
+        share = await story.share()
+        await eventually(lambda: "reads its dead-letter topic 'jobs' itself" in share.mover.problem)
+        assert cluster[1].partitions.get(SOURCE, 0).log.end_offset == MESSAGES
+        assert "forebay_dead_letters_waiting 1\n" in cluster[1].exporter.page()
+        assert "forebay_dead_letters_blocked 1\n" in cluster[1].exporter.page()
+        await story.configure(GROUP_TYPE, GROUP, {"errors.deadletterqueue.topic.name": DEAD})
+        assert offsets_of(await story.dead_letters(1)) == [2]
 
 
 async def test_a_prefix_is_asked_of_dead_letter_topics(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.shares.dead_letters.circles import CircleCheck
 from forebay.core.cluster.config_changes import Resource, replace_configs
 from forebay.wire.messages import alter_configs as wire
 
@@ -12,12 +13,14 @@ from forebay.wire.messages import alter_configs as wire
 async def handle(
     topic_changes: TopicChanges,
     settings: LiveConfig,
+    circles: CircleCheck,
     _context: RequestContext,
     request: wire.AlterConfigsRequest,
 ) -> wire.AlterConfigsResponse:
     async def alter(item: wire.AlterConfigsResource) -> None:
         resource = Resource(type=item.resource_type, name=item.resource_name)
         configs = [(config.name, config.value) for config in item.configs]
+        await circles.check(resource, configs)
         await topic_changes.carry_out(
             lambda image: replace_configs(image, settings.current, resource, configs),
             validate_only=request.validate_only,

@@ -6,8 +6,9 @@ from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
 from forebay.broker.handlers.describe_configs import check_own_id
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.shares.dead_letters.circles import CircleCheck
 from forebay.broker.telemetry.log_levels import alter_levels
-from forebay.core.cluster.config_changes import Alteration, Resource, alter_configs
+from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
 from forebay.core.cluster.resources import ResourceType
 from forebay.wire.messages import incremental_alter_configs as wire
 
@@ -16,11 +17,12 @@ async def handle(
     node_id: int,
     topic_changes: TopicChanges,
     settings: LiveConfig,
+    circles: CircleCheck,
     _context: RequestContext,
     request: wire.IncrementalAlterConfigsRequest,
 ) -> wire.IncrementalAlterConfigsResponse:
     async def alter(item: wire.AlterConfigsResource) -> None:
-        await _alter(node_id, topic_changes, settings, item, validate_only=request.validate_only)
+        await _alter(node_id, topic_changes, settings, circles, item, validate_only=request.validate_only)
 
     return wire.IncrementalAlterConfigsResponse(
         responses=[
@@ -39,6 +41,7 @@ async def _alter(
     node_id: int,
     topic_changes: TopicChanges,
     settings: LiveConfig,
+    circles: CircleCheck,
     item: wire.AlterConfigsResource,
     *,
     validate_only: bool,
@@ -52,6 +55,7 @@ async def _alter(
         check_own_id(node_id, resource.name)
         alter_levels(changes, validate_only=validate_only)
         return
+    await circles.check(resource, [(each.name, each.value) for each in changes if each.op == AlterOp.SET])
     await topic_changes.carry_out(
         lambda image: alter_configs(image, settings.current, resource, changes),
         validate_only=validate_only,

@@ -55,6 +55,11 @@ class Queue:
         """
         if batch_max < 1:
             raise ConfigError(f"batch_max={batch_max}: write 1 or more")
+        if dead_letter_topic == topic:
+            raise ConfigError(
+                f"dead_letter_topic={topic!r}: name another topic than the queue's own, which would be given "
+                "its dead letters again"
+            )
         self.topic = topic
         self.group = group
         self._servers = servers

@@ -85,7 +85,8 @@ class DeadLetterSource:
             if not topic:
                 self._give_up(letters)
                 continue
-            target = await self._host.targets.find(topic, self._share.key.partition)
+            source = self._share.partition
+            target = await self._host.targets.find(topic, (source.topic, source.index))
             read = await self._records(letters, min(_BYTES_MAX, self._room(topic, target)))
             batch = DeadLetterBatch(self._machine().state_epoch, only(letters, sorted(read.found)))
             self._drop_missing(letters, read)

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.live_config import LiveConfig
+from forebay.broker.shares.dead_letters.circles import origins
 from forebay.config import TopicConfig
 from forebay.coordination.metadata import Metadata
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 
 TAKES_DEAD_LETTERS = "errors.deadletterqueue.group.enable"
@@ -28,8 +30,15 @@ class DeadLetterTargets:
         self._settings = settings
         self._topic_changes = topic_changes
 
-    async def find(self, name: str, source_partition: int) -> Target:
+    async def find(self, name: str, source: TopicPartition) -> Target:
         """Where the dead letters of a partition go. Raises KafkaError with what has to be done about it."""
+        source_topic, source_partition = source
+        if name in origins(self._metadata.image, source_topic):
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"the group reads its dead-letter topic {name!r} itself, and would be given each dead letter "
+                "again, for ever; name another topic",
+            )
         rules = self._settings.current.groups.share
         prefix = rules.dead_letter_topic_prefix
         if not name.startswith(prefix):
