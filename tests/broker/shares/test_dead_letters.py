@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.shares.dead_letters.source import DeadLetterSource
 from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.batch import split
 from support.brokers.dead_letters import (
     DEAD,
     GROUP,
@@ -29,6 +31,7 @@ from support.brokers.local_cluster import eventually, local_cluster, retried
 NO_CREATION = {"errors.deadletterqueue.auto.create.topics.enable": "false"}
 TAKES_DEAD_LETTERS = "errors.deadletterqueue.group.enable"
 DAY_MS = 86_400_000
+NOT_SYNCED = {"forebay.flush.policy": "interval", "log.flush.interval.ms": "3600000"}
 
 
 class Hold:
@@ -104,6 +107,40 @@ async def test_a_broker_that_dies_anywhere_leaves_one_copy(
         await story.share()
         await story.acknowledge(REJECT, 4)  # so that the journal is opened, whatever was left
         assert offsets_of(await story.dead_letters(3)) == [1, 3, 4]
+
+
+async def test_a_message_with_the_offset_of_a_lost_dead_letter_has_a_letter_of_its_own(
+    tmp_path: Path,
+) -> None:
+    """Although a move of the lost one is in the journal, under the same offset, and was made."""
+    async with local_cluster(tmp_path, NOT_SYNCED, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin([b"old0"], [b"old1"])
+        with pytest.MonkeyPatch.context() as patch:
+            hold = Hold(patch, MoveAppends, "append", after=True)
+            await story.acknowledge(REJECT, 1)
+            await hold.reached.wait()
+            directory = Path(cluster[1].data.path)
+            await cluster.crash(1)
+        (file,) = (directory / f"{SOURCE}-0").glob("*.log")
+        os.truncate(file, split(memoryview(file.read_bytes()))[1][0])
+        (directory / "boot-id").write_text("the boot before")
+        await cluster.start(1)
+        await eventually(lambda: cluster[1].partitions.get(SOURCE, 0))
+        await story.send([b"new1"])
+        with pytest.MonkeyPatch.context() as patch:
+            hold = Hold(patch, MoveJournal, "open", after=True)
+            await story.acknowledge(REJECT, 1)
+            await hold.reached.wait()
+            machine = (await story.share()).machine
+            assert machine is not None
+            await eventually(machine.dead_letters)
+            hold.let_go.set()
+        letters = await story.dead_letters(2)
+        assert [(letter.value, offsets_of([letter])) for letter in letters] == [
+            (b"old1", [1]),
+            (b"new1", [1]),
+        ]
 
 
 @pytest.mark.parametrize(("owner", "name", "after"), POINTS)

@@ -9,6 +9,7 @@ from forebay.core.shares.partition.dead_letter_headers import (
     DeadLetterBatch,
     NoCopy,
     Origin,
+    below,
     dead_letter,
     first_of,
     only,
@@ -56,9 +57,14 @@ def test_what_is_in_both() -> None:
 
 
 def test_a_batch_is_read_as_it_was_packed() -> None:
-    batch = DeadLetterBatch(6, LETTERS)
+    batch = DeadLetterBatch(6, LETTERS, 9)
     assert DeadLetterBatch.unpack(batch.pack()) == batch
     assert batch.record_count == 16
+
+
+@given(st.integers(0, 35))
+def test_letters_before_an_offset(end: int) -> None:
+    assert offsets(below(LETTERS, end)) == [offset for offset in offsets(LETTERS) if offset < end]
 
 
 def test_a_copy_has_its_own_headers_first() -> None:

@@ -54,20 +54,25 @@ class ShareStory:
         """A few messages in one batch, unless others are given."""
         await self.configure(GROUP_TYPE, self.group, {**DEAD_LETTERS, **settings})
         self.topic_id = await self.create(SOURCE)
-        leader = self.cluster.leader(SOURCE)
         for values in batches or [[f"v{n}".encode() for n in range(MESSAGES)]]:
-            answer = await self.cluster.ask(leader, produce(SOURCE, batch(*values), acks=-1), 12)
-            result = only_partition(answer)
-            assert result.error_code == ErrorCode.NONE
-            self._batches.append((result.base_offset, result.base_offset + len(values) - 1))
+            await self.send(values)
         key = ShareKey(self.group, self.topic_id, 0)
-        states = self.cluster[leader].share_states
+        states = self.cluster[self.cluster.leader(SOURCE)].share_states
 
         async def initialize() -> tuple[None, int]:
             await states.ask(initialize_request(key, 1, 0))
             return None, ErrorCode.NONE
 
         await retried(initialize)
+
+    async def send(self, values: Sequence[bytes]) -> None:
+        """One batch, which may have the offsets of some that are lost."""
+        leader = self.cluster.leader(SOURCE)
+        answer = await self.cluster.ask(leader, produce(SOURCE, batch(*values), acks=-1), 12)
+        result = only_partition(answer)
+        assert result.error_code == ErrorCode.NONE
+        self._batches = [each for each in self._batches if each[1] < result.base_offset]
+        self._batches.append((result.base_offset, result.base_offset + len(values) - 1))
 
     async def create(self, name: str) -> bytes:
         any_node = self.cluster.nodes[0]

@@ -17,3 +17,5 @@ class DeadLetterMove(Message, versions=(0, 0), flexible=0):
     state_epoch: int = int32()
     """Of the share partition. After a reset it is another, and what was to be moved is not any more."""
     ranges: list[DeadLetterRange] = array(DeadLetterRange)
+    leader_epoch: int = int32(default=-1, tag=0)
+    """In which the move was planned. A record of a later leader at one of the offsets is another one."""

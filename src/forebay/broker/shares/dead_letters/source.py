@@ -2,6 +2,10 @@
 
 A group without a dead-letter topic has none. If the setting is taken away while some wait, those are given
 up, as later ones are: that is how an administrator gets out of a topic that cannot be written.
+
+A move that was planned before the log lost messages (power, an unclean election) may name offsets that other
+messages have now. If these become dead letters, they have to be moved themselves, so they are not taken for
+those of the move.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from forebay.core.shares.partition.dead_letter_headers import (
     DeadLetterBatch,
     NoCopy,
     Origin,
+    below,
     dead_letter,
     first_of,
     only,
@@ -32,6 +37,7 @@ from forebay.core.shares.partition.dead_letter_headers import (
 )
 from forebay.core.shares.partition.share_partition import DeadLetters, SharePartition
 from forebay.errors import ErrorCode, KafkaError
+from forebay.storage.log.leader_epochs import UNDEFINED_OFFSET
 from forebay.wire.batch import HEADER_SIZE
 from forebay.wire.records import Record
 
@@ -88,7 +94,8 @@ class DeadLetterSource:
             source = self._share.partition
             target = await self._host.targets.find(topic, (source.topic, source.index))
             read = await self._records(letters, min(_BYTES_MAX, self._room(topic, target)))
-            batch = DeadLetterBatch(self._machine().state_epoch, only(letters, sorted(read.found)))
+            machine, found = self._machine(), only(letters, sorted(read.found))
+            batch = DeadLetterBatch(machine.state_epoch, found, machine.leader_epoch)
             self._drop_missing(letters, read)
             if not batch.letters:
                 continue
@@ -163,7 +170,13 @@ class DeadLetterSource:
     def wants(self, move: Move) -> bool:
         batch, machine = DeadLetterBatch.unpack(move.entries), self._machine()
         is_same_state = batch.state_epoch == machine.state_epoch
-        return is_same_state and any(True for _ in overlap(batch.letters, machine.dead_letters()))
+        return is_same_state and any(True for _ in overlap(self._kept(batch), machine.dead_letters()))
+
+    def _kept(self, batch: DeadLetterBatch) -> list[DeadLetters]:
+        """Those whose records the log has not lost."""
+        partition = self._share.partition
+        _, end_offset = partition.epochs.end_offset_for(batch.leader_epoch, partition.log.end_offset)
+        return batch.letters if end_offset == UNDEFINED_OFFSET else below(batch.letters, end_offset)
 
     async def records(self, move: Move, *, is_too_large: bool) -> Sequence[Record]:
         """Raises KafkaError."""
@@ -186,15 +199,15 @@ class DeadLetterSource:
     async def _copies(self, move: Move, batch: DeadLetterBatch) -> dict[int, Record | NoCopy]:
         if self._read is not None and self._read[0] == move.entries:
             return self._read[1].found
-        read = await self._records(batch.letters, _BYTES_MAX)
-        return read.found
+        kept = self._kept(batch)
+        return (await self._records(kept, _BYTES_MAX)).found if kept else {}
 
     async def confirm(self, move: Move) -> None:
         """Raises KafkaError if this broker does not lead the partition any more."""
         batch, machine = DeadLetterBatch.unpack(move.entries), self._machine()
         waiting = [
             each._replace(first=first, last=last)
-            for each in batch.letters
+            for each in self._kept(batch)
             for first, last in overlap([each], machine.dead_letters())
         ]
         self._read = None

@@ -51,6 +51,8 @@ class DeadLetterBatch(NamedTuple):
 
     state_epoch: int
     letters: list[DeadLetters]
+    leader_epoch: int = -1
+    """In which the move was planned; -1 if that was not noted."""
 
     @property
     def record_count(self) -> int:
@@ -59,6 +61,7 @@ class DeadLetterBatch(NamedTuple):
     def pack(self) -> bytes:
         message = wire.DeadLetterMove(
             state_epoch=self.state_epoch,
+            leader_epoch=self.leader_epoch,
             ranges=[
                 wire.DeadLetterRange(
                     first_offset=each.first,
@@ -80,6 +83,7 @@ class DeadLetterBatch(NamedTuple):
                 DeadLetters(each.first_offset, each.last_offset, each.delivery_count, _CAUSES[each.cause])
                 for each in message.ranges
             ],
+            message.leader_epoch,
         )
 
 
@@ -110,6 +114,11 @@ def only(letters: Iterable[DeadLetters], offsets: Sequence[int]) -> list[DeadLet
                     kept.append(each._replace(first=offset, last=offset))
             offset = next(wanted, None)
     return kept
+
+
+def below(letters: Iterable[DeadLetters], end_offset: int) -> list[DeadLetters]:
+    """The letters before this offset."""
+    return [each._replace(last=min(each.last, end_offset - 1)) for each in letters if each.first < end_offset]
 
 
 def overlap(letters: Iterable[DeadLetters], waiting: Sequence[DeadLetters]) -> Iterator[tuple[int, int]]:
