@@ -10,7 +10,7 @@ from forebay.errors import ErrorCode
 from forebay.sim.actors.client import Failed, Refused
 from forebay.sim.actors.shares import administrators
 from forebay.sim.actors.shares.sessions import Said, acknowledgements
-from forebay.sim.models.shares import ACCEPT, REJECT, RELEASE, Hold, ShareRules, Shares, Term
+from forebay.sim.models.shares import ACCEPT, REJECT, RELEASE, Hold, RecordId, ShareRules, Shares, Term
 
 AT = ("jobs", 0)
 PLACE = (AT, 7)
@@ -204,6 +204,45 @@ def test_a_reset_that_was_refused_changes_nothing(shares: Shares, breaches: list
     shares.resetting(AT)
     shares.not_reset(AT)
     shares.started(AT, 4, 5, [], 2.0)
+    assert len(breaches) == 1
+
+
+def test_a_record_that_has_the_offset_of_a_lost_one_is_new(shares: Shares, breaches: list[str]) -> None:
+    lost, new = RecordId(3, b"lost"), RecordId(4, b"new")
+    shares.rules = replace(shares.rules, loses_records=True)
+    shares.delivered(replace(hold("a", 2, 1.0), record=lost))
+    shares.asked(PLACE, ACCEPT, 1.3, lost)
+    shares.finished(PLACE, 1.3, 1.4, lost)
+    shares.started(AT, 8, 0, [], 1.5)
+    shares.started(AT, 7, 8, [], 2.0)
+    shares.delivered(replace(hold("a", 1, 3.0), record=new))
+    shares.delivered(replace(hold("b", 3, 3.1), record=lost))  # by a leader that was replaced
+    shares.asked(PLACE, ACCEPT, 3.2, lost)
+    shares.finished(PLACE, 3.2, 3.3, lost)
+    shares.delivered(replace(hold("b", 2, 5.0), record=new))
+    assert not breaches
+    shares.finish({AT: {7: b"new"}})
+    assert len(breaches) == 1, "what was said of the lost one does not count for it"
+    shares.asked(PLACE, ACCEPT, 5.2, new)
+    shares.finished(PLACE, 5.2, 5.3, new)
+    shares.finish({AT: {7: b"new"}})
+    assert len(breaches) == 1
+    shares.delivered(replace(hold("a", 3, 6.0), record=new))
+    assert len(breaches) == 2, "it was accepted"
+
+
+def test_a_record_that_has_the_offset_of_a_lost_one_is_not_passed(
+    shares: Shares, breaches: list[str]
+) -> None:
+    lost = RecordId(3, b"lost")
+    shares.rules = replace(shares.rules, loses_records=True)
+    shares.delivered(replace(hold("a", 1, 1.0), record=lost))
+    shares.asked(PLACE, ACCEPT, 1.3, lost)
+    shares.finished(PLACE, 1.3, 1.4, lost)
+    for when in (1.5, 1.6, 1.7):
+        shares.doubt(AT, when)
+    shares.sent_at = lambda _value: 20.0
+    shares.finish({AT: {7: b"new"}})
     assert len(breaches) == 1
 
 

@@ -298,4 +298,12 @@ PLOTS: dict[str, Plot] = {
         share_rules=ShareRules(lock_ms=1_000, delivery_limit=2, backoff_ms=0, has_dead_letters=True),
         deposing_pause_s=1.0,
     ),
+    # All but one end, the last one goes on alone, and ends: the others go on without what it had.
+    "lost-records": Plot(
+        cast=("shares",),
+        faults=("leave_one_behind",),
+        settings={**_ONE, "replica.lag.time.max.ms": "1500"},
+        share_rules=ShareRules(lock_ms=2_000, delivery_limit=10, backoff_ms=0, loses_records=True),
+        step_s=(4.0, 8.0),
+    ),
 }

@@ -292,10 +292,13 @@ class Workload:
         self._shared = SHARED
 
     def _add_share_members(self, chance: Random) -> None:
-        kind = chance.choice((IdempotentProducer, PipeliningProducer))
-        self._add("employer", kind, JOBS, chance.choice(DIALECTS), _manners(chance))
         rules = self._model.shares.rules
-        if rules.is_committed or chance.random() < _UNCOMMITTED_CHANCE:
+        kind = chance.choice((IdempotentProducer, PipeliningProducer))
+        if rules.loses_records:
+            kind = RepeatingProducer
+        self._add("employer", kind, JOBS, chance.choice(DIALECTS), _manners(chance))
+        has_transactions = rules.is_committed or chance.random() < _UNCOMMITTED_CHANCE
+        if has_transactions and not rules.loses_records:
             self._add_transactions("employer-tx", JOBS, chance)
         for number in range(_SHARE_MEMBERS):
             worker = partial(self._plot.worker, group=SHARE_GROUP_NAME, partitions=JOBS)

@@ -30,11 +30,12 @@ def client(broker: BrokerProcess) -> Iterator[WireClient]:
 
 
 def lose_power(broker: BrokerProcess, topic: str, from_offset: int) -> None:
-    """What the disk was not made to keep is gone."""
+    """What the disk was not made to keep is gone, and the machine starts anew."""
     broker.kill()
     (file,) = (broker.data / f"{topic}-0").glob("*.log")
     headers = split(memoryview(file.read_bytes()))
     os.truncate(file, next(position for position, header in headers if header.base_offset == from_offset))
+    (broker.data / "boot-id").write_text("the boot before")
 
 
 def send(client: WireClient, topic: str, *values: bytes) -> list[int]:
@@ -72,6 +73,30 @@ def test_messages_that_have_the_offsets_of_lost_ones_are_delivered(
     with WireClient(broker.bootstrap) as client:
         assert got(ShareMember(client, topic, topic_id), 3) == new[3:]
     assert "messages that a share group had got are lost" in broker.log()
+
+
+def test_they_are_delivered_also_if_the_group_comes_back_leaders_later(
+    start_broker: StartBroker, topic: str
+) -> None:
+    """By then the log is longer than it was before, and ends behind all that the group had got."""
+    broker = start_broker(*NOT_SYNCED)
+    with WireClient(broker.bootstrap) as client:
+        topic_id = create(client, topic)
+        configure(client, topic)
+        join(client, topic, topic)
+        send(client, topic, *(b"old%d" % number for number in range(10)))
+        member = ShareMember(client, topic, topic_id)
+        assert len(got(member, 10)) == 10
+        assert member.acknowledge(ack(0, 2), ack(4, 9)) == ErrorCode.NONE
+    lose_power(broker, topic, 6)
+    new = [b"new%d" % number for number in range(8)]
+    for some in (new[:3], new[3:6], new[6:]):
+        broker.restart()
+        with WireClient(broker.bootstrap) as client:
+            send(client, topic, *some)
+    broker.restart()
+    with WireClient(broker.bootstrap) as client:
+        assert got(ShareMember(client, topic, topic_id), 9) == [b"old3", *new]
 
 
 def test_an_offset_that_an_administrator_has_chosen_is_no_loss(client: WireClient, topic: str) -> None:

@@ -163,6 +163,19 @@ class TestForgetLost:
         coordinator.write((7, 8, 2, 1), leader=2)
         assert coordinator.read(leader=2).previous_leader_epoch == 2
 
+    def test_a_state_tells_who_wrote_it_however_many_have_read_it_since(self) -> None:
+        """They may have ended before they looked whether their logs still have its messages."""
+        coordinator = ShareCoordinator(config=ShareCoordinatorConfig(updates_per_snapshot=2))
+        coordinator.initialize(start=7)
+        assert [coordinator.read(leader=leader).written_epoch for leader in (1, 2, 2)] == [-1, -1, -1]
+        coordinator.write((7, 8, 2, 1), leader=2)
+        assert [coordinator.read(leader=leader).written_epoch for leader in (2, 3, 4, 5)] == [2, 2, 2, 2]
+        coordinator.write((7, 8, 2, 1), leader=5)
+        assert coordinator.read(leader=5).written_epoch == 2, "that was said before"
+        coordinator.write(start=9, leader=5)
+        assert coordinator.read(leader=6).written_epoch == 5
+        assert dict(coordinator.fresh().states) == dict(coordinator.shard.states)
+
 
 class TestRead:
     def test_a_new_leader_writes_its_epoch_and_so_fences_the_one_before(self) -> None:

@@ -11,6 +11,7 @@ from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.shares import acquiring
 from forebay.broker.shares.live_share import LiveShare
+from forebay.broker.shares.state_reads import StateReads
 from forebay.core.moves.move import MoverState
 from forebay.core.shares.coordinator.decisions import StateDraft
 from forebay.core.shares.coordinator.persisted_state import ShareKey
@@ -19,6 +20,7 @@ from forebay.core.shares.partition.record_states import AVAILABLE, FINISHED, REL
 from forebay.core.shares.partition.share_partition import Acknowledgement, Acquisition, SharePartition
 from forebay.core.shares.partition.window import Span, Window
 from forebay.errors import KafkaError
+from forebay.wire.messages.read_share_group_state import PartitionResult
 from forebay.wire.messages.write_share_group_state import PartitionData
 
 
@@ -126,6 +128,20 @@ def drop_dead_letters_that_cannot_be_written(patch: pytest.MonkeyPatch) -> None:
             await patient(self, *args)
 
     patch.setattr(MoveAppends, "append", hasty)
+
+
+def pass_over_what_has_the_offsets_of_lost_messages(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StateReads, "_lost_from", lambda *_: None)
+
+
+def notice_lost_messages_in_the_first_term_only(patch: pytest.MonkeyPatch) -> None:
+    """A leader that takes over before the group comes back finds a log that is longer than what was lost."""
+    careful = StateReads._lost_from
+
+    def careless(self: StateReads, partition: Any, group_id: str, _found: Any) -> int | None:
+        return careful(self, partition, group_id, PartitionResult())
+
+    patch.setattr(StateReads, "_lost_from", careless)
 
 
 def deliver_before_the_beginning_is_persisted(patch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,11 @@
 """Reading the state of a share partition when it is loaded, and holding it against the log.
 
 What a state says was delivered by earlier leaders, which had nothing but what is committed, or by this broker
-before it was restarted. So all of it lies before where the log ended when this broker began to lead, unless
-the log has lost messages, as a loss of power or an unclean election makes it. Then others get their offsets,
-which the group would never be given: what the state says from there on is forgotten.
+before it was restarted. So all of it lies before where the log ended when this broker began to lead, and
+before the first message of a later leader than the last one that wrote the state. Unless the log has lost
+messages, as a loss of power or an unclean election makes it. Then others get their offsets, which the group
+would never be given: what the state says from there on is forgotten. By the second rule that is noticed
+however many leaders, and messages, there were since.
 
 Once a state was loaded, it grows with the log, and there is nothing to be held against it in this term.
 """
@@ -18,6 +20,7 @@ from forebay.broker.shares.state_store import ShareStateStore
 from forebay.core.partition.leadership import Leadership
 from forebay.core.shares.coordinator.persisted_state import NO_LEADER, ShareKey
 from forebay.errors import ErrorCode, KafkaError
+from forebay.storage.log.leader_epochs import UNDEFINED_OFFSET
 from forebay.wire.messages.read_share_group_state import PartitionResult
 
 log = logging.getLogger(__name__)
@@ -36,7 +39,7 @@ class StateReads:
     ) -> PartitionResult:
         """The state, for a leader that fences those before it. Raises KafkaError."""
         found = await self._read(key, leader_epoch, wanted)
-        lost_from = self._end_before(partition, key.group_id)
+        lost_from = self._lost_from(partition, key.group_id, found)
         if lost_from is None or _end_of(found) <= lost_from or not wanted():
             return found
         log.warning(
@@ -71,12 +74,17 @@ class StateReads:
                 self._missing(key)
             raise
 
-    def _end_before(self, partition: Partition, group_id: str) -> int | None:
-        """Where the log ended when this broker began to lead, if the group's state was not loaded since."""
+    def _lost_from(self, partition: Partition, group_id: str, found: PartitionResult) -> int | None:
+        """From which offset on the log has other messages than a state is about, if that says anything from
+        there on; None if it was loaded in this term."""
         leadership = partition.leadership
         if leadership is None or group_id in self._groups(partition, leadership):
             return None
-        return leadership.start_offset
+        end_before = leadership.start_offset
+        # What was chosen by an administrator is written by no leader, and read by some.
+        epochs = (found.written_epoch, found.previous_leader_epoch)
+        ends = (partition.epochs.end_offset_for(epoch, end_before)[1] for epoch in epochs)
+        return min([end_before, *(end for end in ends if end != UNDEFINED_OFFSET)])
 
     def _groups(self, partition: Partition, leadership: Leadership) -> set[str]:
         known = self._loaded.get(partition)

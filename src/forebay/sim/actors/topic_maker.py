@@ -12,6 +12,7 @@ from forebay.sim.models.messages import Model
 from forebay.sim.world.places import (
     ALARMS,
     FOLDED_KEYS,
+    JOBS,
     LATER,
     LATER_DELAY_MS,
     TOPICS,
@@ -66,6 +67,8 @@ class TopicMaker(Actor):
                 _SHORT_ALARM_SETTINGS if model.alarms.are_deleted else _ALARM_SETTINGS
             ),
         }
+        if model.shares.rules.loses_records:
+            self._settings[JOBS[0][0]] = {"unclean.leader.election.enable": "true"}
 
     async def act(self) -> None:
         await self.retry(self._make)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
+from forebay.core.cluster.image import PartitionState
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.faults.scene import LOOK_S, SHORT_S, Fault, Scene, Undo
 from forebay.sim.world.node import SimNode
-from forebay.sim.world.places import KEYED, SURE
+from forebay.sim.world.places import JOBS, KEYED, SURE
 
 _CHANGES_BEFORE_DEATH_MAX = 30
 _ALONE_S_MAX = 14.0
@@ -15,6 +17,9 @@ _BETWEEN_S = (0.05, 2.0)
 _SOON_S = (0.0, 1.0)
 _BACK_S = (1.5, 5.0)
 _AFTER_IT_S = (0.5, 6.0)
+_ALONE_S = (1.0, 4.0)
+_HEIR_DIES_CHANCE = 0.5
+_HEIR_AWAY_S = (5.0, 15.0)
 _STOP_CHANCE = 0.7
 _NEWCOMER_S_MAX = 10.0
 _LOOK_SOON_S = 0.01
@@ -30,6 +35,8 @@ class MachineFaults:
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._chance = scene.chance
+        self._last: SimNode | None = None
+        """The one that is left when all others were killed."""
         self._awaited = 0
         """How many brokers are going to be killed when they have caught up."""
 
@@ -48,7 +55,7 @@ class MachineFaults:
 
     def staged_kinds(self) -> list[tuple[Fault, int]]:
         """What only plots have that ask for it."""
-        return [(self._rob_and_leave, 10)]
+        return [(self._rob_and_leave, 10), (self._leave_one_behind, 10)]
 
     def _kill(self) -> Undo | None:
         node = self._scene.mortal()
@@ -161,6 +168,62 @@ class MachineFaults:
     def _start(self, node: SimNode) -> None:
         self._scene.kept_down.discard(node.node_id)
         node.start()
+
+    def _leave_one_behind(self) -> None:
+        """Kill all but one; when it has gone on alone for a while, kill it, too, and start the others.
+
+        Where unclean elections are allowed, they lead without its messages before it is back.
+        """
+        scene = self._scene
+        if self._last is not None or not scene.in_sync():
+            return
+        self._last = scene.victim()
+        for other in self._others():
+            other.kill()
+        self._when(self._is_left_alone, partial(self._end_the_last, self._last))
+
+    def _others(self) -> list[SimNode]:
+        return [node for node in self._scene.nodes if node is not self._last]
+
+    def _when(self, enough: Callable[[], bool], then: Callable[[], None]) -> None:
+        """Do something a little after it has become possible, unless all faults are over by then."""
+        scene = self._scene
+        if scene.healed:
+            return
+        if enough():
+            scene.world.after(self._chance.uniform(*_ALONE_S), then)
+        else:
+            scene.world.after(LOOK_S, self._when, enough, then)
+
+    def _is_left_alone(self) -> bool:
+        return self._last is not None and all(
+            state is not None and state.isr == (self._last.node_id,) for state in self._states_of_jobs()
+        )
+
+    def _is_replaced(self) -> bool:
+        others = [node.node_id for node in self._others()]
+        return all(state is not None and state.leader in others for state in self._states_of_jobs())
+
+    def _states_of_jobs(self) -> list[PartitionState | None]:
+        return [self._scene.store.image().partition(*at) for at in JOBS]
+
+    def _end_the_last(self, last: SimNode) -> None:
+        if self._scene.healed:
+            return
+        last.kill()
+        for other in self._others():
+            other.start()
+        self._when(self._is_replaced, self._start_the_last)
+
+    def _start_the_last(self) -> None:
+        """Often its successor has a successor, too, before what only the last one has can be read again."""
+        heir = self._scene.leader_of(self._chance.choice(JOBS))
+        if heir is not None and heir is not self._last and self._chance.random() < _HEIR_DIES_CHANCE:
+            heir.kill()
+            self._scene.later(self._chance.uniform(*_HEIR_AWAY_S), heir.start)
+        if self._last is not None:
+            self._last.start()
+            self._last = None
 
     def _abandon_and_rob(self) -> Undo | None:
         """Cut a broker off from its peers; when it has to go on alone, take its power."""

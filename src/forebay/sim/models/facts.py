@@ -35,6 +35,7 @@ class Sent:
     producer: str
     number: int
     exactly_once: bool
+    sent_at: float = 0.0
     transaction: Transaction | None = None
 
 

@@ -42,6 +42,7 @@ class Model:
         self.groups = Groups(fail)
         self.shares = Shares(fail)
         self.shares.may_be_invisible = self._may_be_invisible
+        self.shares.sent_at = lambda value: self._sent[value].sent_at
         self.keyed = KeyedValues(fail)
         self.topics = Topics()
         self.topic_delay = TopicDelay(fail)

@@ -12,6 +12,9 @@ What is promised, and checked as soon as a client learns something that could br
 - The start offset never goes back, and passes only what is finished: accepted, rejected, or delivered as
   often as the limit allows. A delivery whose answer got lost counts for each record that may have been in it.
 - A group that begins at the end of the log gets everything from the first record on that it was given.
+- Where the log loses records (unclean elections), others get their offsets, and are as new to the group as
+  any. All of the above holds for what the log did not lose, but that the start offset goes back. A record is
+  known by its offset and by the leader epoch of its batch.
 
 A broker that was replaced and does not know it yet may still deliver records that it has never delivered: a
 first delivery waits for nobody. What it is told about them has no effect.
@@ -40,6 +43,17 @@ _LATE_S = 10.0
 """A request whose answer was given up may be carried out up to this much later."""
 
 
+class RecordId(NamedTuple):
+    """What is at an offset, where it may be another record later."""
+
+    leader_epoch: int
+    """Of its batch: rises from one to the next."""
+    value: bytes
+
+
+UNKNOWN = RecordId(-1, b"")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareRules:
     """The settings of the group in this story, and whether an administrator resets it."""
@@ -54,6 +68,8 @@ class ShareRules:
     copies_records: bool = False
     """Into dead letters."""
     has_resets: bool = False
+    loses_records: bool = False
+    """Whether the topic has unclean elections. Nothing is known of what it holds but from what is read."""
 
     @property
     def locks_run_out(self) -> bool:
@@ -74,6 +90,7 @@ class Hold:
     """None if the broker began or ceased to lead meanwhile."""
     session: object
     member: str
+    record: RecordId = UNKNOWN
     renewed_at: float = 0.0
     """When the last renewal was asked for that was answered."""
     suspicion: str | None = None
@@ -91,6 +108,7 @@ class Fate(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Record:
+    id: RecordId = UNKNOWN
     count: int = 0
     """The highest that was told."""
     seen_at: float = 0.0
@@ -127,6 +145,8 @@ class Shares:
         """The term in which a host leads a partition now."""
         self.may_be_invisible: Callable[[Place], bool] = lambda _place: False
         """Whether a record may be of a transaction that was aborted."""
+        self.sent_at: Callable[[bytes], float] = lambda _value: 0.0
+        """When the record with this value was sent."""
         self.is_vacated = False
         """Whether an administrator wants the members out of the group."""
         self.deliveries_count = 0
@@ -147,12 +167,24 @@ class Shares:
             return
         if not log.resets:  # after one, a leader that does not know of it delivers for the first time, too
             log.first = offset if log.first is None else min(log.first, offset)
-        record = self._record(hold.place)
+        record = self._delivered_record(hold)
+        if record is None:
+            return
         if hold.count > 1 or (hold.term is not None and hold.term[2]):
             self._check_order(record, hold, who)
         if hold.count >= record.count:
             record.count, record.seen_at = hold.count, hold.received_at
         record.hold = hold
+
+    def _delivered_record(self, hold: Hold) -> _Record | None:
+        """None for one that is lost: whoever delivered it had been replaced, or the answer was late."""
+        record = self._record(hold.place)
+        if hold.record.leader_epoch < record.id.leader_epoch:
+            return None
+        if self.rules.loses_records and hold.record.leader_epoch > record.id.leader_epoch:
+            at, offset = hold.place
+            record = self._log(at).records[offset] = _Record(id=hold.record)
+        return record
 
     def _check_order(self, record: _Record, hold: Hold, who: str) -> None:
         if record.finished_at is not None and hold.asked_at >= record.finished_at:
@@ -191,18 +223,18 @@ class Shares:
 
     # -- acknowledgements --------------------------------------------------------------------------------
 
-    def asked(self, place: Place, kind: int, now: float) -> None:
+    def asked(self, place: Place, kind: int, now: float, id: RecordId = UNKNOWN) -> None:
         """A member that was given a record says that it is accepted, or rejected."""
-        self._record(place).asked.setdefault(kind, []).append(now)
+        self._record_of(place, id).asked.setdefault(kind, []).append(now)
 
-    def refused(self, place: Place, kind: int, asked_at: float) -> None:
+    def refused(self, place: Place, kind: int, asked_at: float, id: RecordId = UNKNOWN) -> None:
         """That was not carried out."""
-        asked = self._record(place).asked.get(kind, [])
+        asked = self._record_of(place, id).asked.get(kind, [])
         if asked_at in asked:
             asked.remove(asked_at)
 
-    def finished(self, place: Place, asked_at: float, now: float) -> None:
-        log, record = self._log(place[0]), self._record(place)
+    def finished(self, place: Place, asked_at: float, now: float, id: RecordId = UNKNOWN) -> None:
+        log, record = self._log(place[0]), self._record_of(place, id)
         if log.resets and not record.count:
             return  # of what was delivered before the reset: it has no effect on what begins anew
         if record.finished_at is None and asked_at >= log.since:
@@ -229,6 +261,9 @@ class Shares:
         log = self._log(at)
         if log.unknown_resets or asked_at < log.since:
             return
+        if self.rules.loses_records:
+            log.start = offset
+            return
         if offset < floor:
             self._fail(f"the start offset of {name_of(at)} was {floor}, and is {offset} now")
         if log.first is None:
@@ -241,10 +276,10 @@ class Shares:
                 self._fail(f"the start offset of {name_of(at)} is {offset}, but {each} {problem}")
                 return
 
-    def _unfinished(self, place: Place) -> str | None:
+    def _unfinished(self, place: Place, record: _Record | None = None) -> str | None:
         """Why a record cannot be finished; None if it may be."""
         at, offset = place
-        log, record = self._log(at), self._record(place)
+        log, record = self._log(at), record or self._record(place)
         if record.finished_at is not None or any(record.asked.values()) or self._is_at_limit(log, record):
             return None
         if log.unknown_resets or log.first is None or offset < log.first or self.may_be_invisible(place):
@@ -290,8 +325,8 @@ class Shares:
     def finish(self, content: Content) -> None:
         """Nothing is left to do for the group, which should have got all of this."""
         for at in self._logs:
-            for offset in content.get(at, {}):
-                problem = self._unfinished((at, offset))
+            for offset, value in content.get(at, {}).items():
+                problem = self._unfinished((at, offset), self._last_record((at, offset), value))
                 if problem is not None:
                     self._fail(f"the group is done, but {name_of(at, offset)} {problem}")
 
@@ -312,6 +347,19 @@ class Shares:
 
     def _new_log(self) -> _Log:
         return _Log(first=None if self.rules.begins_at_end else 0)
+
+    def _record_of(self, place: Place, id: RecordId) -> _Record:
+        """The record that somebody speaks of. What is said of one that is lost counts for none."""
+        record = self._record(place)
+        is_there = not self.rules.loses_records or id in (UNKNOWN, record.id)
+        return record if is_there else _Record()
+
+    def _last_record(self, place: Place, value: bytes) -> _Record:
+        """What is known of the record that is at a place in the end."""
+        record = self._record(place)
+        if not self.rules.loses_records or record.id.value == value:
+            return record
+        return _Record(seen_at=self.sent_at(value))
 
     def _record(self, place: Place) -> _Record:
         return self._log(place[0]).records.setdefault(place[1], _Record())

@@ -51,6 +51,8 @@ class PartitionResult(Struct):
     """Of the state, for who wants a part of it forgotten (WriteShareGroupState)."""
     previous_leader_epoch: int = int32(default=-1, tag=OWN_TAGS_FROM + 1)
     """Of the leader that read the state before; -1 if none did since it was initialized."""
+    written_epoch: int = int32(default=-1, tag=OWN_TAGS_FROM + 2)
+    """Of the last leader that wrote any of it; -1 if none did, or that is not known."""
 
 
 class ReadStateResult(Struct):

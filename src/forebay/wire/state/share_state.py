@@ -31,6 +31,8 @@ class ShareSnapshotValue(Message, versions=(0, 0), flexible=0):
     create_timestamp_ms: int = int64()
     write_timestamp_ms: int = int64()
     state_batches: list[StateBatch] = array(StateBatch)
+    written_epoch: int = int32(default=-1, tag=1000)
+    """Of the last leader that wrote any of it. Ours: Kafka's readers pass over it."""
 
 
 class ShareUpdateKey(Message, versions=(1, 1)):

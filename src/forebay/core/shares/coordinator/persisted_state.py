@@ -58,6 +58,9 @@ class ShareState(NamedTuple):
     ranges: Ranges
     updates: int = 0
     """Since the last snapshot."""
+    written_epoch: int = NO_LEADER
+    """Of the last leader that wrote any of it. The leader that has only read it may not have looked yet
+    whether its log still has the messages."""
 
     @property
     def end_offset(self) -> int:
@@ -116,11 +119,15 @@ def changed(state: ShareState, change: Change) -> ShareState:
     """The state after one more update."""
     start_offset = state.start_offset if change.start_offset == NO_OFFSET else change.start_offset
     leader_epoch = state.leader_epoch if change.leader_epoch == NO_LEADER else change.leader_epoch
+    ranges = merge(state.ranges, change.ranges, start_offset)
+    content = start_offset, change.complete_count, ranges
+    is_written = content != (state.start_offset, state.complete_count, state.ranges)
     return state._replace(
         leader_epoch=leader_epoch,
+        written_epoch=leader_epoch if is_written else state.written_epoch,
         start_offset=start_offset,
         complete_count=change.complete_count,
-        ranges=merge(state.ranges, change.ranges, start_offset),
+        ranges=ranges,
         updates=state.updates + 1,
     )
 
@@ -181,6 +188,7 @@ def snapshot_record(key: ShareKey, state: ShareState) -> StateRecord:
         delivery_complete_count=state.complete_count,
         create_timestamp_ms=state.created_ms,
         write_timestamp_ms=state.written_ms,
+        written_epoch=state.written_epoch,
         state_batches=_batches(state.ranges),
     )
     return StateRecord(_snapshot_key(key), pack(value, 0))
@@ -216,6 +224,7 @@ def _snapshot(value: ShareSnapshotValue) -> ShareState:
         complete_count=value.delivery_complete_count,
         created_ms=value.create_timestamp_ms,
         written_ms=value.write_timestamp_ms,
+        written_epoch=value.written_epoch,
         ranges=_ranges(value.state_batches),
     )
 

@@ -121,6 +121,7 @@ class ShareCoordinatorShard:
                 "snapshot_epoch": after.snapshot_epoch,
                 # A leader asks again when the first answer was lost, and is to be told the same.
                 "previous_leader_epoch": NO_LEADER if is_repeated else state.leader_epoch,
+                "written_epoch": state.written_epoch,
                 "start_offset": state.start_offset,
                 "state_batches": [
                     StateBatch(

@@ -86,6 +86,7 @@ class Producer(Actor):
                     producer=self.name,
                     number=self.count(at),
                     exactly_once=self.exactly_once,
+                    sent_at=self.world.now,
                     transaction=transaction,
                 ),
             )

@@ -13,10 +13,10 @@ from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check
-from forebay.sim.actors.shares.sessions import Said, Session, acknowledgements, delivered_values
+from forebay.sim.actors.shares.sessions import Said, Session, acknowledgements, delivered_records
 from forebay.sim.models.facts import name_of
 from forebay.sim.models.messages import Model
-from forebay.sim.models.shares import RENEW, Hold, Place, Term
+from forebay.sim.models.shares import RENEW, UNKNOWN, Hold, Place, Term
 from forebay.wire.messages import share_acknowledge as acknowledge_message
 from forebay.wire.messages import share_fetch as fetch_message
 from forebay.wire.messages.share_group_heartbeat import (
@@ -233,9 +233,10 @@ class ShareConsumer(Actor):
         if data.error_code:
             self._miss([at])
             self.client.forget(at)
-        values, is_damaged = delivered_values(data)
+        records, is_damaged = delivered_records(data)
         for acquired in data.acquired_records:
             for offset in range(acquired.first_offset, acquired.last_offset + 1):
+                record = records.get(offset)
                 hold = Hold(
                     place=(at, offset),
                     count=acquired.delivery_count,
@@ -245,15 +246,16 @@ class ShareConsumer(Actor):
                     term=term,
                     session=session,
                     member=self.member_id,
+                    record=record or UNKNOWN,
                 )
                 self.shares.delivered(hold)
                 session.holds[at, offset] = hold
+                session.given[at, offset] = hold.record
                 self.given.add((at, offset))
-                value = values.get(offset)
-                if value is not None:
-                    session.values[at, offset] = value
+                if record is not None:
+                    session.values[at, offset] = record.value
                     committed = self.shares.rules.is_committed
-                    self.model.read(self.name, at, offset, value, committed=committed)
+                    self.model.read(self.name, at, offset, record.value, committed=committed)
                 elif not is_damaged:
                     self.world.fail(f"{self.name} was given {name_of(at, offset)} without the record")
 
@@ -286,7 +288,7 @@ class ShareConsumer(Actor):
             session.forget(each.place)
             self.shares.let_go(each.place, session)
             if each.finishes:
-                self.shares.asked(each.place, each.kind, self.world.now)
+                self.shares.asked(each.place, each.kind, self.world.now, session.record(each.place))
 
     async def _acknowledge(self, session: Session, said: Sequence[Said], epoch: int) -> None:
         asked_at = self.world.now
@@ -327,7 +329,7 @@ class ShareConsumer(Actor):
         if code not in (*SESSION_ERRORS, ErrorCode.NOT_LEADER_OR_FOLLOWER):
             self.world.fail(f"{self.name} was refused by {session.address[0]}: {code.name}")
         for each in said:
-            self.shares.refused(each.place, each.kind, asked_at)
+            self.shares.refused(each.place, each.kind, asked_at, session.record(each.place))
         self.failed(session)
 
     def _answered(
@@ -340,9 +342,9 @@ class ShareConsumer(Actor):
             if each.kind == RENEW:
                 self._renewed(session, each.place, code, asked_at)
             elif each.finishes and code is ErrorCode.NONE:
-                self.shares.finished(each.place, asked_at, self.world.now)
+                self.shares.finished(each.place, asked_at, self.world.now, session.record(each.place))
             elif code in _NOT_DONE:
-                self.shares.refused(each.place, each.kind, asked_at)
+                self.shares.refused(each.place, each.kind, asked_at, session.record(each.place))
         if code not in (ErrorCode.NONE, *_NOT_DONE):
             self.client.forget(at)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ProtocolError
-from forebay.sim.models.shares import ACCEPT, REJECT, Hold, Place
+from forebay.sim.models.shares import ACCEPT, REJECT, UNKNOWN, Hold, Place, RecordId
 from forebay.wire.batch import crc_ok, records, split
 from forebay.wire.messages.share_fetch import AcknowledgementBatch, PartitionData
 
@@ -34,8 +34,13 @@ class Session:
     holds: dict[Place, Hold] = field(default_factory=dict)
     values: dict[Place, bytes] = field(default_factory=dict)
     """Of the records that it holds."""
+    given: dict[Place, RecordId] = field(default_factory=dict)
+    """What was delivered last at each place, also when it holds it no more."""
     said: list[Said] = field(default_factory=list)
     """What it has said last."""
+
+    def record(self, place: Place) -> RecordId:
+        return self.given.get(place, UNKNOWN)
 
     def forget(self, place: Place) -> None:
         self.holds.pop(place, None)
@@ -62,19 +67,19 @@ def acknowledgements(
     return found
 
 
-def delivered_values(data: PartitionData) -> tuple[dict[int, bytes], bool]:
+def delivered_records(data: PartitionData) -> tuple[dict[int, RecordId], bool]:
     """The records of an answer by offset, and whether a disk has damaged some that are not among them."""
     raw = memoryview(bytes(data.records or b""))  # type: ignore[arg-type]
-    values: dict[int, bytes] = {}
+    found: dict[int, RecordId] = {}
     try:
         batches = split(raw)
     except ProtocolError:
-        return values, True
+        return found, True
     is_damaged = False
     for start, header in batches:
         if crc_ok(raw, start, header.size):
-            batch = raw[start : start + header.size]
-            values |= {record.offset: bytes(record.value or b"") for record in records(batch)}
+            batch, epoch = raw[start : start + header.size], header.partition_leader_epoch
+            found |= {record.offset: RecordId(epoch, bytes(record.value or b"")) for record in records(batch)}
         else:
             is_damaged = True
-    return values, is_damaged
+    return found, is_damaged
