@@ -71,3 +71,23 @@ def test_another_user_changes_the_look_of_few_names() -> None:
 def test_salts_of_every_length(name: str, size: int, mechanism: ScramMechanism) -> None:
     stored = users(user("a", 5000, bytes([200]) * size, mechanism))
     assert len(MadeUpCredentials(b"secret").credential(mechanism, name, stored).salt) == size
+
+
+def test_passwords_of_unknown_users_take_as_long_as_those_of_known_ones() -> None:
+    """The hash and its iterations are those that the password of some user is checked with, and as often."""
+    both = UserImage(
+        name="both",
+        credentials={
+            SHA_512: user("both", 4096, BINARY_SALT).credentials[SHA_512],
+            SHA_256: user("both", 5000, BINARY_SALT, SHA_256).credentials[SHA_256],
+        },
+    )
+    old = [user(f"old{n}", 16384, BINARY_SALT, SHA_256) for n in range(3)]
+    made_up, stored = MadeUpCredentials(b"secret"), users(both, *old)
+    drawn = [made_up.password_credential(f"n{n}", stored) for n in range(1000)]
+    kinds = Counter((mechanism, credential.iterations) for mechanism, credential in drawn)
+    assert set(kinds) == {(SHA_512, 4096), (SHA_256, 16384)}
+    assert 180 < kinds[SHA_512, 4096] < 320  # of 1000, a quarter
+    mechanism, credential = made_up.password_credential("n1", users(*old))
+    assert (mechanism, look(credential)) == (SHA_256, (16384, 32, False)), "the users of now count"
+    assert made_up.password_credential("n1", {})[0] is SHA_512

@@ -11,12 +11,8 @@ from collections.abc import Callable
 
 from forebay.broker.worker_threads import LazyThreads
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.user_image import ScramCredential
 from forebay.core.security.sasl.exchange import Accepted, CheckPassword, Rejected, Verdict
-from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
-from forebay.wire.sasl.scram import ScramMechanism
-
-_PREFERRED = (ScramMechanism.SHA_512, ScramMechanism.SHA_256)
+from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials, password_credential
 
 
 class PasswordChecks:
@@ -27,8 +23,10 @@ class PasswordChecks:
 
     async def verdict(self, asked: CheckPassword, is_wanted: Callable[[], bool]) -> Verdict:
         """`is_wanted`: whether the client still waits when its turn has come."""
-        mechanism, credential = self._credential(asked.user)
-        against = credential or self._made_up.credential(mechanism, asked.user, self._metadata.image.users)
+        users = self._metadata.image.users
+        user = users.get(asked.user)
+        known = None if user is None else password_credential(user)
+        mechanism, against = known or self._made_up.password_credential(asked.user, users)
 
         def matches() -> bool:
             if not is_wanted():
@@ -37,16 +35,9 @@ class PasswordChecks:
             return hmac.compare_digest(mechanism.stored_key(salted), against.stored_key)
 
         matched = await self._threads.run(matches)
-        if matched and credential is not None:
+        if matched and known is not None:
             return Accepted(user=asked.user)
-        return Rejected(reason="wrong password" if credential else "no such user", user=asked.user)
-
-    def _credential(self, user: str) -> tuple[ScramMechanism, ScramCredential | None]:
-        found = self._metadata.image.users.get(user)
-        for mechanism in _PREFERRED:
-            if found is not None and mechanism in found.credentials:
-                return mechanism, found.credentials[mechanism]
-        return _PREFERRED[0], None
+        return Rejected(reason="wrong password" if known else "no such user", user=asked.user)
 
     def close(self) -> None:
         self._threads.close()

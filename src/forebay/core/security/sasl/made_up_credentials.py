@@ -7,6 +7,9 @@ and in how their salts are written, so the look is drawn by lot among those of t
 as frequent among unknown users as among known ones.
 
 The draw is a weighted rendezvous: another user more or less changes the look of few names only.
+
+A password that is sent (PLAIN) is checked against one credential of its user. How long that takes depends on
+its hash and iterations, so those of unknown users are drawn in the same way.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from forebay.core.cluster.user_image import ScramCredential, UserImage
 from forebay.wire.sasl.scram import ITERATIONS_DEFAULT, ScramMechanism
@@ -31,6 +34,23 @@ class Look(NamedTuple):
 
 _OURS = Look(ITERATIONS_DEFAULT, 24, False)
 """Of `forebay user add`, where there is no user to look like."""
+_PREFERRED = (ScramMechanism.SHA_512, ScramMechanism.SHA_256)
+
+
+class _PasswordLook(NamedTuple):
+    """Of the credential that a password is checked against."""
+
+    mechanism: str
+    look: Look
+
+
+L = TypeVar("L", Look, _PasswordLook)
+
+
+def password_credential(user: UserImage) -> tuple[ScramMechanism, ScramCredential] | None:
+    """What a user's password is checked against."""
+    found = ((mechanism, user.credentials.get(mechanism)) for mechanism in _PREFERRED)
+    return next(((mechanism, each) for mechanism, each in found if each is not None), None)
 
 
 class MadeUpCredentials:
@@ -39,13 +59,32 @@ class MadeUpCredentials:
         self._secret = secret
         self._users: Mapping[str, UserImage] = {}
         self._looks: dict[ScramMechanism, Counter[Look]] = {}
+        self._password_looks: Counter[_PasswordLook] | None = None
         """Of the users that were looked at last."""
 
     def credential(
         self, mechanism: ScramMechanism, name: str, users: Mapping[str, UserImage]
     ) -> ScramCredential:
         """`users`: those that there are."""
-        look = self._draw(mechanism, name, self._looks_of(mechanism, users))
+        looks = self._looks_of(mechanism, users)
+        return self._made_up(mechanism, name, self._draw(mechanism, name, looks, _OURS))
+
+    def password_credential(
+        self, name: str, users: Mapping[str, UserImage]
+    ) -> tuple[ScramMechanism, ScramCredential]:
+        """What the password of a user that does not exist is checked against, in vain."""
+        self._see(users)
+        if self._password_looks is None:
+            found = (password_credential(user) for user in users.values())
+            self._password_looks = Counter(
+                _PasswordLook(each[0].name, _look(each[1])) for each in found if each is not None
+            )
+        ours = _PasswordLook(_PREFERRED[0].name, _OURS)
+        drawn = self._draw(_PREFERRED[0], name, self._password_looks, ours)
+        mechanism = ScramMechanism[drawn.mechanism]
+        return mechanism, self._made_up(mechanism, name, drawn.look)
+
+    def _made_up(self, mechanism: ScramMechanism, name: str, look: Look) -> ScramCredential:
         salt = self._derived(mechanism, f"salt of {name}", look.salt_bytes)
         if look.salt_is_text:
             salt = bytes(_ALPHABET[byte % len(_ALPHABET)] for byte in salt)
@@ -57,20 +96,23 @@ class MadeUpCredentials:
         )
 
     def _looks_of(self, mechanism: ScramMechanism, users: Mapping[str, UserImage]) -> Counter[Look]:
-        if users is not self._users:
-            self._users, self._looks = users, {}
+        self._see(users)
         if mechanism not in self._looks:
             stored = (user.credentials.get(mechanism) for user in users.values())
             self._looks[mechanism] = Counter(_look(each) for each in stored if each is not None)
         return self._looks[mechanism]
 
-    def _draw(self, mechanism: ScramMechanism, name: str, looks: Counter[Look]) -> Look:
-        def time_of_arrival(look: Look) -> float:
+    def _see(self, users: Mapping[str, UserImage]) -> None:
+        if users is not self._users:
+            self._users, self._looks, self._password_looks = users, {}, None
+
+    def _draw(self, mechanism: ScramMechanism, name: str, looks: Counter[L], default: L) -> L:
+        def time_of_arrival(look: L) -> float:
             """The first of them wins, and comes sooner the more users have it."""
             number = int.from_bytes(self._derived(mechanism, f"{tuple(look)} of {name}", 7))
             return -math.log((number + 1) / (1 << 56)) / looks[look]
 
-        return min(looks, key=time_of_arrival, default=_OURS)
+        return min(looks, key=time_of_arrival, default=default)
 
     def _derived(self, mechanism: ScramMechanism, what: str, size: int) -> bytes:
         parts = range(-(-size // mechanism.key_bytes))

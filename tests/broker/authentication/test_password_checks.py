@@ -1,0 +1,55 @@
+"""Passwords that clients send: nobody learns from the time that a check takes whether a user exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from forebay.broker.authentication.password_checks import PasswordChecks
+from forebay.core.cluster.user_image import UserImage
+from forebay.core.security.sasl.exchange import Accepted, CheckPassword, Rejected
+from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
+from forebay.core.security.users import new_credential
+from forebay.wire.sasl.scram import ITERATIONS_MAX, ScramMechanism
+
+SHA_256 = ScramMechanism.SHA_256
+ADA = UserImage(name="ada", credentials={SHA_256: new_credential(SHA_256, "secret", b"salt", ITERATIONS_MAX)})
+
+
+class Threads:
+    async def run(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+
+@pytest.fixture
+def checks() -> PasswordChecks:
+    metadata: Any = SimpleNamespace(image=SimpleNamespace(users={"ada": ADA}))
+    threads: Any = Threads()
+    return PasswordChecks(metadata, threads, MadeUpCredentials(b"secret of the cluster"))
+
+
+async def test_a_password_is_right_or_wrong(checks: PasswordChecks) -> None:
+    right, wrong, unknown = [
+        await checks.verdict(CheckPassword(user=user, password=password), lambda: True)
+        for user, password in (("ada", "secret"), ("ada", "other"), ("bob", "secret"))
+    ]
+    assert right == Accepted(user="ada")
+    assert isinstance(wrong, Rejected) and isinstance(unknown, Rejected)
+
+
+async def test_a_user_that_does_not_exist_takes_as_long(
+    checks: PasswordChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work: list[tuple[ScramMechanism, int]] = []
+
+    def salted(self: ScramMechanism, _password: str, _salt: bytes, iterations: int) -> bytes:
+        work.append((self, iterations))
+        return bytes(self.key_bytes)
+
+    monkeypatch.setattr(ScramMechanism, "salted_password", salted)
+    for user in ("ada", "bob", "carol"):
+        await checks.verdict(CheckPassword(user=user, password="guess"), lambda: True)
+    assert work == [(SHA_256, ITERATIONS_MAX)] * 3
