@@ -122,6 +122,35 @@ def of_sqlite(where: str, row: dict[str, Any]) -> bool | None:
     return None if found is None else bool(found)
 
 
+WITHOUT_PARENTHESES = [
+    "value.i = value.j IS TRUE",
+    "value.i = 1 IS NOT TRUE",
+    "value.s = 'a' IS NOT TRUE",
+    "value.i < value.j IS NOT FALSE",
+    "value.i <> 1 IS NULL",
+    "value.i >= value.j IS NOT NULL",
+    "value.i = 1 IS DISTINCT FROM TRUE",
+    "value.i > 1 IS NOT DISTINCT FROM FALSE",
+    "NOT value.i = 1 IS TRUE",
+    "value.i = 1 IS TRUE AND value.j = 2 IS NOT TRUE OR value.s IS NULL",
+    "value.i IS NULL = FALSE",
+    "value.i IN (1, NULL) IS NULL",
+    "value.s LIKE 'a%' IS NOT TRUE",
+    "value.i BETWEEN 0 AND value.j IS NOT TRUE",
+    "value.i + value.j * 2 = 4 IS NOT FALSE",
+    "NOT value.i = 1 AND NOT value.j IS NULL",
+    "NOT value.i IN (1, 2) OR value.j = 1 AND value.i = 2",
+    "value.i - value.j - 1 < -value.i * 2 + 1",
+    "value.s || value.t = 'ab' OR value.s || 'b' LIKE 'a%' || 'b'",
+    "CASE WHEN value.i = 1 IS NOT TRUE THEN value.j ELSE 0 END > 0",
+]
+
+
+@given(st.sampled_from(WITHOUT_PARENTHESES), ROWS)
+def test_operators_bind_as_in_sqlite(where: str, row: dict[str, Any]) -> None:
+    assert truth(where, record(row)) is of_sqlite(where, row)
+
+
 @given(conditions(3), ROWS)
 def test_conditions_are_what_sqlite_says_they_are(where: str, row: dict[str, Any]) -> None:
     assert truth(where, record(row)) is of_sqlite(where, row)

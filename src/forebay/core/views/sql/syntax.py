@@ -6,7 +6,8 @@ again, at some places on each level of nesting: what may be the name of a type, 
 double its work with each level. So it may take only so many steps for each word.
 
 The dialect is sqlglot's own, which is standard SQL with additions: texts in single quotes, names as they are
-or in double quotes, arrays counted from 0.
+or in double quotes, arrays counted from 0. With one exception: `a = 1 IS NOT TRUE` is about the comparison,
+as in standard SQL, and not `a = (1 IS NOT TRUE)`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import sqlglot
 from sqlglot import Dialect, ParseError, Token, TokenError, TokenType, exp
+from sqlglot.parser import IsPredicatePrecedence
 
 from forebay.core.views.view_error import ViewError, error_at
 
@@ -45,6 +47,8 @@ class _TooManySteps(Exception):
 
 class _BoundedParser(_DialectParser):
     """sqlglot's parser, which ends after a number of steps forward or back."""
+
+    IS_PREDICATE_PRECEDENCE = IsPredicatePrecedence.LOW
 
     def __init__(self, steps_max: int, **options: Any) -> None:
         super().__init__(**options)
