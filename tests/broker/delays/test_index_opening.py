@@ -11,17 +11,14 @@ from typing import Any
 import pytest
 
 from forebay.broker.delays.following import IndexFollower
-from forebay.broker.partition.producer_replay import accept_batch
 from forebay.broker.partition.waiting_messages import WaitingMessages
-from forebay.core.partition.producer_admission import Refused, Repeats, admit
-from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import StorageError
 from forebay.storage.delays.files import DelayIndexFiles
 from forebay.storage.delays.index import IndexState, Noted
 from forebay.storage.delays.sqlite_index import SqliteDelayIndex
 from forebay.storage.log.opening import open_log
 from forebay.storage.real_disk import RealDisk
-from forebay.wire.batch import NOTED, TRANSACTIONAL, build_batch, read_header
+from forebay.wire.batch import build_batch, read_header
 from forebay.wire.records import Record
 from forebay.wire.state.delay_notes import Waiting
 
@@ -114,20 +111,6 @@ def test_what_a_leader_appends_without_delays_is_not_waited_for() -> None:
     assert waiting.may_have_messages
     waiting.indexed(IndexState(POSITION + 2, EPOCH, 0, None, None))
     assert not waiting.may_have_messages
-
-
-@pytest.mark.parametrize("attributes", [0, NOTED])
-def test_a_new_leader_knows_a_repeat_of_a_batch_that_messages_were_taken_out_of(attributes: int) -> None:
-    """It has the batch as it is stored, and in transactions compares what a producer sends under a number."""
-    numbers = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
-    sent, stored = (
-        build_batch([Record(0, 1, b"k", value)], attributes=TRANSACTIONAL | more, **numbers)
-        for value, more in ((b"sent", 0), (b"stored", attributes))
-    )
-    table = ProducerTable()
-    accept_batch(table, memoryview(stored), read_header(stored))
-    decision = admit(table.find(1), read_header(sent))
-    assert isinstance(decision, Repeats if attributes else Refused)
 
 
 def test_damage_stops_no_index(tmp_path: Path) -> None:

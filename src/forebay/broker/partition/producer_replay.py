@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 
-from forebay.core.partition.producer_table import NO_CRC, ProducerTable
+from forebay.core.partition.batch_checksums import stored_crc
+from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import ProtocolError
 from forebay.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from forebay.storage.log.log import Log
 from forebay.storage.log.segment.txn_index import AbortedTxn
-from forebay.wire.batch import NOTED, BatchHeader, read_marker
+from forebay.wire.batch import BatchHeader, read_marker
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +85,8 @@ def _accept(table: ProducerTable, batch: memoryview, header: BatchHeader) -> Abo
 def accept_batch(table: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedTxn | None:
     """Take note of a batch that is in the log; the transaction that it aborted, if it is such a marker."""
     if not header.is_control:
-        # What is stored is not what the client sent, where messages were taken out to be delivered later, or
-        # all of them are elsewhere.
-        differs = header.attributes & NOTED or not header.record_count
-        table.accept(header._replace(crc=NO_CRC) if differs else header)
+        # It is compared in transactions only.
+        table.accept(header._replace(crc=stored_crc(header)) if header.is_transactional else header)
         return None
     marker = read_marker(batch) if header.record_count else None  # compaction leaves empty ones
     ended = None if marker is None else table.accept_marker(header, marker)

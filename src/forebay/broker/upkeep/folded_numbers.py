@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.write_cycle import WriteCycle
+from forebay.core.partition.batch_checksums import NO_CRC
 from forebay.core.partition.batch_rules import place
 from forebay.core.partition.folds.gathered import Gathered, GatheredBatch
-from forebay.core.partition.producer_table import NO_CRC
 from forebay.wire.batch import read_header
 from forebay.wire.messages.folded_producers import FoldedBatch, FoldedProducer
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import NamedTuple
 
+from forebay.core.partition.batch_checksums import NO_CRC, has_other_bytes
 from forebay.core.partition.open_transactions import CompletedTxn, OpenTransactions
 from forebay.errors import ProtocolError
 from forebay.wire.batch import (
@@ -41,7 +42,6 @@ from forebay.wire.batch import (
 BATCHES_RETAINED = 5
 PRODUCERS_MAX = 100_000
 NO_OFFSET = -1
-NO_CRC = -1
 
 _VERSION = 1
 _PREAMBLE = Struct(">hIi")
@@ -73,7 +73,7 @@ class ProducerState:
     batches: list[AppendedBatch] = field(default_factory=list)
     """The last few, oldest first."""
     crcs: list[int] = field(default_factory=list, compare=False)
-    """Of the same batches as the client sent them, where that is known: a snapshot does not tell."""
+    """Of the same batches as the client sent them, as far as that is known (`batch_checksums.py`)."""
     was_heard: bool = field(default=True, compare=False)
     """Whether anything was appended or sent again since `expire` looked last."""
     silent_since_ms: int = field(default=0, compare=False)
@@ -103,7 +103,7 @@ class ProducerState:
 
     def has_other_bytes(self, batch: AppendedBatch, header: BatchHeader) -> bool:
         """Whether a batch that came now is known to differ from the one remembered under its numbers."""
-        return self.crcs[self.batches.index(batch)] not in (header.crc, NO_CRC)
+        return has_other_bytes(self.crcs[self.batches.index(batch)], header)
 
     def begin_epoch(self, epoch: int) -> None:
         self.producer_epoch = epoch
