@@ -66,3 +66,21 @@ def test_delivery_waits_when_there_is_too_much_to_remember(monkeypatch: pytest.M
     assert notes.wait_for == 130, "what it had noted is forgotten"
     notes.indexed(130)
     assert notes.messages == 0
+
+
+def test_what_is_remembered_has_a_bound_while_the_index_does_not_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(unindexed, "_EFFECTS_APART", 10)
+    monkeypatch.setattr(unindexed, "_REMEMBERED_MAX", 5)
+    notes, offset = UnindexedNotes(START), START
+    for _ in range(1_000):
+        notes.appended(offset + 1, waiting=1)
+        notes.appended(offset + 2, waiting=1, producer_id=7)
+        notes.appended(offset + 3, keys=[b"k"], waiting=1)
+        offset += 3
+    assert notes.messages >= 2_000, "of open transactions not all may be counted"
+    assert len(notes._effects) <= 10 + 2 * 6 and sum(map(len, notes._open.values())) <= 1
+    notes.ended(offset + 1, 7, START + 1, commit=True)
+    notes.indexed(offset + 1)
+    assert (notes.messages, len(notes._effects)) == (0, 0)

@@ -12,12 +12,14 @@ remembered: then delivery waits for the index, and likewise if there is too much
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableSequence
 from typing import NamedTuple
 
 from forebay.wire.state.delay_notes import Waiting
 
 _REMEMBERED_MAX = 100_000
+_EFFECTS_APART = 10_000
+"""From this many on, effects that name nothing are counted together: the index may not move for hours."""
 
 
 class _Effect(NamedTuple):
@@ -28,12 +30,22 @@ class _Effect(NamedTuple):
     ids: tuple[int, ...]
     waiting: int
 
+    @property
+    def names(self) -> int:
+        """How many it has."""
+        return len(self.keys) + len(self.ids)
+
+    def and_then(self, effect: _Effect) -> _Effect:
+        """Both in one, if neither names anything."""
+        return self._replace(next_offset=effect.next_offset, waiting=self.waiting + effect.waiting)
+
 
 class UnindexedNotes:
     __slots__ = (
         "_effects",
         "_ids",
         "_keys",
+        "_names",
         "_open",
         "_open_size",
         "_remembers_from",
@@ -56,6 +68,8 @@ class UnindexedNotes:
         self._keys: dict[bytes, int] = {}
         self._ids: dict[int, int] = {}
         """How many effects name each."""
+        self._names = 0
+        """How many names the effects have, the same ones again included."""
         self._open: dict[int, list[_Effect]] = {}
         """By producer: of transactions that are open."""
         self._open_size = 0
@@ -75,8 +89,8 @@ class UnindexedNotes:
         if producer_id is None:
             self._add(effect)
         elif effect.keys or effect.ids or waiting:
-            self._open.setdefault(producer_id, []).append(effect)
-            self._open_size += len(effect.keys) + len(effect.ids)
+            _add_to(self._open.setdefault(producer_id, []), effect, apart=1)
+            self._open_size += effect.names
             self.messages += waiting
         self._bound(next_offset)
 
@@ -84,7 +98,7 @@ class UnindexedNotes:
         """A marker was appended. `first_offset`: where its transaction began, if there was one."""
         self.last_offset = next_offset
         noted = self._open.pop(producer_id, [])
-        self._open_size -= sum(len(each.keys) + len(each.ids) for each in noted)
+        self._open_size -= sum(each.names for each in noted)
         self.messages -= sum(each.waiting for each in noted)
         if not commit:
             return
@@ -100,6 +114,7 @@ class UnindexedNotes:
         while effects and effects[0].next_offset <= position:
             effect = effects.popleft()
             self.messages -= effect.waiting
+            self._names -= effect.names
             for key in effect.keys:
                 _count_down(self._keys, key)
             for id_ in effect.ids:
@@ -120,23 +135,34 @@ class UnindexedNotes:
         return frozenset(self._keys), frozenset(self._ids)
 
     def _add(self, effect: _Effect) -> None:
-        self._effects.append(effect)
+        _add_to(self._effects, effect, apart=_EFFECTS_APART)
         self.messages += effect.waiting
+        self._names += effect.names
         for key in effect.keys:
             self._keys[key] = self._keys.get(key, 0) + 1
         for id_ in effect.ids:
             self._ids[id_] = self._ids.get(id_, 0) + 1
 
     def _bound(self, next_offset: int) -> None:
-        if len(self._keys) + len(self._ids) + self._open_size <= _REMEMBERED_MAX:
+        if self._names + self._open_size <= _REMEMBERED_MAX:
             return
         # What is open is not remembered: its marker makes delivery wait.
         self.wait_for = self._remembers_from = next_offset
         self.messages -= sum(each.waiting for noted in self._open.values() for each in noted)
         self._open = {}
         self._open_size = 0
-        self._effects = deque(each._replace(keys=(), ids=()) for each in self._effects)
-        self._keys, self._ids = {}, {}
+        effects, self._effects = self._effects, deque()
+        for each in effects:
+            _add_to(self._effects, each._replace(keys=(), ids=()), apart=_EFFECTS_APART)
+        self._keys, self._ids, self._names = {}, {}, 0
+
+
+def _add_to(effects: MutableSequence[_Effect], effect: _Effect, *, apart: int) -> None:
+    """Add an effect to others. So many are kept apart, and all that name something."""
+    if len(effects) >= apart and not effects[-1].names and not effect.names:
+        effects[-1] = effects[-1].and_then(effect)
+    else:
+        effects.append(effect)
 
 
 def _count_down(counts: dict[bytes, int] | dict[int, int], name: bytes | int) -> None:
