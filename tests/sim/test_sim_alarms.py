@@ -119,3 +119,26 @@ def test_what_was_deleted_before_it_was_read_is_not_missed(model: Alarms) -> Non
         model.acknowledge(value, DUE)
     model.skipped(DUE)
     assert model.missing() == [b"b"]
+
+
+def test_what_an_administrator_cancels_or_fires_is_known(model: Alarms, breaches: list[str]) -> None:
+    for number, value in enumerate((b"fired", b"cancelled", b"asked", b"late")):
+        model.schedule(value, DUE, None, None)
+        model.acknowledge(value, DUE - 5, number)
+    assert [value for _, value in model.waiting_at(DUE - 1)] == [b"fired", b"cancelled", b"asked", b"late"]
+    assert model.waiting_at(DUE) == []
+    for value in (b"fired", b"asked", b"late"):
+        model.altering(value, fire=True)
+    model.altering(b"cancelled", fire=False)
+    model.altered(b"fired", DUE - 1, fire=True)
+    model.altered(b"late", DUE, fire=True)
+    model.altered(b"cancelled", DUE - 1, fire=False)
+    assert model.missing() == [b"fired", b"asked", b"late"]
+    model.read("reader", b"asked", 1, DUE, DUE)
+    model.read("reader", b"late", 2, DUE, DUE)
+    model.read("another", b"fired", 3, DUE - 3, DUE - 3)
+    assert not breaches and not model.missing()
+    model.read("reader", b"fired", 3, DUE, DUE)
+    model.read("reader", b"cancelled", 4, DUE)
+    late, ended = breaches
+    assert "at its time" in late and "in time" in ended

@@ -11,6 +11,7 @@ from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.administrators import Deleter, Elector, Mover, SettingsChanger, TopicKeeper
+from forebay.sim.actors.alarm_keeper import AlarmKeeper
 from forebay.sim.actors.client import Client
 from forebay.sim.actors.consumers.alarms import AlarmReader
 from forebay.sim.actors.consumers.delayed import DelayedReader
@@ -243,6 +244,8 @@ class Workload:
         self.add("alarmer-tx", setter_tx, chance.choice((MODERN, CONFLUENT, JAVA)), RUDE)
         reader = partial(AlarmReader, latest_ms=self.any_latest_ms)
         self.add("alarm-reader", reader, chance.choice(DIALECTS))
+        if self._plot.cast is not None:
+            self.add("alarm-keeper", partial(AlarmKeeper, latest_ms=self.any_latest_ms))
 
     def any_latest_ms(self) -> int:
         """The latest time that any broker's clock has shown."""

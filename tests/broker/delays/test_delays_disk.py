@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from forebay.errors import ErrorCode
-from forebay.wire.messages.alter_delays import CANCEL, AlterDelaysRequest
+from forebay.broker.delays.appending import NoteAppender
+from forebay.broker.node import Node
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.alter_delays import CANCEL, FIRE, AlterDelaysRequest
 from support.brokers.local_broker import local_broker
 from support.clients.delaying import (
     after,
+    append_note_alone,
     at,
     batch_of,
+    describe,
     eventually,
     eventually_values,
     named,
@@ -78,3 +82,53 @@ def test_what_is_due_while_the_disk_is_full_is_delivered_once_when_it_has_room(
     eventually(lambda: client.call(request, 0).error_code == 0, "nothing can be cancelled")
     assert pending(client, "t") == 0
     assert values(client, "t") == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("due_in_ms", [1_000, 3_600_000])
+def test_a_note_whose_batch_was_lost_stops_nothing_once_the_disk_has_room_again(
+    tmp_path: Path, due_in_ms: int
+) -> None:
+    """The broker cannot write what is to follow the note when it starts, and nobody else writes anything."""
+    with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "t", 1, forebay_delay_enable="true")
+        kept = send(client, "t", b"kept", at(now_ms() + due_in_ms))
+        broker.on_loop(append_note_alone)
+    disks: list[FaultyDisk] = []
+
+    def full_disk() -> FaultyDisk:
+        disks.append(FaultyDisk())
+        disks[-1].break_path("append", ".log")
+        return disks[-1]
+
+    def is_offline(node: Node) -> bool:
+        return node.partitions.get("t", 0).log.offline is not None
+
+    with local_broker(tmp_path, make_disk=full_disk) as broker, WireClient(broker.bootstrap) as client:
+        eventually(lambda: broker.on_loop(is_offline), "nothing was written")
+        disks[-1].repair()
+        if due_in_ms > 60_000:
+            eventually(lambda: describe(client, "t").error_code == 0, "the index is not ready")
+            assert [each.id for each in describe(client, "t").messages] == [kept]
+        else:
+            eventually_values(client, "t", [b"kept"])
+
+
+def test_a_delivery_of_which_nobody_knows_whether_it_is_committed_is_not_acknowledged(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader was replaced: the next one may not have it."""
+    far = send(client, "t", b"far", after("1h"))
+    committed = NoteAppender._committed
+    failures = [KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads")]
+
+    async def is_replaced(appender: NoteAppender, size: int) -> None:
+        await committed(appender, size)
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(NoteAppender, "_committed", is_replaced)
+    answer = client.call(AlterDelaysRequest(topic="t", action=FIRE, ids=[far]), 0)
+    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and not failures
+    eventually_values(client, "t", [b"far"])
+    answer = client.call(AlterDelaysRequest(topic="t", action=FIRE, ids=[far]), 0)
+    assert [each.error_code for each in answer.results] == [ErrorCode.RESOURCE_NOT_FOUND]

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import confluent_kafka
 
-from forebay.broker.node import Node
-from forebay.wire.state.delay_notes import Waiting, build_note
 from support.brokers.local_broker import local_broker
 from support.clients.delaying import (
     DEADLINE_SECONDS,
     after,
+    append_note_alone,
     at,
     describe,
     eventually,
@@ -87,16 +86,7 @@ def test_a_note_whose_batch_was_lost_stops_no_other_message(tmp_path: Path) -> N
     with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
         create(client, "t", 1, forebay_delay_enable="true")
         send(client, "t", b"kept", at(now_ms() + 3_000))
-
-        def note_alone(node: Node) -> None:
-            partition = node.partitions.get("t", 0)
-            assert partition.waiting is not None
-            lost = Waiting(0, now_ms(), now_ms(), 0, None, b"lost")
-            note = build_note([lost], bound=True, timestamp=now_ms(), relative=True)
-            partition.waiting.append_note(partition.log, note)
-            partition.write()
-
-        broker.on_loop(note_alone)
+        broker.on_loop(append_note_alone)
     with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
         eventually_values(client, "t", [b"kept"])
         eventually(lambda: pending(client, "t") == 0, "something still waits")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from forebay.broker.node import Node
 from forebay.broker.partition.partition import Partition
+from forebay.wire.messages.alter_delays import FIRE, AlterDelaysRequest
 from forebay.wire.state.delay_notes import is_note
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.delaying import (
@@ -119,6 +122,35 @@ def test_an_index_made_anew_from_a_compacted_log_is_the_same(tmp_path: Path) -> 
         eventually(lambda: describe(client, "t").error_code == 0, "the index is not ready")
         assert [each.id for each in describe(client, "t").messages] == kept
         assert b"far" not in values(client, "t")
+
+
+def test_an_older_index_finds_nothing_that_compaction_has_removed(tmp_path: Path) -> None:
+    """A loss of power takes what SQLite has not synced: messages wait by what is left that were delivered."""
+    file = tmp_path / "t-0" / "delays.sqlite"
+    with local_broker(tmp_path, EAGER) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "t", 1, **COMPACTED)
+        kept = [send(client, "t", b"far", after("1h"))]
+        fired = [send(client, "t", b"%d" % number, after("1h")) for number in range(5)]
+        assert pending(client, "t") == 6
+        with contextlib.closing(sqlite3.connect(file)) as other:
+            other.execute("PRAGMA wal_checkpoint(FULL)")
+        answer = client.call(AlterDelaysRequest(topic="t", action=FIRE, ids=fired), 0)
+        assert [each.error_code for each in answer.results] == [0] * 5
+        partition = led(broker, "t")
+
+        def is_cleaned() -> bool:
+            broker.on_loop(lambda _: partition.log.roll())
+            send(client, "t", b"more")
+            return notes(broker, "t") < 3
+
+        eventually(is_cleaned, "the notes are still there")
+        left = file.read_bytes()
+    for each in file.parent.glob("delays.sqlite*"):
+        each.unlink()
+    file.write_bytes(left)
+    with local_broker(tmp_path, EAGER) as broker, WireClient(broker.bootstrap) as client:
+        eventually(lambda: describe(client, "t").error_code == 0, "the index is not ready")
+        assert [each.id for each in describe(client, "t").messages] == kept
 
 
 def test_compaction_keeps_the_notes_that_something_needs(tmp_path: Path) -> None:

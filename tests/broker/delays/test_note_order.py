@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from forebay.storage.delays.files import index_in_memory
+from forebay.storage.delays.files import IndexInMemory
 from forebay.storage.delays.index import DelayIndex, Ended, Entry, IndexState, Noted, Undecided
 from forebay.wire.state.delay_notes import CancelKey, Change, NoMore, Waiting, build_note, note_value
 
@@ -27,7 +27,7 @@ class Placed(NamedTuple):
 
 
 def new_index() -> DelayIndex:
-    index = index_in_memory()
+    index = IndexInMemory()
     index.load(TOPIC_ID)
     return index
 

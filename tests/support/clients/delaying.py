@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from forebay.broker.node import Node
 from forebay.errors import ErrorCode
 from forebay.wire.batch import build_batch, records, split
 from forebay.wire.messages.describe_delays import DescribeDelaysRequest, DescribeDelaysResponse
 from forebay.wire.records import Header, Record
+from forebay.wire.state.delay_notes import Waiting, build_note
 from support.clients.wire_client import EARLIEST, LATEST, WireClient, append, offset_at, read
 
 DEADLINE_SECONDS = 60.0
@@ -47,6 +49,16 @@ def send(client: WireClient, topic: str, value: bytes | None, headers: Sequence[
     assert answer.error_code == 0, answer.error_message
     offset: int = answer.base_offset
     return offset
+
+
+def append_note_alone(node: Node) -> None:
+    """On the broker's loop: leave a note at the end of t-0 whose batch a crash has taken."""
+    partition = node.partitions.get("t", 0)
+    assert partition.waiting is not None
+    lost = Waiting(0, now_ms(), now_ms(), 0, None, b"lost")
+    note = build_note([lost], bound=True, timestamp=now_ms(), relative=True)
+    partition.waiting.append_note(partition.log, note)
+    partition.write()
 
 
 def delivered(client: WireClient, topic: str, *, isolation_level: int = 0) -> list[Record]:

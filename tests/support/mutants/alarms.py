@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from forebay.broker.delays import live_delays, note_reading
+from forebay.broker.delays.appending import Delivery, NoteAppender
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.upkeep import retention
 from forebay.core.delays.unindexed import UnindexedNotes
 from forebay.core.partition.compaction.batch_filter import BatchFilter
+from forebay.errors import KafkaError
 from forebay.storage.delays.index import Entry, Undecided
 from forebay.storage.delays.sqlite_index import SqliteDelayIndex
 from forebay.wire.state.delay_notes import Waiting
@@ -92,6 +95,23 @@ def compact_notes_that_are_needed(patch: pytest.MonkeyPatch) -> None:
         return clean_note(self, batch, header)
 
     patch.setattr(BatchFilter, "_clean_note", clean)
+
+
+def report_deliveries_that_are_not_committed(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asked for them is told that they were made, and the next leader does not have them."""
+    deliver = NoteAppender.deliver
+
+    async def hopeful(self: NoteAppender, deliveries: Sequence[Delivery]) -> bool:
+        try:
+            return await deliver(self, deliveries)
+        except KafkaError:
+            return True
+
+    patch.setattr(NoteAppender, "deliver", hopeful)
+
+
+def compact_notes_that_an_older_index_needs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SqliteDelayIndex, "sync", lambda _self: None)
 
 
 def forget_what_was_ended_out_of_order(patch: pytest.MonkeyPatch) -> None:

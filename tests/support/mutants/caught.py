@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from support.mutants.alarms import (
+    compact_notes_that_an_older_index_needs,
     compact_notes_that_are_needed,
     count_notes_without_their_batches,
     delete_what_waits,
@@ -13,6 +14,7 @@ from support.mutants.alarms import (
     forget_cancellations_that_are_not_indexed,
     forget_transactions_that_were_open,
     forget_what_was_ended_out_of_order,
+    report_deliveries_that_are_not_committed,
     schedule_what_is_not_committed,
 )
 from support.mutants.brokers import (
@@ -164,6 +166,7 @@ MUTANTS: dict[Mutant, str] = {
     schedule_what_is_not_committed: "alarms",
     forget_transactions_that_were_open: "alarms",
     deliver_before_the_index_knows_the_term_before: "alarms",
+    report_deliveries_that_are_not_committed: "alarms",
     delete_what_waits: "short-alarms",
     begin_too_late_in_the_cache_of_views: "views",
     copy_aborted_messages: "fills",
@@ -184,6 +187,7 @@ MUTANTS: dict[Mutant, str] = {
 """Each with the plot whose stories show it."""
 
 BEGIN_WITH: dict[Mutant, int] = {
+    report_deliveries_that_are_not_committed: 5,
     do_not_raise_the_leader_epoch: 10,
     elect_outside_the_in_sync_set: 3,
     serve_committed_readers_undecided_messages: 7,
@@ -227,6 +231,8 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_what_a_note_ends_is_known_until_the_index_has_it",
     compact_notes_that_are_needed: "broker/delays/test_delays_upkeep.py::"
     "test_compaction_keeps_the_notes_that_something_needs",
+    compact_notes_that_an_older_index_needs: "broker/delays/test_delays_upkeep.py::"
+    "test_an_older_index_finds_nothing_that_compaction_has_removed",
     forget_what_was_ended_out_of_order: "broker/delays/test_note_order.py::"
     "test_nothing_is_cut_that_an_index_made_anew_would_miss",
     do_not_fence_states_that_were_reset: "core/shares/test_share_coordinator.py::TestWrite::"

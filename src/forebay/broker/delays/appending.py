@@ -93,7 +93,8 @@ class NoteAppender:
     async def deliver(self, deliveries: Sequence[Delivery]) -> bool:
         """Append deliveries and wait until they are committed; False if none was appended.
 
-        One with a message that was cancelled meanwhile is left out, and those after it.
+        One with a message that was cancelled meanwhile is left out, and those after it. Raises KafkaError if
+        they are in the log, and may be committed yet or not.
         """
         if not self.may_append():
             return False
@@ -106,8 +107,6 @@ class NoteAppender:
         except StorageError:  # the log has said why; it is tried again
             await asyncio.wait((self._closing,), timeout=_TROUBLE_PAUSE_S)
             return False
-        except KafkaError:
-            return True  # it is in the log, and may be committed yet
         self._count(appended)
         return True
 

@@ -97,8 +97,6 @@ class LiveDelays:
         self._closing: asyncio.Future[None] = host.loop.create_future()
         self._appender = NoteAppender(host, partition, waiting, self._follower, self._closing)
         self._blocked = False
-        self._closed_off = -1
-        """The leader epoch in which a note at the end of the log was given something that follows it."""
         self._alterations: deque[Alteration] = deque()
         self._due: _Due | None = None
         """What is to be delivered next, until it is."""
@@ -120,7 +118,7 @@ class LiveDelays:
         """Follow and deliver until `close`. After trouble that lasts, it is tried ever less often."""
         watch = _Watch(self.wake)
         self._partition.waits[watch] = None
-        self._waiting.on_carry = self.wake
+        self._waiting.on_carry, self._waiting.sync_index = self.wake, self._index.sync
         backoff = Backoff()
         try:
             while not self._closing.done():
@@ -133,7 +131,7 @@ class LiveDelays:
                     await asyncio.wait((self._closing,), timeout=pause_s)
         finally:
             self._partition.waits.pop(watch, None)
-            self._waiting.index = self._waiting.on_carry = None
+            self._waiting.index = self._waiting.on_carry = self._waiting.sync_index = None
 
     async def _serve(self) -> None:
         try:
@@ -169,18 +167,19 @@ class LiveDelays:
         """
         partition, end_offset = self._partition, self._partition.log.end_offset
         is_at_end = self._waiting.unindexed.wait_for == end_offset <= partition.high_watermark
-        if not is_at_end or self._state.position >= end_offset or self._closed_off == partition.leader_epoch:
+        if not is_at_end or self._state.position >= end_offset:
             return False
         if partition.closed or not partition.enough_replicas or not self._host.lease.valid():
             return False
-        self._closed_off = partition.leader_epoch
         note = build_note([], bound=False, timestamp=self._host.time.now_ms())
         return await self._appender.append_alone(note)
 
     async def _sleep(self) -> None:
         timer = None
         due_ms = self._state.next_due_ms
-        if self._partition.is_leader and (due_ms is not None or self._state.out_of_order):
+        # Nobody tells when the disk can be written again, or enough replicas are in sync.
+        has_work = self._state.out_of_order or self._state.position < self._waiting.unindexed.wait_for
+        if self._partition.is_leader and (due_ms is not None or has_work):
             left_s = _SLEEP_S_MAX if due_ms is None else (due_ms - self._host.time.now_ms()) / 1000
             least_s = _BLOCKED_PAUSE_S if self._blocked else 0.0
             timer = self._host.loop.call_later(min(max(left_s, least_s), _SLEEP_S_MAX), self.wake)
@@ -209,7 +208,10 @@ class LiveDelays:
         self._due = None
         ended = self._waiting.unindexed.ended_names()
         deliveries = await self._in_thread(partial(self._plan, min(due.now_ms, now_ms), *ended))
-        return deliveries != [] and await self._appender.deliver(deliveries)
+        try:
+            return deliveries != [] and await self._appender.deliver(deliveries)
+        except KafkaError:
+            return True  # what has become of them, the index finds out
 
     def _plan(self, now_ms: int, keys: frozenset[bytes], ids: frozenset[int]) -> list[Delivery]:
         """What is due, without what was ended under these keys and ids. In a thread."""
@@ -313,7 +315,7 @@ class LiveDelays:
             await self._in_thread(partial(self._index.of_ids, ids, bytes_max=bytes_max))
         )
         waiting = [each for each in found if not self._waiting.unindexed.ends(each)]
-        if waiting and not (await (self._fire(waiting) if alteration.fire else self._cancel(waiting))):
+        if waiting and not await self._carry_out(alteration, waiting):
             return True
         alteration.altered.update(each.id for each in waiting)
         alteration.left = [id_ for id_ in ids if found and id_ > found[-1].id]
@@ -327,15 +329,23 @@ class LiveDelays:
             alteration.done.set_result(alteration.altered)
         return True
 
+    async def _carry_out(self, alteration: Alteration, messages: list[Waiting]) -> bool:
+        """Cancel messages, or deliver them before their time; False if it is not done, or not for certain."""
+        if not alteration.fire:
+            return await self._end([each.id for each in messages])
+        try:
+            return await self._fire(messages)
+        except KafkaError as error:
+            if not alteration.done.done():
+                alteration.done.set_exception(error)  # the next leader may not have them, and deliver later
+            return False
+
     async def _fire(self, messages: list[Waiting]) -> bool:
-        """Deliver messages before their time; False if it has to be tried again."""
+        """False if it has to be tried again."""
         now_ms = self._host.time.now_ms()
         messages.sort(key=lambda each: (each.due_ms, each.id))
         deliveries = await self._in_thread(partial(self._appender.deliveries_of, messages, now_ms))
         return await self._appender.deliver(deliveries)
-
-    async def _cancel(self, messages: list[Waiting]) -> bool:
-        return await self._end([each.id for each in messages])
 
     async def _end(self, ids: Sequence[int]) -> bool:
         """Say that these messages wait no more; False if it has to be tried again."""

@@ -28,7 +28,16 @@ class Carry(NamedTuple):
 
 
 class WaitingMessages:
-    __slots__ = ("_leader_epoch", "carry", "in_flight_end", "index", "on_carry", "opened_end", "unindexed")
+    __slots__ = (
+        "_leader_epoch",
+        "carry",
+        "in_flight_end",
+        "index",
+        "on_carry",
+        "opened_end",
+        "sync_index",
+        "unindexed",
+    )
 
     def __init__(self, leader_epoch: int, end_offset: int) -> None:
         self.index: IndexState | None = None
@@ -36,6 +45,8 @@ class WaitingMessages:
         self.carry: Carry | None = None
         """What retention waits for."""
         self.on_carry: Callable[[], None] | None = None
+        self.sync_index: Callable[[], None] | None = None
+        """Has what the index knows survive a loss of power. For threads; raises StorageError."""
         self.opened_end: int | None = end_offset
         """Where the log ended when it was opened, until its index is: one that is ahead knows of messages
         that a loss of power has taken, and others may have got their offsets since."""

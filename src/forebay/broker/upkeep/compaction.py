@@ -191,12 +191,8 @@ class Compactor:
         segments = log_.sealed_segments(plan.end_offset)
         if not segments:
             raise Stopped  # the log was cut since this was planned
-        waiting = partition.waiting
-        if waiting is not None and waiting.kept_from < plan.end_offset:
-            # The notes from there on can go, too, when what waits is carried on: next time.
-            held = [segment.size for segment in segments if segment.next_base > waiting.kept_from]
-            waiting.carry_below(plan.end_offset, sum(held))
-        task = self._task(partition, plan, segments)
+        notes_below = await self._unneeded_notes(partition, plan, segments)
+        task = self._task(partition, plan, segments, notes_below)
         cleaner = Cleaner(self._disk, log_.directory, task, pace.spend)
         # A later message may only take the place of an earlier one when it cannot be lost any more.
         await self._in_thread(log_.files.datasync)
@@ -214,7 +210,30 @@ class Compactor:
         self._tell(partition, freed_bytes)
         return cleaner.end_offset
 
-    def _task(self, partition: Partition, plan: CompactionPlan, segments: list[Segment]) -> CleaningTask:
+    async def _unneeded_notes(
+        self, partition: Partition, plan: CompactionPlan, segments: list[Segment]
+    ) -> int:
+        """The offset below which no delay note is needed, whatever happens."""
+        waiting = partition.waiting
+        if waiting is None:
+            return 0
+        kept_from, sync = waiting.kept_from, waiting.sync_index
+        if kept_from < plan.end_offset:
+            # The notes from there on can go, too, when what waits is carried on: next time.
+            held = [segment.size for segment in segments if segment.next_base > kept_from]
+            waiting.carry_below(plan.end_offset, sum(held))
+        if not kept_from or sync is None:
+            return 0
+        try:
+            # A loss of power may leave an older index, which would have to read the notes that go now.
+            await self._in_thread(sync)
+        except StorageError:
+            return 0  # whoever follows the log says so
+        return kept_from
+
+    def _task(
+        self, partition: Partition, plan: CompactionPlan, segments: list[Segment], notes_below: int
+    ) -> CleaningTask:
         log_, config = partition.log, self._settings.current
         return CleaningTask(
             plan=plan,
@@ -228,7 +247,7 @@ class Compactor:
             buffer_bytes=config.cleaner.buffer_bytes,
             pass_over=log_.unreadable.pass_over,
             max_output_bytes=config.storage.decompress_max_bytes,
-            notes_below=0 if partition.waiting is None else partition.waiting.kept_from,
+            notes_below=notes_below,
         )
 
     def _forgets_deletions(self, partition: Partition) -> bool:

@@ -2,7 +2,8 @@
 
 A producer may replace or cancel what was scheduled. Whether that was in time is certain only if it was
 acknowledged while the clocks of all brokers showed less than the time of the message. Else the message may
-have been delivered or not.
+have been delivered or not. The same holds for an administrator who cancels messages by their ids, or has them
+delivered now: what was acknowledged so in time must have been delivered early.
 
 Several producers may use the same schedule keys. Then a message may be ended by what was sent before it, if
 that was under way still: a batch, or a transaction that ends messages when it is committed.
@@ -36,6 +37,10 @@ class Alarm:
     """Another was sent that takes its place, or ends it, or nobody can say whether it was ever seen."""
     ended: bool = False
     """And that was acknowledged in time."""
+    may_be_fired: bool = False
+    """An administrator has asked for it before its time."""
+    fired: bool = False
+    """And that was acknowledged in time."""
     rang_at: int | None = None
     """The offset at which it was read."""
 
@@ -65,6 +70,8 @@ class Alarms:
         self._by_key: dict[bytes, list[Alarm]] = {}
         self._ending: dict[bytes, list[Sending]] = {}
         """By key: what ends messages when it arrives, or is committed."""
+        self._ids: dict[int, bytes] = {}
+        """By offset: what was acknowledged, outside of transactions."""
         self._rang: list[tuple[int, int]] = []
         """Offsets and times of those that were acknowledged in time, and read."""
 
@@ -99,31 +106,65 @@ class Alarms:
         """What is known to be scheduled under these keys, and may wait."""
         return [alarm for key in keys for alarm in _certain(self._by_key.get(key, ()))]
 
-    def acknowledge(self, value: bytes, clock_ms: int) -> None:
-        """`clock_ms`: the latest time that any broker has shown."""
+    def acknowledge(self, value: bytes, clock_ms: int, offset: int | None = None) -> None:
+        """`clock_ms`: the latest time that any broker has shown. `offset`: its id, if it waits at once."""
         alarm = self._alarms[value]
         alarm.acknowledged = True
+        if offset is not None and alarm.transaction is None:
+            self._ids[offset] = value
         alarm.in_time = alarm.transaction is None and clock_ms < alarm.due_ms
 
     def ended(self, alarms: list[Alarm], clock_ms: int) -> None:
         """What ends these has counted. `clock_ms`: the latest time that any broker has shown."""
         for alarm in alarms:
-            alarm.ended = alarm.ended or clock_ms < alarm.due_ms
+            alarm.ended = alarm.ended or (clock_ms < alarm.due_ms and not alarm.may_be_fired)
+
+    # -- what administrators do --------------------------------------------------------------------------
+
+    def waiting_at(self, clock_ms: int) -> list[tuple[int, bytes]]:
+        """The ids of messages that wait for all that is known, and what they are; by their time."""
+        waiting = [
+            (self._alarms[value].due_ms, id_, value)
+            for id_, value in self._ids.items()
+            if self._alarms[value].due_ms > clock_ms and self._alarms[value].rang_at is None
+        ]
+        return [(id_, value) for _, id_, value in sorted(waiting)]
+
+    def altering(self, value: bytes, *, fire: bool) -> None:
+        """A message is going to be cancelled, or delivered now."""
+        alarm = self._alarms[value]
+        if fire:
+            alarm.may_be_fired, alarm.in_time = True, False
+        else:
+            alarm.may_be_ended = True
+
+    def altered(self, value: bytes, clock_ms: int, *, fire: bool) -> None:
+        """It was, as its leader says. `clock_ms`: the latest time that any broker has shown."""
+        alarm = self._alarms[value]
+        if fire:
+            alarm.fired = alarm.fired or clock_ms < alarm.due_ms
+        else:
+            self.ended([alarm], clock_ms)
 
     # -- what readers see --------------------------------------------------------------------------------
 
-    def read(self, reader: str, value: bytes, offset: int, clock_ms: int) -> None:
+    def read(
+        self, reader: str, value: bytes, offset: int, clock_ms: int, timestamp_ms: int | None = None
+    ) -> None:
+        """`timestamp_ms`: of the message that was delivered."""
         alarm, place = self._alarms.get(value), name_of(ALARMS, offset)
         if alarm is None:
             self._fail(f"{reader} read {value!r} at {place}, which nobody sent")
             return
         what = f"{reader} read {value!r} at {place}"
-        if clock_ms < alarm.due_ms:
+        if clock_ms < alarm.due_ms and not alarm.may_be_fired:
             self._fail(f"{what} {alarm.due_ms - clock_ms} ms before its time")
         if alarm.rang_at not in (None, offset):
             self._fail(f"{what}, which it had read at {alarm.rang_at} already")
         if alarm.ended:
             self._fail(f"{what}, which was replaced or cancelled in time")
+        if alarm.fired and timestamp_ms is not None and timestamp_ms >= alarm.due_ms:
+            self._fail(f"{what}, at its time, though it was delivered by request before that")
         if alarm.in_time and alarm.rang_at is None:
             self._check_order(what, offset, alarm.due_ms)
         alarm.rang_at = offset
@@ -138,7 +179,7 @@ class Alarms:
     def skipped(self, clock_ms: int) -> None:
         """A part of the log was deleted before it was read: what was due by then may have been in it."""
         for alarm in self._alarms.values():
-            if alarm.due_ms <= clock_ms:
+            if alarm.due_ms <= clock_ms or alarm.may_be_fired:
                 alarm.may_be_ended = True
 
     def saw_uncommitted(self, reader: str, value: bytes) -> None:

@@ -26,7 +26,7 @@ from forebay.sim.world.store import SimStore
 from forebay.sim.world.store_client import StoreClient
 from forebay.sim.world.virtual_time import World
 from forebay.storage.checkpoint import LOG_START_OFFSETS, read_offsets
-from forebay.storage.delays.files import index_in_memory
+from forebay.storage.delays.files import IndexInMemory
 from forebay.storage.delays.index import DelayIndex
 
 PORT = 9092
@@ -65,16 +65,19 @@ class SimClock:
 
 
 class SimDelayIndexes:
-    """The indexes of delays on one machine: they survive a process, and are lost with power or disk."""
+    """The indexes of delays on one machine: they survive a process, and what was synced a loss of power."""
 
     def __init__(self) -> None:
-        self._indexes: dict[str, DelayIndex] = {}
+        self._indexes: dict[str, IndexInMemory] = {}
 
     def exists(self, directory: str) -> bool:
         return directory in self._indexes
 
     def of(self, directory: str) -> DelayIndex:
-        return self._indexes.setdefault(directory, index_in_memory())
+        return self._indexes.setdefault(directory, IndexInMemory())
+
+    def lose_power(self) -> None:
+        self._indexes = {path: index for path, index in self._indexes.items() if index.lose_power()}
 
     def lose(self) -> None:
         self._indexes.clear()
@@ -314,7 +317,7 @@ class SimNode:
         self._world.note("node", f"{self.host} loses power")
         self._go_dark()
         self.disk.lose_power()
-        self.delay_indexes.lose()
+        self.delay_indexes.lose_power()
 
     def lose_disk(self) -> None:
         """The disk breaks, and an empty one takes its place."""

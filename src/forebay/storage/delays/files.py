@@ -26,14 +26,30 @@ class DelayIndexFiles:
         return SqliteDelayIndex(partial(_connect, str(path)), path, self._files)
 
 
-class _InMemory(SqliteDelayIndex):
+class IndexInMemory(SqliteDelayIndex):
+    """It survives being closed, and a loss of power as of when it was synced."""
+
+    def __init__(self) -> None:
+        super().__init__(self._begin)
+        self._synced: bytes | None = None
+
     def close(self) -> None:
         """A file would keep everything."""
 
+    def sync(self) -> None:
+        with self._using() as db:
+            self._synced = db.serialize()
 
-def index_in_memory() -> DelayIndex:
-    """It survives being closed."""
-    return _InMemory(partial(_connect, ":memory:"))
+    def lose_power(self) -> bool:
+        """Whether anything is left."""
+        super().close()
+        return self._synced is not None
+
+    def _begin(self) -> sqlite3.Connection:
+        db = _connect(":memory:")
+        if self._synced is not None:
+            db.deserialize(self._synced)
+        return db
 
 
 def _connect(path: str) -> sqlite3.Connection:

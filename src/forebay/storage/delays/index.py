@@ -97,6 +97,10 @@ class DelayIndex(Protocol):
     def cancelled(self, ids: Sequence[int]) -> set[int]:
         """Those of these ids that were cancelled by request; of the last ones only."""
 
+    def sync(self) -> None:
+        """Have all that it knows survive a loss of power. Otherwise that may leave it as of any time before:
+        right, but with messages that wait by it though the log behind its position says otherwise."""
+
     def close(self) -> None: ...
 
 

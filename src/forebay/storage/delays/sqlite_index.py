@@ -277,6 +277,12 @@ class SqliteDelayIndex:
 
     # -- the file --------------------------------------------------------------------------------------
 
+    def sync(self) -> None:
+        with self._using() as db:
+            (is_busy, *_) = db.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+            if is_busy:
+                raise StorageError(f"somebody else uses the index of delays {self._path}")
+
     def close(self) -> None:
         with self._lock:
             self._close()

@@ -39,7 +39,7 @@ class AlarmReader(Consumer):
         for record in records:
             value = bytes(record.value or b"")
             if is_lasting:  # elsewhere what was read may be lost, and come again
-                alarms.read(self.name, value, record.offset, self._latest_ms())
+                alarms.read(self.name, value, record.offset, self._latest_ms(), record.timestamp)
             if any(key == SCHEDULE_ID for key, _ in record.headers):
                 alarms.saw_uncommitted(self.name, value)
 

@@ -72,10 +72,10 @@ class _SetsAlarms(Producer):
     def ends_under(self, key: bytes, sending: Sending) -> None:
         """What waits under this key is going to be ended."""
 
-    def settled(self, batch: Batch, offset: int) -> None:  # noqa: ARG002 - where it waits does not matter
-        for value in batch.values:
+    def settled(self, batch: Batch, offset: int) -> None:
+        for number, value in enumerate(batch.values):
             if value:
-                self.model.alarms.acknowledge(value, self.latest_ms())
+                self.model.alarms.acknowledge(value, self.latest_ms(), offset + number)
         sending, ends = self._ends.pop(batch.data)
         sending.acknowledged = True
         self.model.alarms.ended(ends, self.latest_ms())
