@@ -12,6 +12,7 @@ import pytest
 from forebay.broker.cluster.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.replication import follower_tracking
+from forebay.core.partition.fetch_session import FetchSession
 from forebay.core.partition.leadership import UNKNOWN_OFFSET, Follower
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -63,24 +64,29 @@ async def fetch(cluster: LocalCluster, node: int, offset: int, *, wait_ms: int) 
         connection.close()
 
 
-async def waiting_fetch(cluster: LocalCluster, node: int, *, wait_ms: int) -> asyncio.Task[Any]:
-    """A fetch of a follower that has everything; returns when it waits at the leader."""
+async def waiting_fetch(cluster: LocalCluster, node: int) -> tuple[asyncio.Task[Any], FetchSession]:
+    """A fetch of a follower that has everything, and its session; returns when it waits at the leader."""
     sessions = cluster[cluster.leader(TOPIC)].replication.sessions
     known = {each.id for each in sessions}
-    fetching = asyncio.create_task(fetch(cluster, node, END_OFFSET, wait_ms=wait_ms))
-    await eventually(lambda: any(each.id not in known and each.on_changed for each in sessions))
+    fetching = asyncio.create_task(fetch(cluster, node, END_OFFSET, wait_ms=3_600_000))
+    (session,) = await eventually(
+        lambda: [each for each in sessions if each.id not in known and each.on_changed is not None]
+    )
     assert followed(cluster, node).end_offset == END_OFFSET
-    return fetching
+    return fetching, session
 
 
 async def test_a_fetch_of_an_earlier_session_does_not_count_any_more(cluster: LocalCluster) -> None:
     """A machine that lost its power closed no connection."""
-    node = next(each for each in cluster.nodes if each != cluster.leader(TOPIC))
+    leader = cluster.leader(TOPIC)
+    node = next(each for each in cluster.nodes if each != leader)
     with cluster.deaf(TOPIC, node):
-        waiting = await waiting_fetch(cluster, node, wait_ms=1_000)
+        waiting, session = await waiting_fetch(cluster, node)
         answer = await fetch(cluster, node, 1, wait_ms=0)
         assert only_partition(answer).error_code == ErrorCode.NONE
-        assert not waiting.done()
+        assert session.on_changed is not None
+        session.on_changed()  # as when its time is over
+        cluster[leader].write_cycle.finish_soon()
         answer = await waiting
         assert followed(cluster, node).end_offset == 1
         assert answer.responses == []
@@ -91,7 +97,7 @@ async def test_a_fetch_of_a_broker_that_is_not_registered_any_more_does_not_coun
 ) -> None:
     node = next(each for each in cluster.nodes if each != cluster.leader(TOPIC))
     with cluster.deaf(TOPIC, node):
-        waiting = await waiting_fetch(cluster, node, wait_ms=3_600_000)
+        waiting, _ = await waiting_fetch(cluster, node)
         await cluster.kill(node)
         await cluster.bury(node)
         assert node not in cluster.state(TOPIC).isr
