@@ -251,6 +251,30 @@ def test_partitions_of_all_sessions_are_bounded() -> None:
     assert sessions.partition_count == 0
 
 
+def test_consumers_with_many_partitions_keep_no_follower_out() -> None:
+    sessions = cache(partitions_max=10)
+    few = resolve(sessions, fetch((0, 0))).session_id
+    many = resolve(sessions, fetch(*((p, 0) for p in range(9)), topic="made up")).session_id
+    follower = resolve(sessions, fetch(*((p, 0) for p in range(5))), privileged=True).session_id
+    assert follower and few and many
+    assert resolve(sessions, fetch(session=few, epoch=1)).error_code == ErrorCode.NONE, (
+        "it was not in the way"
+    )
+    assert resolve(sessions, fetch(session=many, epoch=1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    grown = resolve(sessions, fetch(*((p, 0) for p in range(5, 10)), session=follower, epoch=1))
+    assert grown.error_code == ErrorCode.NONE
+    assert sessions.partition_count == 10
+    assert resolve(sessions, fetch((0, 0)), privileged=True).session_id == 0, "no other follower goes"
+
+
+def test_partitions_of_a_session_that_nobody_uses_are_given_to_others() -> None:
+    sessions = cache(partitions_max=3)
+    assert resolve(sessions, fetch((0, 0), (1, 0)), now_ms=0).session_id == 1
+    assert resolve(sessions, fetch((0, 0), (1, 0)), now_ms=100).session_id == 0
+    assert resolve(sessions, fetch((0, 0), (1, 0)), now_ms=101).session_id == 2
+    assert sessions.partition_count == 2
+
+
 def test_no_slots_no_sessions() -> None:
     assert resolve(cache(0), fetch((0, 0))).session_id == 0
 

@@ -8,9 +8,10 @@ A session also spares the broker from looking at every partition for every reque
 its end can be `settle`d by a caller that will call `changed` on it when anything happens to it; until then it
 is not among the targets of later requests. A caller that never settles targets gets all of them every time.
 
-Sessions are a cache: there are `slots_max` of them, the one unused for longest gives way once it has been
-unused for `eviction_ms`, and a follower's session may take the place of a consumer's at any time. A client
-that gets no session works all the same and names all its partitions in each request.
+Sessions are a cache: there are `slots_max` of them with `partitions_max` partitions. The one unused for longest
+gives way once it has been unused for `eviction_ms`, and a follower's session may take the place of a consumer's
+at any time. Where partitions are too many, the session with the most goes first. A client that gets no session
+works all the same and names all its partitions in each request.
 """
 
 from __future__ import annotations
@@ -219,7 +220,8 @@ class FetchSessions:
             if not session.targets:
                 self.close(session)
                 return FetchContext([])
-            if self.partition_count > self._partitions_max:
+            session.last_used_ms = now_ms
+            if not self._make_room(0, session.privileged, now_ms):
                 self.close(session)
                 return FetchContext([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
@@ -243,7 +245,7 @@ class FetchSessions:
     def _open(self, request: FetchRequest, by_id: bool, privileged: bool, now_ms: int) -> FetchSession | None:
         """A new session, or None when there is no room for it or nothing in it."""
         wanted = sum(len(topic.partitions) for topic in request.topics)
-        if not 0 < wanted <= self._partitions_max - self.partition_count:
+        if not 0 < wanted <= self._partitions_max or not self._make_room(wanted, privileged, now_ms):
             return None
         if len(self._sessions) >= self._slots_max and not self._evict(privileged, now_ms):
             return None
@@ -272,6 +274,24 @@ class FetchSessions:
             if oldest.privileged:
                 return False
         self.close(oldest)
+        return True
+
+    def _make_room(self, wanted: int, privileged: bool, now_ms: int) -> bool:
+        """Whether there is room for that many more partitions, if need be by closing sessions."""
+        while self.partition_count + wanted > self._partitions_max:
+            largest = max(
+                (
+                    session
+                    for session in self._sessions.values()
+                    if now_ms - session.last_used_ms > self._eviction_ms
+                    or (privileged and not session.privileged)
+                ),
+                key=lambda session: len(session.targets),
+                default=None,
+            )
+            if largest is None:
+                return False
+            self.close(largest)
         return True
 
     def close(self, session: FetchSession | None) -> None:
