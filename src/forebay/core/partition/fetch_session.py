@@ -8,10 +8,10 @@ A session also spares the broker from looking at every partition for every reque
 its end can be `settle`d by a caller that will call `changed` on it when anything happens to it; until then it
 is not among the targets of later requests. A caller that never settles targets gets all of them every time.
 
-Sessions are a cache: there are `slots_max` of them with `partitions_max` partitions. The one unused for longest
-gives way once it has been unused for `eviction_ms`, and a follower's session may take the place of a consumer's
-at any time. Where partitions are too many, the session with the most goes first. A client that gets no session
-works all the same and names all its partitions in each request.
+Sessions are a cache: there are `slots_max` of them, with `partitions_max` partitions. The one unused for
+longest gives way once it has been unused for `eviction_ms`, and a follower's session may take the place of a
+consumer's at any time. Where partitions are too many, the session with the most goes first. A client that
+gets no session works all the same and names all its partitions in each request.
 """
 
 from __future__ import annotations
