@@ -109,7 +109,8 @@ class Metadata:
         """Whether the store is out of reach, so that the image may be old."""
         self._store = store
         self._listeners: list[Listener] = []
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters: dict[asyncio.Future[None], int] = {}
+        """Who waits for which revision."""
         self._failure: BaseException | None = None
 
     @classmethod
@@ -137,13 +138,12 @@ class Metadata:
             if self._failure is not None:
                 raise StoreError("the cluster's metadata is no longer followed") from self._failure
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append((revision, waiter))
+            self._waiters[waiter] = revision
             try:
                 await waiter
-            except asyncio.CancelledError:
-                # No change may come for days, and whoever waits for a short time may do so again and again.
-                self._waiters = [item for item in self._waiters if item[1] is not waiter]
-                raise
+            finally:
+                # Also when it gives up: no change may come for days, and many wait for a short time only.
+                self._waiters.pop(waiter, None)
         return self.image
 
     async def change(self, plan: Plan, guards: Sequence[Compare] = ()) -> ClusterImage:
@@ -273,15 +273,12 @@ class Metadata:
         before, self.image = self.image, image
         for listener in self._listeners:
             listener(before, image)
-        reached = [waiter for revision, waiter in self._waiters if revision <= image.revision]
-        self._waiters = [item for item in self._waiters if item[0] > image.revision]
-        for waiter in reached:
-            if not waiter.done():
+        for waiter, revision in self._waiters.items():
+            if revision <= image.revision and not waiter.done():
                 waiter.set_result(None)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
-        for _, waiter in self._waiters:
+        for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(StoreError("the cluster's metadata is no longer followed"))
-        self._waiters.clear()

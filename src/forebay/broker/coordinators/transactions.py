@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.coordinators.host import CoordinatorHost
+from forebay.broker.coordinators.led_anew import LedAnew
 from forebay.broker.coordinators.loaded_shard import Shard
 from forebay.broker.coordinators.markers import BUMPS_EPOCH_FROM, SUPERSEDED, MarkerWriter
 from forebay.broker.coordinators.producer_ids import ProducerIds
 from forebay.broker.coordinators.runtime import Coordinator
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.produce.transaction_verification import Verdict, Verification
-from forebay.coordination.store import StoreError
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.step import Effect, RequestInfo
 from forebay.core.topic_partition import TopicPartition
@@ -67,11 +67,13 @@ class Transactions:
             failure=lambda request, info, error: replies.failure(request, info.api_version, error),
             perform=self._perform,
         )
+        self._led_anew = LedAnew(host.metadata, host.loop)
         self._under_way: dict[asyncio.Task[Any], None] = {}
         """Tasks that write markers."""
 
-    def follow(self, _before: ClusterImage, _after: ClusterImage) -> None:
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         self.coordinator.follow()
+        self._led_anew.follow(before, after)
 
     def close(self) -> None:
         """Give up what is under way: the next coordinator finds it in the log."""
@@ -169,25 +171,8 @@ class Transactions:
             left -= written
             self._tell(effect, written)
             if left:
-                is_led_anew = await self._another_leads(sorted(left), image, delay_s)
+                is_led_anew = await self._led_anew.wait(left, image, delay_s)
                 delay_s = _RETRY_S if is_led_anew else min(2 * delay_s, _RETRY_S_MAX)
-
-    async def _another_leads(
-        self, partitions: Sequence[TopicPartition], since: ClusterImage, seconds: float
-    ) -> bool:
-        """Wait until one of these partitions has another leader than in an image, or for this time; whether
-        one has."""
-        metadata, before = self._host.metadata, _leader_epochs(since, partitions)
-        try:
-            async with asyncio.timeout(seconds):
-                while _leader_epochs(metadata.image, partitions) == before:
-                    await metadata.wait_for(metadata.image.revision + 1)
-        except TimeoutError:
-            return False
-        except StoreError:  # the broker ends
-            await asyncio.sleep(seconds)
-            return False
-        return True
 
     def _still_wanted(self, effect: WriteMarkers) -> bool:
         """A machine that was loaded again has asked for its markers anew: the old effect must not go on."""
@@ -251,11 +236,6 @@ class Transactions:
 
 def _marking(effect: WriteMarkers) -> str:
     return f"writing the markers of {effect.transactional_id!r}"
-
-
-def _leader_epochs(image: ClusterImage, partitions: Sequence[TopicPartition]) -> list[int]:
-    states = (image.partition(*at) for at in partitions)
-    return [-1 if state is None else state.leader_epoch for state in states]
 
 
 def _verdict(errors: Mapping[TopicPartition, int]) -> Verdict:
