@@ -20,6 +20,7 @@ from support.clients.wire_client import WireClient, append, batch, create
 TOPIC = "frozen"
 MESSAGES = 20
 SECONDS = 20.0
+SLOW_S = 0.3
 
 
 class FrozenFile(RealFile):
@@ -74,6 +75,38 @@ def test_a_thread_reads_what_is_not_in_memory_before_the_loop_looks_at_it(local:
     loop = local.on_loop(lambda _: threading.get_ident())
     assert disk.readers
     assert disk.readers[0] != loop
+
+
+class SlowFile(FrozenFile):
+    __slots__ = ()
+
+    def pread(self, length: int, position: int) -> bytes:
+        if self._frozen.is_cold and TOPIC in self.path:
+            time.sleep(SLOW_S)
+        return super().pread(length, position)
+
+
+class SlowDisk(FrozenDisk):
+    def open(self, path: str, *, create: bool = False) -> FrozenFile:
+        super().open(path, create=create)
+        return SlowFile(self, path)
+
+
+def test_a_disk_that_takes_long_uses_up_no_deliveries(tmp_path: Path) -> None:
+    """Only share coordinators are not waited for after that time."""
+    settings = {"share.coordinator.write.timeout.ms": "100"}
+    with local_broker(tmp_path / "data", settings, make_disk=SlowDisk) as local:
+        disk = local.node.disk
+        assert isinstance(disk, SlowDisk)
+        with WireClient(local.bootstrap) as client:
+            topic_id = create(client, TOPIC)
+            configure(client, TOPIC)
+            join(client, TOPIC, TOPIC)
+            append(client, TOPIC, batch(b"v"))
+            disk.is_cold = True
+            (taken,) = ShareMember(client, TOPIC, topic_id).take()
+            disk.is_cold = False
+    assert (taken.value, taken.deliveries) == (b"v", 1)
 
 
 def test_a_group_gets_past_a_batch_that_is_damaged_on_the_disk(local: LocalBroker) -> None:

@@ -2,7 +2,8 @@
 
 A call is complete when every write that it waits for is done. A share coordinator that cannot be reached must
 not hold a client for ever: after `share.coordinator.write.timeout.ms` what is still pending is answered with
-an error, and the next leader or a later write decides what becomes of it.
+an error, and the next leader or a later write decides what becomes of it. A disk is waited for longer: what
+it reads is acquired already, and would be given up if that were to happen often.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class ShareCall(ABC):
         self._acknowledged: dict[SessionPartition, KafkaError | None] = {}
         """What to answer to the acknowledgements of each partition."""
         self._pending: dict[object, Written] = {}
-        """What the response waits for."""
+        """Writes that the response waits for."""
+        self._loading: set[object] = set()
+        """Reads of the disk that it waits for."""
         self._leaders: set[int] = set()
         """Brokers that the response sends the client to."""
         self._assembled = False
@@ -100,18 +103,35 @@ class ShareCall(ABC):
         share.await_write(write, self._pend(then))
 
     def _pend(self, then: Written) -> Written:
-        """Have the response wait until what is returned here is called."""
+        """Have the response wait until what is returned here is called, but not for ever."""
         token = object()
         self._pending[token] = then
 
         def done(error: KafkaError | None) -> None:
             if self._pending.pop(token, None) is None:
-                return  # the call was answered without it
+                return  # it took too long
             then(error)
-            if not self._pending:
+            if not self._is_waiting:
                 self._settled()
 
         return done
+
+    def _pend_load(self, then: Written) -> Written:
+        """Have the response wait until what is returned here is called, however long that takes."""
+        token = object()
+        self._loading.add(token)
+
+        def done(error: KafkaError | None) -> None:
+            self._loading.discard(token)
+            then(error)
+            if not self._is_waiting:
+                self._settled()
+
+        return done
+
+    @property
+    def _is_waiting(self) -> bool:
+        return bool(self._pending or self._loading)
 
     def _settled(self) -> None:
         """Nothing is left that the response would have to wait for."""
@@ -122,12 +142,12 @@ class ShareCall(ABC):
         """To be called when everything that the response waits for is known: the response, or its place."""
         self._assembled = True
         if self._reply is None:
-            if not self._pending:
+            if not self._is_waiting:
                 return self._response()
             self._reply = self._context.defer()
-        if not self._pending:
+        if not self._is_waiting:
             self._complete()
-        else:
+        elif self._pending:
             self._limit_wait()
         return self._reply
 
@@ -144,7 +164,8 @@ class ShareCall(ABC):
         late = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the share coordinator does not answer")
         for then in pending.values():
             then(late)
-        self._settled()
+        if not self._is_waiting:
+            self._settled()
 
     def _complete(self) -> None:
         """Everything that the response waited for is done. Called by others, so it does not raise."""

@@ -213,7 +213,7 @@ class ShareFetch(ShareCall):
                 written = partial(self._delivery_written, delivery)
                 self._wait_for(delivery.share, delivery.found.write, written)
             if not (delivery.found.is_warm or log_.is_warm(records)):
-                loaded = self._pend(partial(self._delivery_loaded, delivery))
+                loaded = self._pend_load(partial(self._delivery_loaded, delivery))
                 self._service.cold_reads.load([(log_.files, records)], partial(_tell_first, loaded))
 
     def _delivery_written(self, delivery: _Delivery, error: KafkaError | None) -> None:
