@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from forebay.core.shares import sessions as sessions_module
 from forebay.core.shares.sessions import SessionKey, SessionPartition, ShareSessions
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.share_acknowledge import (
@@ -145,6 +146,28 @@ def test_there_is_a_limit(sessions: ShareSessions) -> None:
     sessions.fetch(fetch(0, member="a"), "a")  # its own place is free for it
     sessions.fetch(fetch(-1, member="b"), "b")
     sessions.fetch(fetch(0, member="c"), "c")
+
+
+def test_partitions_of_all_sessions_are_bounded(
+    sessions: ShareSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members may name partitions that do not exist, and more of them with each request."""
+    monkeypatch.setattr(sessions_module, "PARTITIONS_MAX", 5)
+    session = sessions.fetch(fetch(0, topic(TOPIC, 0, 1, 2)), "c").session
+    for request in (fetch(1, topic(TOPIC, 3, 4, 5)), fetch(0, topic(OTHER, 0, 1, 2), member="other")):
+        with pytest.raises(KafkaError) as refused:
+            sessions.fetch(request, "c")
+        assert refused.value.code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert session is not None and session.epoch == 1 and len(sessions) == 1, "nothing has changed"
+    sessions.fetch(fetch(1, topic(TOPIC, 2, 3, 4), forgotten=(0, 1)), "c")
+    assert sessions.partition_count == 3
+    sessions.fetch(fetch(0, topic(TOPIC, 5, 6, 7)), "c")
+    assert sessions.partition_count == 3, "a session that is opened anew takes the place of the old one"
+    sessions.fetch(fetch(0, topic(OTHER, 0, 1), member="other"), "c")
+    sessions.fetch(fetch(-1), "c")
+    assert sessions.partition_count == 2
+    sessions.connection_closed("c")
+    assert sessions.partition_count == 0
 
 
 def test_a_session_ends_with_its_connection(sessions: ShareSessions) -> None:

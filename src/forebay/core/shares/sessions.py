@@ -30,6 +30,8 @@ OPENING_EPOCH = 0
 FINAL_EPOCH = -1
 _EPOCH_MAX = 2**31 - 1
 MEMBER_ID_CHARACTERS_MAX = 36
+PARTITIONS_MAX = 1_000_000
+"""Of all sessions together. Members may name partitions that do not exist."""
 
 Acknowledgements = dict["SessionPartition", list[AcknowledgementBatch]]
 
@@ -89,6 +91,8 @@ class ShareSessions:
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[Hashable, dict[SessionKey, ShareSession]] = {}
         self._by_group: Counter[str] = Counter()
+        self.partition_count = 0
+        """Of all sessions together."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -101,6 +105,13 @@ class ShareSessions:
         """Raises KafkaError with the code to answer with; then nothing has changed."""
         key = _key_of(request)
         acknowledgements = _acknowledgements(request)
+        wanted = [
+            SessionPartition(topic.topic_id, partition.partition_index)
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
+        if request.share_session_epoch != FINAL_EPOCH:
+            self._check_room(_growth(self._sessions.get(key), wanted, request.share_session_epoch))
         if request.share_session_epoch == OPENING_EPOCH:
             if acknowledgements:
                 raise KafkaError(
@@ -111,17 +122,21 @@ class ShareSessions:
             session = self._continue(key, request.share_session_epoch, connection)
             if request.share_session_epoch == FINAL_EPOCH:
                 return ShareRequest(key, acknowledgements, None)
-        wanted = (
-            SessionPartition(topic.topic_id, partition.partition_index)
-            for topic in request.topics
-            for partition in topic.partitions
-        )
+        before = len(session.partitions)
         added = dict.fromkeys((at for at in wanted if at not in session.partitions), True)
         session.partitions |= added
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
                 session.partitions.pop(SessionPartition(forgotten.topic_id, index), None)
+        self.partition_count += len(session.partitions) - before
         return ShareRequest(key, acknowledgements, session, added)
+
+    def _check_room(self, growth: int) -> None:
+        if growth > 0 and self.partition_count + growth > PARTITIONS_MAX:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"share sessions have {self.partition_count} of {PARTITIONS_MAX} partitions already",
+            )
 
     def acknowledge(self, request: ShareAcknowledgeRequest, connection: Hashable) -> ShareRequest:
         """Raises KafkaError with the code to answer with; then nothing has changed."""
@@ -177,6 +192,7 @@ class ShareSessions:
 
     def _end(self, session: ShareSession) -> None:
         session.has_ended = True
+        self.partition_count -= len(session.partitions)
         del self._sessions[session.key]
         self._by_group[session.key.group_id] -= 1
         if not self._by_group[session.key.group_id]:
@@ -188,6 +204,15 @@ class ShareSessions:
         del mine[session.key]
         if not mine:
             del self._by_connection[session.connection]
+
+
+def _growth(before: ShareSession | None, wanted: list[SessionPartition], epoch: int) -> int:
+    """How many more partitions a session would have."""
+    if before is None:
+        return len(wanted)
+    if epoch == OPENING_EPOCH:
+        return len(wanted) - len(before.partitions)
+    return sum(at not in before.partitions for at in wanted)
 
 
 def _key_of(request: ShareFetchRequest | ShareAcknowledgeRequest) -> SessionKey:
