@@ -277,16 +277,21 @@ def test_an_index_that_is_gone_is_made_anew_from_the_log(
         assert values(client, topic) == [b"done"]
 
 
-def test_deleted_records_take_what_waits_with_them(client: WireClient, delaying: str) -> None:
+@pytest.mark.parametrize("starts_with_it", [False, True])
+def test_deleted_records_take_what_waits_with_them(
+    client: WireClient, delaying: str, starts_with_it: bool
+) -> None:
     send(client, delaying, b"gone", after("1h"))
     start = send(client, delaying, b"now")
     kept = send(client, delaying, b"kept", after("1h"))
+    start = kept if starts_with_it else start
     partition = DeleteRecordsPartition(partition_index=0, offset=start)
     request = DeleteRecordsRequest(
         topics=[DeleteRecordsTopic(name=delaying, partitions=[partition])], timeout_ms=10_000
     )
     assert client.call(request, 2).topics[0].partitions[0].error_code == ErrorCode.NONE
     eventually(lambda: [each.id for each in describe(client, delaying).messages] == [kept], "it still waits")
+    assert values(client, delaying) == ([] if starts_with_it else [b"now"])
 
 
 def test_a_share_group_gets_what_waited_and_passes_over_notes(

@@ -13,6 +13,7 @@ from forebay.broker.partition.leader_epoch_checks import check_end_known
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.partition.waiting_messages import start_with_note
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
@@ -87,6 +88,8 @@ def _start_at(
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {high_watermark}"
         )
+    if partition.waiting is not None:
+        offset = start_with_note(partition.log, offset)
     partition.log.advance_start(offset)
     release(partition)  # answers fetches that wait below the new start
     partition.notify_followers()

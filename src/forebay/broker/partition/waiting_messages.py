@@ -12,10 +12,11 @@ from typing import NamedTuple
 from forebay.core.delays.unindexed import UnindexedNotes
 from forebay.core.partition.batch_rules import place
 from forebay.core.partition.delayed_records import Delayed
-from forebay.errors import ErrorCode, InvalidRecords
+from forebay.errors import ErrorCode, InvalidRecords, StorageError
 from forebay.storage.delays.index import IndexState
 from forebay.storage.log.log import Log
 from forebay.wire.batch import BatchHeader, EndTxnMarker, read_header
+from forebay.wire.state.delay_notes import binds, is_note
 
 _NAMED_RECORDS_MAX = 1000
 
@@ -25,6 +26,25 @@ class Carry(NamedTuple):
 
     below: int
     size: int
+
+
+def start_with_note(log: Log, offset: int) -> int:
+    """Where a log is to begin so that nothing from an offset on is lost: at the note before it, if the batch
+    there is bound to one. No consumer sees the note."""
+    if not log.start_offset < offset < log.end_offset:
+        return offset
+    note, batch = _header_at(log, offset - 1), _header_at(log, offset)
+    if note is None or batch is None or batch.base_offset != offset:
+        return offset
+    return note.base_offset if is_note(note) and binds(note, batch) else offset
+
+
+def _header_at(log: Log, offset: int) -> BatchHeader | None:
+    """Of the batch that holds an offset, or of the next one; None if it is damaged."""
+    try:
+        return next((header for _, header in log.headers(log.read(offset, 1))), None)
+    except StorageError:
+        return None
 
 
 class WaitingMessages:
