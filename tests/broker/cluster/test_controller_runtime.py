@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from forebay.broker.cluster import controller as controller_module
 from forebay.broker.node import Node
 from forebay.config import DRAINED
 from forebay.coordination.store import Delete
 from forebay.core.cluster.config_changes import AlterOp
-from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut
+from forebay.core.cluster.image import NO_LEADER, Change, ClusterImage, PartitionPut
 from forebay.core.cluster.placement import staying
 from forebay.core.cluster.replicas.balancing import Move, drain, rebalance
 from forebay.core.cluster.replicas.reassignment import reassign as core_reassign
@@ -131,6 +133,33 @@ async def elect(
 
 
 # -- being the controller -----------------------------------------------------------------------------------
+
+
+async def test_a_plan_that_was_overtaken_is_made_again_at_once(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partitions wait for their next leader, and another broker has changed one of them meanwhile."""
+    monkeypatch.setattr(controller_module, "_RETRY_S", 3600.0)
+    elected = await controller(cluster)
+    dead, other = (node for node in cluster.nodes if node != elected)
+    await create(cluster, [dead, elected, other])
+    await cluster.in_sync(TOPIC)
+    metadata = cluster[elected].metadata
+    change_all = metadata.change_all
+    overtaken: list[ClusterImage] = []
+
+    async def hinder(*args: Any) -> list[Change]:
+        if not overtaken:
+            state = cluster.state(TOPIC)
+            put = PartitionPut(topic_id=cluster[other].image.topics[TOPIC].topic_id, state=state)
+            overtaken.append(await cluster[other].metadata.change(lambda _: [put]))
+        return await change_all(*args)
+
+    await cluster.kill(dead)
+    monkeypatch.setattr(metadata, "change_all", hinder)
+    async with asyncio.timeout(60):
+        await cluster.bury(dead)
+    assert overtaken and cluster.leader(TOPIC) == elected
 
 
 async def test_one_broker_is_the_controller_and_all_tell_so(cluster: LocalCluster) -> None:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 NOT_ELECTED = -1
 _RETRY_S = 0.2
+_OVERTAKEN_S = 0.02
+"""Before a plan is made again because another writer was faster. A broker that died may be waiting for it."""
 
 
 class Controller:
@@ -155,6 +157,6 @@ class Controller:
         if item is None or item.create_revision != self.epoch:
             log.warning("another broker is the controller now")
             return False
-        # Then another writer was faster, and this broker's image will show it soon.
-        await asyncio.sleep(_RETRY_S)
+        # Then another writer was faster, and this broker's image shows it, or will soon.
+        await asyncio.sleep(_OVERTAKEN_S)
         return True
