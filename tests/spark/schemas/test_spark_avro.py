@@ -57,8 +57,8 @@ def encoded(schema: Any = ORDER, value: Any = VALUE) -> bytes:
     return buffer.getvalue()
 
 
-def decoded(*values: bytes | None, framed: bool = False) -> list[dict[str, Any]]:
-    how = Decoding(schema=Schema(AVRO, json.dumps(ORDER)), framed=framed)
+def decoded(*values: bytes | None, schema: Any = ORDER, framed: bool = False) -> list[dict[str, Any]]:
+    how = Decoding(schema=Schema(AVRO, json.dumps(schema)), framed=framed)
     fields = codecs.fields(how)
     result = pa.schema([*fields, pa.field("_corrupt_record", pa.string()), pa.field("_offset", pa.int64())])
     batch = pa.RecordBatch.from_pydict(
@@ -88,6 +88,42 @@ def test_a_value_that_does_not_fit_is_told_of_and_stops_nobody() -> None:
     assert (null["id"], null["_corrupt_record"]) == (None, None)
 
 
+def record(kind: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "x", "fields": [{"name": "y", "type": kind}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fitting", "written_as", "large"),
+    [
+        ("int", 7, "long", 2**40),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 4},
+            decimal.Decimal(7),
+            {"type": "bytes", "logicalType": "decimal", "precision": 12},
+            decimal.Decimal(12_345_678),
+        ),
+    ],
+)
+def test_a_value_that_its_column_cannot_hold_stops_nobody(
+    kind: Any, fitting: Any, written_as: Any, large: Any
+) -> None:
+    """It can be decoded, and is too large all the same."""
+    good, bad = encoded(record(kind), {"y": fitting}), encoded(record(written_as), {"y": large})
+    first, second, third = decoded(good, bad, good, schema=record(kind))
+    assert (first["y"], third["y"]) == (7, 7)
+    assert (second["y"], second["_offset"]) == (None, 1)
+    assert second["_corrupt_record"].startswith("ArrowInvalid")
+
+
+@pytest.mark.parametrize(
+    ("logical", "value"), [("timestamp-nanos", 2**60), ("date", 2**60), ("of-our-own", 7), ("decimal", 7)]
+)
+def test_a_logical_type_that_is_not_known_is_what_is_beneath(logical: str, value: int) -> None:
+    schema = record({"type": "long", "logicalType": logical, "precision": 5})
+    (row,) = decoded(encoded(record("long"), {"y": value}), schema=schema)
+    assert (row["y"], row["_corrupt_record"]) == (value, None)
+
+
 def test_the_frame_of_a_schema_registry_is_taken_off() -> None:
     (row,) = decoded(b"\0\0\0\0\x09" + encoded(), framed=True)
     assert row["id"] == 7
@@ -104,6 +140,11 @@ def test_the_frame_of_a_schema_registry_is_taken_off() -> None:
             '{"type": "record", "name": "x", "fields":'
             ' [{"name": "y", "type": {"type": "int", "logicalType": "time-millis"}}]}',
             "time-millis has no column type",
+        ),
+        (
+            '{"type": "record", "name": "x", "fields":'
+            ' [{"name": "y", "type": {"type": "bytes", "logicalType": "decimal", "precision": 39}}]}',
+            "decimal of 39 digits has no column type",
         ),
     ],
 )

@@ -104,6 +104,23 @@ def test_a_value_that_does_not_fit_is_told_of(bad: bytes, problem: str) -> None:
     assert problem in row[codecs.CORRUPT]
 
 
+def test_the_least_and_the_greatest_integer() -> None:
+    how = decoding({"properties": {"n": {"type": "integer"}}})
+    assert [row["n"] for row in decoded(how, value({"n": -(2**63)}), value({"n": 2**63 - 1}))] == [
+        -(2**63),
+        2**63 - 1,
+    ]
+
+
+def test_half_a_character_is_no_text_and_stops_nobody() -> None:
+    how = decoding({"properties": {"text": {"type": "string"}, "any": {}}})
+    values = [value(one) for one in ({"text": "a"}, {"text": "\ud800"}, {"any": "\ud800"})]
+    good, half, other = decoded(how, *values)
+    assert good == {"text": "a", "any": None, codecs.CORRUPT: None}
+    assert (half["text"], other["any"]) == (None, None)
+    assert half[codecs.CORRUPT] and other[codecs.CORRUPT]
+
+
 def test_references_by_the_address_that_they_become() -> None:
     schema = {
         "$id": "http://example.com/shop/order.json",

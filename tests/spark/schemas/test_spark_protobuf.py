@@ -106,6 +106,27 @@ def test_fields_that_are_not_there() -> None:
     assert (row["id"], row["state"], row["counts"], row["lines"]) == (0, "9", [], [])
 
 
+@pytest.mark.parametrize("field", ["at", "took"])
+@pytest.mark.parametrize("seconds", [2**62, -(2**40)])
+def test_a_time_that_protobuf_does_not_have_stops_nobody(field: str, seconds: int) -> None:
+    how = decoding(ORDER)
+    good = codecs.writer(how)({"id": 1})
+    number = {"at": b"\x62", "took": b"\x6a"}[field]
+    of_time = b"\x08" + varint(seconds % 2**64)
+    bad = frame(1) + b"\0" + number + bytes([len(of_time)]) + of_time
+    first, second, third = decoded(how, good, bad, good)
+    assert (first["id"], third["id"], second[field]) == (1, 1, None)
+    assert f"{seconds} seconds are outside of what a google.protobuf." in second[codecs.CORRUPT]
+
+
+def varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*encoded, number])
+
+
 def test_the_message_of_a_value_is_named_by_its_place() -> None:
     inner = decoding(ORDER, message="Second.Inner")
     value = codecs.writer(inner)({"text": "x"})

@@ -28,12 +28,19 @@ _SIMPLE: Mapping[str, pa.DataType] = {
     "string": pa.string(),
     "fixed": pa.binary(),
     "enum": pa.string(),
-    "date": pa.date32(),
-    "timestamp-millis": pa.timestamp("us", "UTC"),
-    "timestamp-micros": pa.timestamp("us", "UTC"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
 }
+_LOGICAL: Mapping[tuple[str, str | None], pa.DataType | None] = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("int", "time-millis"): None,
+    ("long", "time-micros"): None,
+}
+"""What fastavro makes more of than the type beneath, None where Spark has no type for it. As Avro wants it,
+all others are read as the type beneath."""
+_DECIMAL_DIGITS_MAX = 38
 
 
 def fields(how: Decoding) -> list[pa.Field]:
@@ -117,18 +124,27 @@ def _arrow_type(schema: Any) -> pa.DataType:
     kind, logical = schema["type"], schema.get("logicalType")
     if not isinstance(kind, str):
         return _arrow_type(kind)
-    if logical == "decimal":
-        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        return _decimal(schema["precision"], schema.get("scale", 0))
     if kind in ("record", "error"):
         return pa.struct(_record_fields({**schema, "type": "record"}))
     if kind == "array":
         return pa.list_(_arrow_type(schema["items"]))
     if kind == "map":
         return pa.map_(pa.string(), _arrow_type(schema["values"]))
-    found = _SIMPLE.get(logical or kind)
+    found = _LOGICAL.get((kind, logical), _SIMPLE.get(kind))
     if found is None:
         raise SchemaError(f"Avro's {logical or kind} has no column type in Spark: leave the field out")
     return found
+
+
+def _decimal(precision: int, scale: int) -> pa.DataType:
+    if precision > _DECIMAL_DIGITS_MAX:
+        raise SchemaError(
+            f"an Avro decimal of {precision} digits has no column type in Spark, which has"
+            f" {_DECIMAL_DIGITS_MAX} at most"
+        )
+    return pa.decimal128(precision, scale)
 
 
 def _without_null(union: list[Any]) -> Any:

@@ -68,9 +68,34 @@ def reader(how: Decoding) -> Callable[[bytes | None], Row]:
             raise  # it is not the value that is wrong
         except Exception as error:
             # Bytes of another schema fail in any way that decoding can.
-            return {CORRUPT: f"{type(error).__name__}: {error}"}
+            return corrupt(f"{type(error).__name__}: {error}")
 
     return read
+
+
+def array_of(rows: list[Row | None], kind: pa.DataType, instead: Callable[[str], Row | None]) -> pa.Array:
+    """Rows that a reader has made, as Arrow.
+
+    A value may be decoded and still not fit its column, a number of 40 bits in an Avro int for example:
+    `instead` makes another row, of the reason.
+    """
+    try:
+        return pa.array(rows, kind)
+    except Exception:
+        return pa.array([_held(row, kind, instead) for row in rows], kind)
+
+
+def _held(row: Row | None, kind: pa.DataType, instead: Callable[[str], Row | None]) -> Row | None:
+    try:
+        pa.array([row], kind)
+    except Exception as error:
+        # As many kinds of errors as Python and Arrow have for values that are too large, or no text.
+        return instead(f"{type(error).__name__}: {error}")
+    return row
+
+
+def corrupt(reason: str) -> Row:
+    return {CORRUPT: reason}
 
 
 def writer(how: Decoding) -> WriteValue:
@@ -104,8 +129,8 @@ def decoder(
         read = reader(how)
         decoded_type = pa.struct(list(result)[: result.get_field_index(CORRUPT) + 1])
         for batch in batches:
-            decoded = [read(value) for value in batch.column("value").to_pylist()]
-            arrays = pa.array(decoded, decoded_type).flatten()
+            decoded: list[Row | None] = [read(value) for value in batch.column("value").to_pylist()]
+            arrays = array_of(decoded, decoded_type, corrupt).flatten()
             others = [batch.column(name) for name in result.names[len(arrays) :]]
             yield pa.RecordBatch.from_arrays([*arrays, *others], schema=result)
 

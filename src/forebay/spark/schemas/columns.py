@@ -82,7 +82,8 @@ def decoded(column: Column | str, how: Decoding, mode: str) -> Column:
 
     def decode(values: pa.Array) -> pa.Array:
         read = _reader(how)
-        return pa.array([_decoded(read, value, mode) for value in values.to_pylist()], kind)
+        rows = [_decoded(read, value, mode) for value in values.to_pylist()]
+        return codecs.array_of(rows, kind, lambda problem: _misfit(problem, mode))
 
     return _applied(decode, from_arrow_type(kind), column)
 
@@ -117,13 +118,16 @@ def _applied(work: Callable[[pa.Array], pa.Array], result: DataType, column: Col
     return applied
 
 
-def _decoded(read: Callable[[bytes | None], Row], value: bytes | None, mode: str) -> Any:
+def _decoded(read: Callable[[bytes | None], Row], value: bytes | None, mode: str) -> Row | None:
     if value is None:
         return None
     row = read(value)
     problem = row.get(codecs.CORRUPT)
-    if problem is None:
-        return row
+    return row if problem is None else _misfit(problem, mode)
+
+
+def _misfit(problem: str, mode: str) -> Row | None:
+    """What a value that does not fit becomes."""
     if mode == FAILFAST:
         raise ForebayError(f"a value does not fit: {problem}; mode={PERMISSIVE} makes it null")
     return None

@@ -18,7 +18,7 @@ from forebay.spark.extras import require
 from forebay.spark.schemas.decoding import Decoding, ReadValue, Row, SchemaError, WriteValue
 from forebay.spark.schemas.registry import FRAME_BYTES, Schema, frame, schema_id_of
 
-_LONG_MAX = 2**63 - 1
+_LONGS = range(-(2**63), 2**63)
 _SIMPLE: Mapping[str, pa.DataType] = {
     "string": pa.string(),
     "boolean": pa.bool_(),
@@ -151,7 +151,7 @@ def _scalar(kind: pa.DataType) -> _Column:
 
 def _long(value: int | float) -> int:
     number = int(value)  # 1.0 is an integer of JSON Schema
-    if not -_LONG_MAX <= number <= _LONG_MAX:
+    if number not in _LONGS:
         raise ValueError(f"{number} has more than 64 bits")
     return number
 

@@ -37,6 +37,11 @@ _SIMPLE: Mapping[int, pa.DataType] = {
 }
 _LARGE = (4, 6)
 _TIMESTAMP, _DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
+_TIMES_US: Mapping[str, range] = {
+    _TIMESTAMP: range(-62_135_596_800_000_000, 253_402_300_800_000_000),
+    _DURATION: range(-315_576_000_000_000_000, 315_576_000_000_000_001),
+}
+"""What Protobuf allows: the years 1 to 9999, and about as many years either way."""
 _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
@@ -120,12 +125,19 @@ def _from_single(field: Any) -> Convert:
     if field.type not in _MESSAGE_TYPES:
         return _same
     name = field.message_type.full_name
-    if name in (_TIMESTAMP, _DURATION):
-        return lambda found: found.seconds * 1_000_000 + found.nanos // 1_000
+    if name in _TIMES_US:
+        return _time_us
     if name in _WRAPPERS:
         convert = _from_single(field.message_type.fields_by_name["value"])
         return lambda found: convert(found.value)
     return row_maker(field.message_type)
+
+
+def _time_us(found: Any) -> int:
+    time_us: int = found.seconds * 1_000_000 + found.nanos // 1_000
+    if time_us not in _TIMES_US[found.DESCRIPTOR.full_name]:
+        raise ValueError(f"{found.seconds} seconds are outside of what a {found.DESCRIPTOR.full_name} may be")
+    return time_us
 
 
 def _same(value: Any) -> Any:
@@ -173,7 +185,7 @@ def _fill_map(target: Any, field: Any, pairs: Iterable[tuple[Any, Any]]) -> None
 
 def _fill_single(target: Any, value: Any) -> None:
     name = target.DESCRIPTOR.full_name
-    if name in (_TIMESTAMP, _DURATION):
+    if name in _TIMES_US:
         target.seconds, micros = divmod(_microseconds(value), 1_000_000)
         target.nanos = micros * 1_000
     elif name in _WRAPPERS:

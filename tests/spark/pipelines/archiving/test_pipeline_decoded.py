@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -20,11 +21,12 @@ from forebay.spark.pipelines import (
     compact,
 )
 from forebay.spark.pipelines.archiving.compact import archive_files
+from forebay.spark.pipelines.archiving.decoded import adder, looked_up
 from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.archiving.tables import Iceberg
 from forebay.spark.pipelines.lake import Lake
 from forebay.spark.schemas import codecs
-from forebay.spark.schemas.decoding import Decoding
+from forebay.spark.schemas.decoding import Decoding, SchemaError
 from forebay.spark.schemas.registry import AVRO, JSON, PROTOBUF, Registry, Schema
 from support.brokers.broker_process import BrokerProcess
 from support.spark.schema_registry import SchemaRegistry, running_registry
@@ -93,6 +95,25 @@ def test_fields_are_a_column_of_the_archive(
         other = next(name for _, _, name in CASES.values() if name != decode)
         changed = ArchiveSettings(format=form, decode=DecodeSettings(format=other, registry=where))
         archive(spark, brokers, topic, str(folder), changed)
+
+
+def test_a_value_that_its_column_cannot_hold_has_no_fields() -> None:
+    """It can be decoded: with a schema whose numbers are larger."""
+    schemas = [
+        Schema(AVRO, json.dumps({**LINE, "fields": [{"name": "n", "type": n}]})) for n in ("int", "long")
+    ]
+    narrow, wide = (Decoding(schema=schema, schema_id=1) for schema in schemas)
+    values = [codecs.writer(narrow)({"n": 1}), codecs.writer(wide)({"n": 2**40}), None]
+    rows = adder(narrow)(pa.table({"value": pa.array(values, pa.binary())}))
+    assert rows.column("fields").to_pylist() == [{"n": 1}, None, None]
+    assert rows.column("value").to_pylist() == values
+
+
+def test_a_message_without_fields_is_refused_when_the_archive_is_made(registry: SchemaRegistry) -> None:
+    where = registry.address.replace("http://", "http://user:secret@")
+    Registry(where).register("a-value", Schema(PROTOBUF, 'syntax = "proto3"; message A {}'))
+    with pytest.raises(SchemaError, match="no column for a message without fields"):
+        looked_up(DecodeSettings(format="confluent-protobuf", registry=where), "a")
 
 
 def fields_in(folder: Path) -> list[tuple[int, Any]]:

@@ -71,7 +71,7 @@ def adder(how: Decoding) -> AddFields:
     def add(rows: pa.Table) -> pa.Table:
         decoded = (None if value is None else read(value) for value in rows.column("value").to_pylist())
         fields = [None if row is None or codecs.CORRUPT in row else row for row in decoded]
-        return rows.append_column(field, pa.array(fields, field.type))
+        return rows.append_column(field, codecs.array_of(fields, field.type, lambda _problem: None))
 
     return add
 
@@ -82,7 +82,7 @@ def _reader(how: Decoding) -> Callable[[bytes | None], dict[str, Any]]:
 
 
 def _column(how: Decoding) -> pa.Field:
-    return pa.field(FIELDS, pa.struct([_stored(field) for field in codecs.fields(how)]))
+    return _stored(pa.field(FIELDS, pa.struct(codecs.fields(how))))
 
 
 def _stored(field: pa.Field) -> pa.Field:
