@@ -154,6 +154,17 @@ def test_only_the_columns_of_the_schema_are_made() -> None:
     assert decode(log, columns=("value", "offset")) == [{"value": b"v", "offset": 0}]
 
 
+def test_a_header_whose_key_is_not_text_stops_nobody() -> None:
+    given = [Record(n, 0, None, b"v", [("first", b"1"), ("bad!", b"2")]) for n in range(2)]
+    log = memoryview(bytes(build_batch(given)).replace(b"bad!", b"b\xffd!", 1))
+    schema = spark_schema(headers=True)
+    decoder = Decoder(arrow_schema(type(schema)([schema["headers"]])), EVERYTHING)
+    (found,) = decoder.decode(log, select(log, start=0, end=9, check_crcs=False))
+    found.validate(full=True)
+    keys = [[header["key"] for header in row["headers"]] for row in found.to_pylist()]
+    assert keys == [["first", "b\ufffdd!"], ["first", "bad!"]]
+
+
 def test_a_checksum_that_does_not_fit() -> None:
     log = bytearray(build_batch([Record(0, 5, b"k", b"v")]))
     log[-2] ^= 1

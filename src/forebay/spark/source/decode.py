@@ -120,14 +120,17 @@ def _headers(found: Columns, _wanted: OffsetRange) -> pa.Array:
     texts = _bytes(found.data, key)
     if key.null.any():
         raise ProtocolError("a record header has no key")
-    try:
-        structs = pa.StructArray.from_arrays(
-            [texts.cast(pa.string()), _bytes(found.data, value)], ["key", "value"]
-        )
-    except pa.ArrowInvalid as error:
-        raise ProtocolError(f"a record header has a key that is not UTF-8: {error}") from None
+    structs = pa.StructArray.from_arrays([_texts(texts), _bytes(found.data, value)], ["key", "value"])
     offsets = np.concatenate(([0], np.cumsum(count))).astype(np.int32)
     return pa.ListArray.from_arrays(array(pa.int32(), offsets), structs, mask=flags(count == 0))
+
+
+def _texts(found: pa.Array) -> pa.Array:
+    """Brokers take any bytes for the key of a header. What is not UTF-8 is read as Java's clients read it."""
+    try:
+        return found.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([one.decode(errors="replace") for one in found.to_pylist()], pa.string())
 
 
 def _header_fields(found: Columns, count: Ints, position: Ints) -> tuple[Field, Field]:
