@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,8 +113,17 @@ def test_each_message_once_over_batches_merges_and_a_lost_checkpoint(
 
     send(brokers.bootstrap, TOPIC, messages(150, 20))
     shutil.rmtree(tmp_path / "lake" / "_forebay" / "checkpoint")
+    had_more_partitions(Lake(lake))
     assert archive(spark, brokers, TOPIC, lake, settings).wait().facts["rows"] == 20
     assert found_in(in_parquet(tmp_path / "lake")) == contents(brokers.bootstrap, TOPIC)
+
+
+def had_more_partitions(lake: Lake) -> None:
+    """As if the topic had been given fewer since."""
+    position = require_position(lake)
+    count = position.partitions
+    more = {**position.next_offsets, str(count): 5}
+    lake.write(POSITION, replace(position, partitions=count + 1, next_offsets=more).to_json())
 
 
 # -- crashes: the batches as Spark hands them over, without the time that starting queries takes ------------

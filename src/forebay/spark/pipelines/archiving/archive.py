@@ -70,7 +70,8 @@ def archive(
         position = begin(lake, topic, settings.format, partitions, settings.decode)
         how = decoding(position, settings.decode)
         writer = BatchWriter(lake, open_table(lake, position), position, how)
-        rows = _stream(spark, brokers, topic, position, settings)
+        start = _starting_offsets(topic, position, partitions)
+        rows = _stream(spark, brokers, topic, start, settings)
         stream = rows.writeStream.queryName(f"archive {topic}").foreachBatch(writer)
         stream = stream.option("checkpointLocation", settings.checkpoint or lake.uri(CHECKPOINT))
         query = settings.trigger.apply(stream).start()
@@ -86,13 +87,13 @@ def _closed(lock: Lock, _finished: bool) -> None:
 
 
 def _stream(
-    spark: SparkSession, brokers: Brokers, topic: str, position: Position, settings: ArchiveSettings
+    spark: SparkSession, brokers: Brokers, topic: str, start: str, settings: ArchiveSettings
 ) -> DataFrame:
     group = {} if settings.group is None else {"kafka.group.id": settings.group}
     return brokers.read_stream(
         spark,
         topic,
-        startingOffsets=_starting_offsets(topic, position),
+        startingOffsets=start,
         includeHeaders="true",
         maxOffsetsPerTrigger=str(settings.batch_records),
         **group,
@@ -152,10 +153,13 @@ def _with_what_the_table_holds(lake: Lake, position: Position) -> Position:
     return announced
 
 
-def _starting_offsets(topic: str, position: Position) -> str:
-    """Where the archive ends. Spark uses it only when there is no checkpoint."""
+def _starting_offsets(topic: str, position: Position, partitions: int) -> str:
+    """Where the archive ends, in the partitions that the topic has now, which may be fewer than it had.
+
+    Spark uses it only when there is no checkpoint.
+    """
     known = position.next_offsets
-    offsets = {str(at): known.get(str(at), EARLIEST) for at in range(position.partitions)}
+    offsets = {str(at): known.get(str(at), EARLIEST) for at in range(partitions)}
     return json.dumps({topic: offsets}) if known else "earliest"
 
 
