@@ -1,4 +1,5 @@
-"""Which PySpark the Python workers import that Spark starts for a test (`support/spark/site`)."""
+"""Which PySpark the Python workers import that Spark starts: by a session's own program (`worker_python.sh`),
+and for a test by what is in front of their path (`support/spark/site`)."""
 
 from __future__ import annotations
 
@@ -9,19 +10,57 @@ import sys
 from pathlib import Path
 
 import pyspark
+import pytest
 from pyspark.sql import SparkSession
+
+from forebay.spark.session import PYTHON, REAL_PYTHON, WORKER_PYTHON, _worker_python
 
 SITE = Path(__file__).parents[1] / "support" / "spark" / "site"
 INSTALLED = Path(pyspark.__file__)
 ARCHIVE = INSTALLED.parent / "python" / "lib" / "pyspark.zip"
 
 
-def found_by_python(*path: Path) -> str:
-    """Where a new Python finds PySpark, with these in front of its path."""
-    script = "import importlib.util, sys; sys.stdout.write(importlib.util.find_spec('pyspark').origin)"
+def found_by_python(*path: Path, python: str = sys.executable, module: str = "pyspark") -> str:
+    """Where a new Python finds a module, with these in front of its path."""
+    script = f"import importlib.util, sys; sys.stdout.write(importlib.util.find_spec({module!r}).origin)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
-    command = [sys.executable, "-c", script]
+    command = [python, "-c", script]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where nothing says which Python workers are to use."""
+    for name in (PYTHON, REAL_PYTHON, "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_sessions_on_this_machine_start_workers_that_import_what_is_installed(
+    no_choice: None, tmp_path: Path
+) -> None:
+    python = _worker_python("local[2]")
+    assert python == str(WORKER_PYTHON)
+    own = tmp_path / "with space *" / "ours.py"
+    own.parent.mkdir()
+    own.touch()
+    (py4j,) = ARCHIVE.parent.glob("py4j-*.zip")
+    path = (ARCHIVE, py4j, ARCHIVE, own.parent)
+    assert found_by_python(*path).startswith(str(ARCHIVE)), "as Spark would have it"
+    assert found_by_python(*path, python=python) == str(INSTALLED)
+    assert found_by_python(*path, python=python, module="ours") == str(own)
+    assert found_by_python(python=python) == str(INSTALLED)
+
+
+def test_other_workers_use_the_python_of_the_session(
+    no_choice: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _worker_python("spark://somewhere:7077") == sys.executable
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert _worker_python("local[2]") == sys.executable, "another Spark"
+    monkeypatch.setenv("SPARK_HOME", str(INSTALLED.parent))
+    assert _worker_python("local[2]") == str(WORKER_PYTHON)
+    monkeypatch.setattr(sys.modules["forebay.spark.session"], "WORKER_PYTHON", tmp_path / "not-there")
+    assert _worker_python("local[2]") == sys.executable
 
 
 def test_what_is_installed_is_imported_before_the_archive_of_spark() -> None:

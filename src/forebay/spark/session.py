@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 import warnings
@@ -48,6 +49,10 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 QUICK_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+PYTHON = "PYSPARK_PYTHON"
+REAL_PYTHON = "PYSPARK_FOREBAY_PYTHON"
+"""Not FOREBAY_..., which would be a setting of a broker that is started from the same process."""
+WORKER_PYTHON = Path(__file__).with_name("worker_python.sh")
 
 _JAVA_DIRECTORIES = (
     "/usr/lib/jvm/*",
@@ -83,7 +88,8 @@ def session(app_name: str, master: str = "local[*]", *, quick: bool = False, **c
             return _built(SparkSession.builder.remote(master), app_name, given)
         os.environ["JAVA_HOME"] = str(find_java().home)
         # Workers would take the first python3 on the path, which may not have Forebay.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if os.environ.get(PYTHON) in (None, str(WORKER_PYTHON)):
+            os.environ[PYTHON] = _worker_python(master)
         return _built(SparkSession.builder.master(master), app_name, _settings(master, quick, given))
 
 
@@ -99,6 +105,21 @@ def _driver_options(given: str, quick: bool) -> str:
     if "-Dlog4j" not in given and LOGGING.is_file():
         options.append(f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"')
     return " ".join([*options, given]).strip()
+
+
+def _worker_python(master: str) -> str:
+    """Our own, or on this machine a program that starts it with the PySpark that is installed."""
+    import pyspark
+
+    spark = Path(pyspark.__file__).parent
+    is_spark_used = os.environ.get("SPARK_HOME") in (None, str(spark))
+    is_installed = str(spark.parent) in (*site.getsitepackages(), site.getusersitepackages())
+    if not (
+        master.startswith("local") and is_spark_used and is_installed and os.access(WORKER_PYTHON, os.X_OK)
+    ):
+        return sys.executable
+    os.environ[REAL_PYTHON] = sys.executable
+    return str(WORKER_PYTHON)
 
 
 def _built(builder: SparkSession.Builder, app_name: str, settings: Mapping[str, str]) -> SparkSession:
