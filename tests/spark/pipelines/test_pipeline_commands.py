@@ -7,15 +7,17 @@ from pathlib import Path
 import click
 import pytest
 
-from forebay.cli.client import Client
+from forebay.cli.client import Client, CommandError
 from forebay.cli.pipeline.commands import pipeline
 from forebay.cli.pipeline.run import Engine, print_summaries
 from forebay.cli.pipeline.steps_file import load, steps_of
-from forebay.spark.pipelines import Summary
+from forebay.spark.pipelines import Brokers, Summary
+from forebay.spark.pipelines.archiving import archive
+from forebay.spark.pipelines.archiving.layout import POSITION, Position
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import forebay
-from support.spark.archives import make_archive
-from support.spark.topics import make
+from support.spark.archives import Message, make_archive
+from support.spark.topics import Sent, make, send
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_a_wrong_file_is_refused_whole(tmp_path: Path, content: str, problem: st
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(_engine: Engine) -> None:
+    def start(_engine: Engine, *, quick: bool) -> None:
         pytest.fail("Spark was started")
 
     monkeypatch.setattr(Engine, "session", start)
@@ -177,6 +179,30 @@ def test_steps_are_parsed_by_their_commands(tmp_path: Path) -> None:
     )
     steps = steps_of(pipeline, load(file), click.Context(pipeline))
     assert [step.name for step in steps] == ["archive orders", "sql to totals", "stats of /lake"]
+
+
+def test_the_jvm_of_a_short_run_starts_sooner(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an archive with little to do, and of a compaction."""
+    asked = []
+
+    def start(_engine: Engine, *, quick: bool) -> None:
+        asked.append(quick)
+        raise CommandError("enough")
+
+    monkeypatch.setattr(Engine, "session", start)
+    make(broker.bootstrap, short_orders=2)
+    send(broker.bootstrap, "short-orders", [Sent(b"x", partition=n % 2) for n in range(5)])
+    assert Brokers(bootstrap=broker.bootstrap).offsets_left("short-orders", {"0": 1, "1": 7}) == 2
+    lake = make_archive(tmp_path / "lake", [Message(0, 0, 0)])
+    lake.write(POSITION, Position(topic="short-orders", partitions=2, next_offsets={"0": 1}).to_json())
+    once = f"archive short-orders --to {lake.location} --once"
+    stream = f"archive short-orders --to {lake.location}"
+    for limit, arguments in ((4, once), (3, once), (4, stream), (0, f"compact {lake.location}")):
+        monkeypatch.setattr(archive, "SHORT_RECORDS", limit)
+        assert "enough" in forebay("pipeline", *arguments.split(), bootstrap=broker.bootstrap).err
+    assert asked == [True, False, False, True]
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:

@@ -128,7 +128,12 @@ def archive(
         check_archive_target(brokers, topic, to, form, decoding())
         check_checkpoint(checkpoint)
 
-    step = Step(name=f"archive {topic}", start=start, check=check, makes=to)
+    def is_short(brokers: Brokers) -> bool:
+        from forebay.spark.pipelines.archiving.archive import is_short
+
+        return once and is_short(brokers, topic, to)
+
+    step = Step(name=f"archive {topic}", start=start, check=check, makes=to, is_short=is_short)
     run_or_collect(step, engine, client, as_json)
 
 
@@ -148,7 +153,9 @@ def compact(archive: str, target_size: str, as_json: bool, engine: Engine) -> No
 
         return pipelines.compact(spark, archive, target_bytes=target_bytes)
 
-    run_or_collect(Step(name=f"compact {archive}", start=start, reads=archive), engine, None, as_json)
+    # Files are merged in Python: the JVM only hands them out.
+    step = Step(name=f"compact {archive}", start=start, reads=archive, is_short=lambda _brokers: True)
+    run_or_collect(step, engine, None, as_json)
 
 
 @pipeline.command()

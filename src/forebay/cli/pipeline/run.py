@@ -56,7 +56,8 @@ class Engine:
         if not self.master.startswith(CONNECT):
             find_java()
 
-    def session(self) -> SparkSession:
+    def session(self, *, quick: bool = False) -> SparkSession:
+        """`quick`: a JVM for a short run, which starts sooner and compiles less."""
         from forebay.spark.pipelines import shipping
         from forebay.spark.session import DRIVER_OPTIONS, session
 
@@ -72,7 +73,7 @@ class Engine:
         if self.master.startswith("local"):
             ours[DRIVER_OPTIONS] = _kept_classes()
         with contextlib.nullcontext() if self.verbose else _quiet():
-            return session("forebay pipeline", self.master, **{**ours, **self.conf})
+            return session("forebay pipeline", self.master, quick=quick, **{**ours, **self.conf})
 
 
 def _kept_classes() -> str:
@@ -108,6 +109,8 @@ class Step:
     """An archive that must be there, or that an earlier step makes."""
     makes: str | None = None
     """An archive."""
+    is_short: Callable[[Brokers], bool] = lambda _brokers: False
+    """Whether the JVM has so little to do that its start is most of it; asked when all checks have passed."""
 
 
 @dataclass(slots=True)
@@ -157,7 +160,7 @@ def run_steps(steps: Sequence[Step], engine: Engine, client: Client | None) -> l
     engine.check()
     brokers = _brokers(client)
     _check(steps, brokers)
-    spark = engine.session()
+    spark = engine.session(quick=all(step.is_short(brokers) for step in steps))
     from pyspark.errors import PySparkException
 
     from forebay.spark.pipelines.jobs import explain

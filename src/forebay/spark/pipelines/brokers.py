@@ -45,6 +45,14 @@ class Brokers:
             raise NoTopic(topic)
         return len(found)
 
+    def offsets_left(self, topic: str, begin: Mapping[str, int]) -> int:
+        """How many offsets a topic has from these on, by partition; from its first where none is given."""
+        cluster = self.cluster()
+        places = [TopicPartition(topic, at) for at in range(self.partitions(topic))]
+        first = offsets_at(cluster, dict.fromkeys(places, EARLIEST))
+        last = offsets_at(cluster, dict.fromkeys(places, LATEST), read_committed=True)
+        return sum(max(0, last[at] - max(first[at], begin.get(str(at.partition), 0))) for at in places)
+
     def read(self, spark: SparkSession, topic: str, **options: str) -> DataFrame:
         return spark.read.format(SOURCE).options(**self._reading(topic), **options).load()
 
