@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Iterator
@@ -46,6 +47,7 @@ class FrozenDisk(RealDisk):
         super().__init__()
         self.is_cold = False
         self.readers: list[int] = []
+        self.loop_name = ""
 
     def open(self, path: str, *, create: bool = False) -> FrozenFile:
         if create:
@@ -106,6 +108,48 @@ def test_a_disk_that_takes_long_uses_up_no_deliveries(tmp_path: Path) -> None:
             disk.is_cold = True
             (taken,) = ShareMember(client, TOPIC, topic_id).take()
             disk.is_cold = False
+    assert (taken.value, taken.deliveries) == (b"v", 1)
+
+
+class FailingFile(FrozenFile):
+    __slots__ = ()
+
+    def pread(self, length: int, position: int) -> bytes:
+        is_loop = threading.current_thread().name == self._frozen.loop_name
+        if self._frozen.is_cold and TOPIC in self.path and not is_loop:
+            raise OSError(errno.EIO, "the device cannot be read", self.path)
+        return super().pread(length, position)
+
+
+class FailingDisk(FrozenDisk):
+    """While it is cold, threads can read nothing. The loop can: headers are on other pages than records."""
+
+    def open(self, path: str, *, create: bool = False) -> FrozenFile:
+        super().open(path, create=create)
+        return FailingFile(self, path)
+
+
+def test_what_the_disk_does_not_give_for_a_while_is_not_delivered_and_not_counted(tmp_path: Path) -> None:
+    settings = {"group.share.min.delivery.count.limit": "2", "group.share.delivery.count.limit": "2"}
+    with local_broker(tmp_path / "data", settings, make_disk=FailingDisk) as local:
+        disk = local.node.disk
+        assert isinstance(disk, FailingDisk)
+        disk.loop_name = local.on_loop(lambda _: threading.current_thread().name)
+        with WireClient(local.bootstrap) as client:
+            topic_id = create(client, TOPIC)
+            configure(client, TOPIC)
+            join(client, TOPIC, TOPIC)
+            append(client, TOPIC, batch(b"v"))
+            disk.is_cold = True
+            member = ShareMember(client, TOPIC, topic_id)
+            failures = 0
+            give_up = time.monotonic() + SECONDS
+            while failures < 3:
+                assert time.monotonic() < give_up
+                codes = [data.error_code for data in parts(member.fetch(wait_ms=500)).values()]
+                failures += ErrorCode.KAFKA_STORAGE_ERROR in codes
+            disk.is_cold = False
+            (taken,) = member.take()
     assert (taken.value, taken.deliveries) == (b"v", 1)
 
 

@@ -100,6 +100,35 @@ def test_a_record_that_was_delivered_as_often_as_allowed_does_not_come_again(
     assert leader.shares.next_fetch_offset() == 10
 
 
+def test_what_is_taken_back_was_not_delivered() -> None:
+    leader = ShareLeader(replace(SETTINGS, delivery_count_limit=2))
+    for count in (1, 2):
+        for _ in range(3):
+            taken = leader.take()
+            assert taken == [Acquired(0, 9, count)]
+            leader.save()
+            leader.shares.take_back("other", taken, until_ms=leader.now_ms + 50)
+            assert leader.states() == [(0, 9, "ACQUIRED", count)], "others do not hold it"
+            leader.shares.take_back("m", taken, until_ms=leader.now_ms + 50)
+            assert leader.states() == [(0, 9, "AVAILABLE", count - 1)]
+            assert leader.shares.next_fetch_offset() == 10, "it has to wait"
+            leader.advance(50)
+        assert leader.take() == [Acquired(0, 9, count)]
+        leader.acknowledge(0, 9, RELEASE if count == 1 else ACCEPT)
+    leader.save()
+    leader.change_leader()
+    assert leader.take() == [Acquired(10, 19, 1)]
+
+
+def test_what_is_taken_back_and_deleted_by_then_does_not_come_again() -> None:
+    leader = ShareLeader()
+    taken = leader.take()
+    leader.shares.log_start(5)
+    leader.shares.take_back("m", taken, until_ms=0)
+    assert leader.states() == [(5, 9, "AVAILABLE", 0)]
+    assert leader.take(records_max=5) == [Acquired(5, 9, 1)]
+
+
 def test_a_lock_ends_when_its_time_is_up() -> None:
     leader = ShareLeader()
     leader.take()

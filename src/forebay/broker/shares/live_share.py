@@ -47,6 +47,9 @@ from forebay.wire.messages.share_fetch import AcknowledgementBatch
 NOT_RESOLVED = -1
 """The start offset of a share partition from which nothing was read yet."""
 
+_UNREADABLE_MS = 1_000
+"""The pause before records are tried again that the disk did not give."""
+
 ResolveStart = Callable[[Partition, ShareGroupSettings, Callable[[], bool]], Awaitable[int]]
 """Where a group begins that has read nothing of a partition yet; for as long as that is wanted."""
 Written = Callable[[KafkaError | None], None]
@@ -292,6 +295,13 @@ class LiveShare:
             )
             self.machine.acknowledge(member_id, [batch], is_renew_request=False, now_ms=now_ms)
         self.changed()
+
+    def take_back(self, member_id: str, ranges: list[Acquired]) -> None:
+        """Undo a delivery: what a member was to get could not be read, and is tried again soon."""
+        if self.machine is not None and not self._closed:
+            until_ms = self._host.time.uptime_ms() + _UNREADABLE_MS
+            self.machine.take_back(member_id, ranges, until_ms=until_ms)
+            self.changed()
 
     def await_write(self, number: int, done: Written) -> None:
         """Call `done` once the write of this number is persisted, at once if it is already."""

@@ -222,8 +222,11 @@ class ShareFetch(ShareCall):
             delivery.share.give_back(self._seen.key.member_id, delivery.ranges)
 
     def _delivery_loaded(self, delivery: _Delivery, error: KafkaError | None) -> None:
-        """Its bytes are in memory and checked. Damaged ones are not sent; their locks run out."""
+        """Its bytes are in memory and checked. Damaged ones are not sent; their locks run out. What the disk
+        did not give may be had later, so it does not count as delivered."""
         if error is not None:
+            if error.code != ErrorCode.CORRUPT_MESSAGE:
+                delivery.share.take_back(self._seen.key.member_id, delivery.ranges)
             delivery.ranges = []
             self._errors[delivery.at] = error
 

@@ -2,7 +2,7 @@
 
     AVAILABLE --acquire--> ACQUIRED --accept--------------------> ACKNOWLEDGED
         ^                   |  |  |
-        +--release----------+  |  +--gap, drop------------------> ARCHIVED
+        +--release, undo----+  |  +--gap, drop------------------> ARCHIVED
            (renew: stays)      +--bury--> ARCHIVING --bury done-> ARCHIVED
 
 `TRANSITIONS` is the whole table. "Written" says whether the change is persisted. What is not written is what
@@ -57,6 +57,9 @@ GAP = Transition("gap", (ACQUIRED,), ARCHIVED, True, "the member found no record
 RELEASE = Transition(
     "release", (ACQUIRED,), AVAILABLE, False, "given back, lock timeout, or end of the session"
 )
+UNDO = Transition(
+    "undo", (ACQUIRED,), AVAILABLE, False, "the disk did not give it; the delivery does not count"
+)
 RENEW = Transition("renew", (ACQUIRED,), ACQUIRED, False, "the lock begins anew")
 DROP = Transition(
     "drop", (ACQUIRED, AVAILABLE), ARCHIVED, True, "rejected, or count at the limit; no dead-letter topic"
@@ -71,4 +74,4 @@ BURY = Transition(
 BURY_DONE = Transition("bury done", (ARCHIVING,), ARCHIVED, True, "it is in the dead-letter topic")
 LOSE = Transition("lose", (ACQUIRED, AVAILABLE), ARCHIVED, False, "the log has no such record to deliver")
 
-TRANSITIONS = (ACQUIRE, ACCEPT, GAP, RELEASE, RENEW, DROP, BURY, BURY_DONE, LOSE)
+TRANSITIONS = (ACQUIRE, ACCEPT, GAP, RELEASE, UNDO, RENEW, DROP, BURY, BURY_DONE, LOSE)

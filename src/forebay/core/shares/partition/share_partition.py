@@ -14,7 +14,7 @@ What is persisted, and when (writes.py):
 | release, lock timeout, end of a session | nothing, it says AVAILABLE with this count already | nobody |
 | the same with the count at the limit | ARCHIVED or ARCHIVING | the reply to a release |
 | in the dead-letter topic | ARCHIVED | nobody |
-| renew; records that the log has lost | nothing | nobody |
+| renew; records that the log has lost, or the disk did not give | nothing | nobody |
 
 Each write carries the start offset too; a start offset that moved by itself is written alone. One write is in
 flight. Until it is done, a record whose acknowledgement it holds is in nobody's hands: it cannot be acquired,
@@ -58,6 +58,7 @@ from forebay.core.shares.partition.record_states import (
     LOSE,
     RELEASE,
     RENEW,
+    UNDO,
     DeadLetterCause,
     Transition,
 )
@@ -262,6 +263,16 @@ class SharePartition:
             if span.state is ACQUIRED and span.member == member_id:
                 self._release(span, now_ms)
         self._join_all()
+
+    def take_back(self, member_id: str, ranges: Iterable[Acquired], *, until_ms: int) -> None:
+        """Undo deliveries that were not made. They do not count, and are tried again from `until_ms` on."""
+        for first, last, _ in self.still_held(member_id, ranges):
+            for span in self.window.cut(first, last):
+                span.count -= 1
+                is_there = span.last >= self._log_start
+                self._apply(UNDO if is_there else LOSE, span, until_ms=until_ms if is_there else 0)
+            self.window.join(first, last, self.written)
+        self._advance()
 
     def expire(self, now_ms: int) -> None:
         """End the locks and backoffs whose time has come."""
