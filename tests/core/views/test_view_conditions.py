@@ -169,6 +169,7 @@ ORDER = record(
         ("trim('  x ') = 'x'", True),
         ("abs(-3) = 3 AND floor(-2.5) = -3 AND ceil(2.1) = 3", True),
         ("round(2.5) = 3 AND round(-2.5) = -3 AND round(1.25, 1) = 1.3", True),
+        ("round(0.49999999999999994) = 0 AND round(4503599627370497.0) = 4503599627370497", True),
         ("regexp_like(value.customer.name, '^A.*e$')", True),
         # arithmetic
         ("value.id + 1 = 8 AND value.id - 8 = -1 AND value.id * 2 = 14", True),

@@ -84,7 +84,8 @@ def _round(number: Value, digits: Value = 0) -> Value:
     scaled = abs(number) * scale
     if not math.isfinite(scaled):
         return number
-    rounded = math.floor(scaled + 0.5) / scale
+    whole = math.floor(scaled)  # scaled + 0.5 may be rounded itself
+    rounded = (whole + (scaled - whole >= 0.5)) / scale
     return math.copysign(rounded, number)
 
 
