@@ -196,7 +196,9 @@ def to_timestamp(value: Value) -> int | None:
 def to_date(value: Value) -> int | None:
     """The beginning of the day in UTC."""
     moment = to_timestamp(value)
-    return None if moment is None else moment - moment % DAY_MS
+    if moment is None or moment - moment % DAY_MS < INT_MIN:
+        return None
+    return moment - moment % DAY_MS
 
 
 CASTS: dict[CastType, Callable[[Value], Value]] = {
