@@ -6,7 +6,7 @@ APIs that are not Kafka's are listed for our own clients only: others have no us
 from __future__ import annotations
 
 from collections.abc import Mapping
-from sys import intern
+from functools import lru_cache
 
 from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.cluster.features import FEATURES
@@ -48,8 +48,15 @@ def handle(
 
 
 def _software(request: wire.ApiVersionsRequest) -> str:
-    """For the log. Many connections have the same text, so they share one copy."""
-    return intern(f"{request.client_software_name} {request.client_software_version}"[:_SOFTWARE_CHARS_MAX])
+    """For the log."""
+    return _shared(f"{request.client_software_name} {request.client_software_version}"[:_SOFTWARE_CHARS_MAX])
+
+
+@lru_cache(maxsize=256)
+def _shared(text: str) -> str:
+    """Many connections have the same text, so they share one copy. Interned it would stay for ever in some
+    versions of Python, and anybody can send new ones."""
+    return text
 
 
 def _supported(version: int, *, own: bool) -> list[wire.SupportedFeatureKey]:
