@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.broker.coordinators.groups import OFFSETS_TOPIC
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -69,6 +70,7 @@ async def test_a_topic_that_members_read_is_refused_by_every_broker(tmp_path: Pa
         assert await alter(cluster, 1, SOURCE) == (ErrorCode.NONE, ""), "nobody reads it yet"
         assert await alter(cluster, 1, "dead") == (ErrorCode.NONE, "")
         await join(cluster)
+        await cluster.knows(OFFSETS_TOPIC)
         for node in cluster.nodes:
             code, message = await alter(cluster, node, SOURCE)
             assert code == ErrorCode.INVALID_CONFIG

@@ -25,7 +25,7 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Response
 from forebay.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
-_TIMEOUT_S = 2.0
+_TIMEOUT_S = 5.0
 """A group whose coordinator takes longer is set up without the check."""
 
 
