@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -196,6 +197,25 @@ def test_a_session_that_was_left_over_does_not_keep_the_next_members_waiting(
     newcomer = ShareMember(other, topic, topic_id)
     got = held(newcomer.fetch()) or held(newcomer.fetch())  # the first may only find out
     assert [(each.offset, each.deliveries) for each in got] == [(0, 1), (1, 1)]
+
+
+def test_members_that_come_all_the_time_do_not_hold_up_the_others(
+    client: WireClient, other: WireClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each of them it is asked whether the group was reset. Here the next comes while that is asked."""
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a"))
+    ask = LiveShare._persist
+
+    async def ask_again(self: LiveShare, *args: Any) -> None:
+        self.doubt()
+        await ask(self, *args)
+        self.doubt()
+
+    monkeypatch.setattr(LiveShare, "_persist", ask_again)
+    assert [each.value for each in ShareMember(client, topic, topic_id).take()] == [b"a"]
+    append(client, topic, batch(b"b"))
+    assert [each.value for each in ShareMember(other, topic, topic_id).take()] == [b"b"]
 
 
 def test_a_state_that_was_lost_is_made_again(

@@ -99,9 +99,10 @@ class LiveShare:
         self._host = host
         self._dropped = dropped
         self._is_used = is_used
-        self._is_certain = True
-        """False from when the state may be another until it is known to be the same."""
-        self._doubts = 0
+        self.doubts = 0
+        """How often there was reason to ask whether the state is still the same."""
+        self._confirmed = 0
+        """Up to which of the doubts it is known to be the same."""
         self._is_confirming = False
         self._pending: list[tuple[int, Written]] = []
         """Requests that wait until a change is persisted, by the number of its write."""
@@ -129,15 +130,15 @@ class LiveShare:
             and partition.leader_epoch == self.leader_epoch
         )
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether members may acquire records."""
-        return self.machine is not None and self._is_certain
+    def is_ready_for(self, doubts: int) -> bool:
+        """Whether a request may acquire records that came when there had been that many doubts. Later ones
+        are not its own: they would hold it up for as long as members come."""
+        return self.machine is not None and self._confirmed >= doubts
 
     @property
     def may_deliver(self) -> bool:
         """Whether there is something to acquire, as far as can be told without reading the log."""
-        machine = self.machine if self._is_certain else None
+        machine = self.machine
         offset = None if machine is None else machine.next_fetch_offset()
         return offset is not None and offset < self.end_offset
 
@@ -205,18 +206,18 @@ class LiveShare:
 
     def doubt(self) -> None:
         """The state may have been reset, or be that of another group of the name."""
-        self._is_certain = False
-        self._doubts += 1
+        self.doubts += 1
 
     def confirm(self) -> None:
         """Find out whether the state is still the same, if a member needs to know. Fetches wait meanwhile."""
-        if self._is_certain or self._is_confirming or self.machine is None or not self._is_used():
+        is_certain = self._confirmed == self.doubts
+        if is_certain or self._is_confirming or self.machine is None or not self._is_used():
             return
         self._is_confirming = True
         self._spawn(partial(self._confirm, self.machine), "confirming")
 
     async def _confirm(self, machine: SharePartition) -> None:
-        doubts = self._doubts
+        doubts = self.doubts
         try:
             await self._persist(NO_WRITE, machine.state_epoch)
         except KafkaError:
@@ -224,7 +225,7 @@ class LiveShare:
         self._is_confirming = False
         if self._closed:
             return
-        self._is_certain = doubts == self._doubts
+        self._confirmed = doubts
         self.confirm()  # again, if another doubt has come up since
         self.changed()
         self.drop_if_unused()

@@ -82,6 +82,8 @@ class ShareFetch(ShareCall):
         self._errors: dict[SessionPartition, KafkaError] = {}
         self._shares: dict[SessionPartition, LiveShare] = {}
         """Those that were last looked at."""
+        self._doubts: dict[SessionPartition, int] = {}
+        """How many doubts there were of each by then."""
         self._wait: FetchWait | None = None
 
     def start(self) -> Response | Reply:
@@ -117,7 +119,7 @@ class ShareFetch(ShareCall):
             demand = Demand(left, max(request.batch_size, 1), is_record_limit)
             try:
                 share = self._share(at)
-                if not share.is_ready:
+                if not share.is_ready_for(self._doubts[at]):
                     continue  # it is being loaded, and wakes this request when it is there
                 found = acquire(share, self._seen.key.member_id, demand, max_bytes=max_bytes, now_ms=now_ms)
             except KafkaError as error:
@@ -139,8 +141,10 @@ class ShareFetch(ShareCall):
         share = self._shares.get(at)
         if share is not None and share.failure is not None:
             raise share.failure
-        self._shares[at] = self._service.shares.get(self._seen.key.group_id, at)
-        return self._shares[at]
+        found = self._service.shares.get(self._seen.key.group_id, at)
+        if found is not share:
+            self._shares[at], self._doubts[at] = found, found.doubts
+        return found
 
     def _max_bytes(self) -> int:
         wanted = min(self._request.max_bytes, self._service.settings.current.fetch.max_bytes)
