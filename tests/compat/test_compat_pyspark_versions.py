@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,4 @@ def test_the_core_with(version: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-5000:]
+    sys.stderr.write(f"PySpark {version}: {done.stdout.splitlines()[-1]}\n")  # shown with -s
