@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
 
 from forebay.cli.client import Client, CommandError
 from forebay.cli.pipeline.commands import pipeline
-from forebay.cli.pipeline.run import Engine, print_summaries
+from forebay.cli.pipeline.run import Engine, Step, print_summaries, run_steps
 from forebay.cli.pipeline.steps_file import load, steps_of
-from forebay.spark.pipelines import Brokers, Summary
+from forebay.spark.pipelines import Brokers, Job, Summary
 from forebay.spark.pipelines.archiving import archive
 from forebay.spark.pipelines.archiving.layout import POSITION, Position
 from support.brokers.broker_process import BrokerProcess
@@ -203,6 +205,26 @@ def test_the_jvm_of_a_short_run_starts_sooner(
         monkeypatch.setattr(archive, "SHORT_RECORDS", limit)
         assert "enough" in forebay("pipeline", *arguments.split(), bootstrap=broker.bootstrap).err
     assert asked == [True, False, False, True]
+
+
+def test_the_end_of_a_step_is_forgotten_last(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After Spark was stopped and the summary printed: who is killed before that does not begin anew."""
+    told: list[str] = []
+    stopping: Any = SimpleNamespace(stop=lambda: told.append("Spark stopped"))
+    monkeypatch.setattr(Engine, "check", lambda _engine: None)
+    monkeypatch.setattr(Engine, "session", lambda _engine, *, quick: stopping)
+    over: Any = SimpleNamespace(isActive=False, recentProgress=[], lastProgress=None, exception=lambda: None)
+
+    def forget() -> None:
+        told.append("forgotten" if "the job" in capsys.readouterr().out else "forgotten too soon")
+
+    def start(_spark: object, _brokers: Brokers) -> Job:
+        return Job("the job", over, ends=True, closed=lambda: told.append("closed"), forget=forget)
+
+    run_steps([Step(name="a step", start=start)], Engine(master="local", conf={}), None, as_json=False)
+    assert told == ["closed", "Spark stopped", "forgotten"]
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:

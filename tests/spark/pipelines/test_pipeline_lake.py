@@ -252,3 +252,13 @@ def test_a_new_name_outlasts_a_power_cut(lake: Lake, monkeypatch: pytest.MonkeyP
     root = lake.location
     assert synced[0].startswith(f"{root}/_forebay/scratch/")
     assert synced[1:] == [f"{root}/a/b", f"{root}/a", root]
+
+
+def test_a_directory_is_removed_with_what_was_left_of_an_earlier_one(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    lake.remove()
+    for name in ("lake", "lake.removed"):
+        (tmp_path / name / "a").mkdir(parents=True)
+        (tmp_path / name / "a" / "b").touch()
+    lake.remove()
+    assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from forebay.cli.client import Client, client_options, pairs_option
 from forebay.cli.messages.positions import TIME_HELP, time_option
 from forebay.cli.output import json_option
 from forebay.cli.pipeline.checks import check_archive_target, check_checkpoint, check_report
-from forebay.cli.pipeline.run import Engine, Step, engine_options, print_summaries, run_or_collect, run_steps
+from forebay.cli.pipeline.run import Engine, Step, engine_options, run_or_collect, run_steps
 from forebay.cli.pipeline.steps_file import load, steps_of
 
 if TYPE_CHECKING:
@@ -370,9 +370,7 @@ def run(context: click.Context, file: Path, as_json: bool, engine: Engine, clien
     """Run the steps that a YAML file declares, with one Spark session."""
     declared = load(file)
     steps = steps_of(pipeline, declared, context)
-    print_summaries(
-        run_steps(steps, declared.engine(context, engine), declared.client(context, client)), as_json
-    )
+    run_steps(steps, declared.engine(context, engine), declared.client(context, client), as_json)
 
 
 def _every_ms(once: bool, every: str | None) -> int:

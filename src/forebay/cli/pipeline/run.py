@@ -151,12 +151,15 @@ def run_or_collect(step: Step, engine: Engine, client: Client | None, as_json: b
     if collected is not None:
         collected.steps.append(step)
         return
-    summaries = run_steps([step], engine, client)
-    print_summaries(summaries, as_json)
+    run_steps([step], engine, client, as_json)
 
 
-def run_steps(steps: Sequence[Step], engine: Engine, client: Client | None) -> list[Summary]:
-    """All steps, to their ends or to Ctrl-C. Spark is started when all that can be checked is right."""
+def run_steps(steps: Sequence[Step], engine: Engine, client: Client | None, as_json: bool) -> None:
+    """All steps, to their ends or to Ctrl-C. Spark is started when all that can be checked is right.
+
+    That a replay has come to its end is forgotten last: a command that is killed before that, while Spark
+    stops for example, does not replay everything again when it is run again.
+    """
     engine.check()
     brokers = _brokers(client)
     _check(steps, brokers)
@@ -165,12 +168,16 @@ def run_steps(steps: Sequence[Step], engine: Engine, client: Client | None) -> l
 
     from forebay.spark.pipelines.jobs import explain
 
+    run = _Run(spark, brokers)
     try:
-        return _Run(spark, brokers).run(steps)
+        summaries = run.run(steps)
     except PySparkException as error:
         raise CommandError(f"Spark refused: {explain(error)}") from error
     finally:
         spark.stop()
+    print_summaries(summaries, as_json)
+    for job in run.ended:
+        job.forget()
 
 
 def _check(steps: Sequence[Step], brokers: Brokers) -> None:
@@ -202,6 +209,8 @@ class _Run:
         self._spark = spark
         self._brokers = brokers
         self._running: list[Job] = []
+        self.ended: list[Job] = []
+        """Those that have ended by themselves."""
         self._unfinished: str | None = None
         """The step under way that ends by itself."""
 
@@ -229,8 +238,9 @@ class _Run:
         if isinstance(started, Job):
             self._running.append(started)
             if started.ends:
-                summary = started.wait(_teller(started))
+                summary = started.wait(_teller(started), forget=False)
                 self._running.remove(started)
+                self.ended.append(started)
             else:
                 summary = None
         else:

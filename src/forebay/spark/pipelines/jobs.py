@@ -71,7 +71,8 @@ class Job:
     """A query under way.
 
     `facts` adds what the pipeline itself has counted to the summary; `closed` is called once when the query
-    is over, with whether it came to its end by itself. `nothing_left` tells that of a query without a batch.
+    is over. `forget` lets the same pipeline begin anew; it is called once, and only if the query came to its
+    end by itself. `nothing_left` tells that of a query without a batch.
     `letters` are jobs beside it that write its dead letters: it ends when they have ended too.
     """
 
@@ -82,14 +83,17 @@ class Job:
         facts: Callable[[], Mapping[str, Any]] = dict,
         *,
         ends: bool,
-        closed: Callable[[bool], None] = lambda _finished: None,
+        closed: Callable[[], None] = lambda: None,
+        forget: Callable[[], None] = lambda: None,
         nothing_left: Callable[[], bool] = lambda: True,
         letters: Sequence[Job] = (),
     ) -> None:
         self.title = title
         self.query = query
         self._facts = facts
-        self._closed: Callable[[bool], None] | None = closed
+        self._closed: Callable[[], None] | None = closed
+        self._forget: Callable[[], None] | None = forget
+        self._is_at_end = False
         self._nothing_left = nothing_left
         self._letters = letters
         self.ends = ends
@@ -100,15 +104,30 @@ class Job:
         self._rows = 0
         self._rows_out: int | None = None
 
-    def wait(self, report: Callable[[Progress], None] = lambda _progress: None) -> Summary:
-        """Until the query ends; PipelineError when it failed."""
+    def wait(
+        self, report: Callable[[Progress], None] = lambda _progress: None, *, forget: bool = True
+    ) -> Summary:
+        """Until the query ends; PipelineError when it failed.
+
+        Without `forget` the job is forgotten when the caller says so: a process that is killed before that
+        finds nothing left to do when it is started again, and does not begin anew.
+        """
         while self.advance(report):
             with contextlib.suppress(StreamingQueryException):  # `advance` raises it
                 self.query.awaitTermination(POLL_SECONDS)
         for job in self._letters:
             job.wait()
-        self._close(finished=self._came_to_its_end())
+        self._is_at_end = self._came_to_its_end()
+        self._close()
+        if forget:
+            self.forget()
         return self.summary()
+
+    def forget(self) -> None:
+        """Let the same pipeline begin anew, if this one came to its end."""
+        forget, self._forget = self._forget, None
+        if forget is not None and self._is_at_end:
+            forget()
 
     def _came_to_its_end(self) -> bool:
         """A query that somebody else has stopped ends like one that has read everything, without an error."""
@@ -123,7 +142,7 @@ class Job:
             job.advance()
         error = self.query.exception()
         if error is not None:
-            self._close(finished=False)
+            self._close()
             raise PipelineError(f"{self.title} failed: {explain(error)}")
         return bool(active)
 
@@ -132,7 +151,7 @@ class Job:
             job.stop()
         self.query.stop()
         self._count(lambda _progress: None)  # a batch may have ended since the last call
-        self._close(finished=False)
+        self._close()
 
     def _count(self, report: Callable[[Progress], None]) -> None:
         for told in self.query.recentProgress:
@@ -145,10 +164,10 @@ class Job:
                     self._rows_out = (self._rows_out or 0) + progress.rows_out
                 report(progress)
 
-    def _close(self, *, finished: bool) -> None:
+    def _close(self) -> None:
         closed, self._closed = self._closed, None
         if closed is not None:
-            closed(finished)
+            closed()
 
     def summary(self) -> Summary:
         seconds = time.monotonic() - self._started_s

@@ -29,6 +29,7 @@ from forebay.errors import ForebayError
 OWN = "_forebay"
 """What is ours and no data; readers of Parquet pass over names that begin with an underscore."""
 _SCRATCH = f"{OWN}/scratch"
+_REMOVED = ".removed"
 _SCRATCH_NS_MAX = 24 * 3600 * 10**9
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 _MOVES_AT_ONCE = 16
@@ -170,9 +171,18 @@ class Lake:
                 self._files.delete_file(entry.path)
 
     def remove(self) -> None:
-        """The whole directory."""
+        """The whole directory. It is renamed first, where that is possible, so that no part of it is left."""
+        doomed = self._root
+        if self._files.type_name not in _OBJECT_STORES:
+            doomed = f"{self._root.rstrip('/')}{_REMOVED}"
+            with contextlib.suppress(FileNotFoundError):
+                self._files.delete_dir(doomed)  # of a process that was killed here
+            try:
+                self._files.move(self._root, doomed)
+            except OSError:
+                doomed = self._root  # there is none, or it cannot be renamed, as the root of a disk
         with contextlib.suppress(FileNotFoundError):
-            self._files.delete_dir(self._root)
+            self._files.delete_dir(doomed)
 
     def lock(self, name: str, *, shared: bool = False) -> Lock:
         """An exclusive or a shared lock. Only on a disk: object stores have no locks."""

@@ -76,9 +76,20 @@ class Story:
                     assert process.returncode == 0, self._told()
                     return  # it was faster
                 kill(process)
+                if self._is_forgotten(arguments):
+                    return  # it was at its end, and only left to go
         with self._running(*arguments) as process:
             process.communicate(timeout=DEADLINE_S)
             assert process.returncode == 0, self._told()
+
+    def _is_forgotten(self, arguments: tuple[str, ...]) -> bool:
+        """Whether a replay has removed its checkpoint, which is the last thing that it does."""
+        kept = self._lake / "_forebay" / "replays"
+        return (
+            arguments[0] == "replay"
+            and kept.exists()
+            and all(".removed" in each.name for each in kept.iterdir())
+        )
 
     def archived(self) -> list[tuple[int, int]]:
         """Partition and offset of what our readers find."""

@@ -10,7 +10,6 @@ The checkpoint lies in the archive. If it is lost, position.json still knows whe
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from forebay.spark.pipelines.archiving.layout import (
 from forebay.spark.pipelines.archiving.tables import Table, open_table
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Trigger
-from forebay.spark.pipelines.lake import Lake, Lock
+from forebay.spark.pipelines.lake import Lake
 from forebay.spark.pipelines.versions import require_limited_batches
 from forebay.spark.schemas.decoding import Decoding
 
@@ -81,18 +80,14 @@ def archive(
     except BaseException:
         lock.release()
         raise
-    closed = functools.partial(_closed, lock)
-    return Job(f"archive of {topic}", query, writer.facts, ends=settings.trigger.once, closed=closed)
+    ends = settings.trigger.once
+    return Job(f"archive of {topic}", query, writer.facts, ends=ends, closed=lock.release)
 
 
 def is_short(brokers: Brokers, topic: str, to: str) -> bool:
     """Whether so little is to be archived that the start of Spark is most of it."""
     position = read_position(Lake(to))
     return brokers.offsets_left(topic, {} if position is None else position.next_offsets) <= SHORT_RECORDS
-
-
-def _closed(lock: Lock, _finished: bool) -> None:
-    lock.release()
 
 
 def _stream(

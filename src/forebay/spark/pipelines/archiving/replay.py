@@ -64,18 +64,14 @@ def replay(
         lock.release()
         raise
 
-    def closed(finished: bool) -> None:
-        lock.release()
-        if finished:
-            Lake(checkpoint).remove()
-
     facts = {"topic": topic, "partitions kept": same}
     return Job(
         f"replay of {lake.location}",
         query,
         lambda: facts,
         ends=True,
-        closed=closed,
+        closed=lock.release,
+        forget=lambda: Lake(checkpoint).remove(),
         nothing_left=lambda: nothing_left(Lake(checkpoint), _options(lake, settings)),
     )
 
