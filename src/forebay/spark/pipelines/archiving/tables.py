@@ -93,11 +93,11 @@ class Delta:
     def paths(self) -> list[str]:
         """The files of the table as it is now, below the lake."""
         table = self._table()
-        return (
-            []
-            if table is None
-            else [posixpath.relpath(path, self._lake.location) for path in table.file_uris()]
-        )
+        if table is None:
+            return []
+        # Both with %20 for a space, and alike for whatever else an address must not have.
+        root = table.table_uri.removeprefix("file://")
+        return [posixpath.relpath(path, root) for path in table.file_uris()]
 
     def _table(self) -> DeltaTable | None:
         if not self._deltalake.DeltaTable.is_deltatable(self._lake.location):
