@@ -150,7 +150,7 @@ def test_describe_for_people(begun: Share, member: ShareConsumer) -> None:
 
 
 def test_describe_shows_what_is_held_and_what_waits_for_a_dead_letter_topic(begun: Share) -> None:
-    begun.set(f"errors.deadletterqueue.topic.name={begun.name}")  # which takes none
+    begun.set(f"errors.deadletterqueue.topic.name={begun.name}")  # which it reads itself
     with begun.consumer() as consumer:
         consumer.subscribe([begun.name])
         first, *others = take(consumer)
@@ -162,7 +162,7 @@ def test_describe_shows_what_is_held_and_what_waits_for_a_dead_letter_topic(begu
             assert time.monotonic() < deadline, window
             partitions = begun.ok("describe", "--json").json()["partitions"]
             window = partitions[first.partition()]["window"]
-        assert "takes no dead letters" in window["dead_letter_problem"]
+        assert "reads its dead-letter topic" in window["dead_letter_problem"]
         assert (window["dead_letters_waiting"], window["waiting_for_retry"]) == (1, 0)
         assert (window["held"], window["offsets_max"]) == (len(others), 2000)
         (holder,) = window["holders"]

@@ -224,8 +224,12 @@ def test_rejected_messages_become_dead_letters(
         assert (letter.key, letter.value) == (b"poison", b"0")
 
 
-def test_no_dead_letters_into_a_topic_for_other_things(open_queue: OpenQueue, forebay_topic: str) -> None:
-    queue = open_queue(dead_letter_topic=forebay_topic)
+def test_no_dead_letters_into_a_topic_for_other_things(
+    open_queue: OpenQueue, forebay_broker: Broker, forebay_topic: str
+) -> None:
+    others = f"{forebay_topic}-others"
+    Admin(forebay_broker.bootstrap_servers).create_topic(others)
+    queue = open_queue(dead_letter_topic=others)
     with queue, pytest.raises(ClientError, match=r"errors\.deadletterqueue\.group\.enable"), queue.receive(1):
         pass
 
