@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from forebay.spark.session import PYTHON, REAL_PYTHON, WORKER_PYTHON, _worker_python
+from forebay.spark.session import PYTHON, REAL_PYTHON, WORKER_PYTHON, _driver_options, _worker_python
 
 SITE = Path(__file__).parents[1] / "support" / "spark" / "site"
 INSTALLED = Path(pyspark.__file__)
@@ -31,8 +32,9 @@ def found_by_python(*path: Path, python: str = sys.executable, module: str = "py
 @pytest.fixture
 def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where nothing says which Python workers are to use."""
-    for name in (PYTHON, REAL_PYTHON, "SPARK_HOME"):
+    for name in (PYTHON, REAL_PYTHON, "SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
 
 
 def test_sessions_on_this_machine_start_workers_that_import_what_is_installed(
@@ -61,6 +63,31 @@ def test_other_workers_use_the_python_of_the_session(
     assert _worker_python("local[2]") == str(WORKER_PYTHON)
     monkeypatch.setattr(sys.modules["forebay.spark.session"], "WORKER_PYTHON", tmp_path / "not-there")
     assert _worker_python("local[2]") == sys.executable
+
+
+def test_a_jvm_that_was_there_before_starts_the_python_of_the_session(
+    no_choice: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "12345")  # as spark-submit says it
+    assert _worker_python("local[2]") == sys.executable
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT")
+    monkeypatch.setattr(SparkContext, "_gateway", object())
+    assert _worker_python("local[2]") == sys.executable
+    monkeypatch.setenv(REAL_PYTHON, sys.executable)
+    assert _worker_python("local[2]") == str(WORKER_PYTHON), "a JVM of an earlier session() knows"
+
+
+def test_a_quick_session_leaves_the_garbage_collector_to_who_chose_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    assert "-XX:+UseSerialGC" in _driver_options("-Xss4m", quick=True)
+    assert "SerialGC" not in _driver_options("-XX:+UseG1GC", quick=True)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx1g -XX:+UseZGC")
+    options = _driver_options("", quick=True)
+    assert "SerialGC" not in options
+    assert "-XX:TieredStopAtLevel=1" in options
 
 
 def test_what_is_installed_is_imported_before_the_archive_of_spark() -> None:

@@ -46,7 +46,9 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-QUICK_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_FEW_COMPILATIONS = "-XX:TieredStopAtLevel=1"
+QUICK_OPTIONS = f"{_FEW_COMPILATIONS} -XX:+UseSerialGC"
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 LOGGING = Path(__file__).with_name("log4j2.properties")
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 PYTHON = "PYSPARK_PYTHON"
@@ -100,17 +102,30 @@ def _settings(master: str, quick: bool, given: Mapping[str, str]) -> dict[str, s
 
 
 def _driver_options(given: str, quick: bool) -> str:
-    options = [QUICK_OPTIONS] if quick else []
+    options = [_quick_options(given)] if quick else []
     # A package that is imported from an archive has no file to name.
     if "-Dlog4j" not in given and LOGGING.is_file():
         options.append(f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"')
     return " ".join([*options, given]).strip()
 
 
-def _worker_python(master: str) -> str:
-    """Our own, or on this machine a program that starts it with the PySpark that is installed."""
-    import pyspark
+def _quick_options(given: str) -> str:
+    """A JVM takes the last of some options, but does not start with two garbage collectors."""
+    chosen = (given, *(os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")))
+    return _FEW_COMPILATIONS if any(map(_COLLECTOR.search, chosen)) else QUICK_OPTIONS
 
+
+def _worker_python(master: str) -> str:
+    """Our own, or on this machine a program that starts it with the PySpark that is installed.
+
+    That program is told by the environment of the JVM which Python to start. A JVM that was started before,
+    by spark-submit for example, has another.
+    """
+    import pyspark
+    from pyspark import SparkContext
+
+    if REAL_PYTHON not in os.environ and ("PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway):
+        return sys.executable
     spark = Path(pyspark.__file__).parent
     is_spark_used = os.environ.get("SPARK_HOME") in (None, str(spark))
     is_installed = str(spark.parent) in (*site.getsitepackages(), site.getusersitepackages())

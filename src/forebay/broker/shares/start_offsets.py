@@ -14,6 +14,7 @@ from forebay.config import ShareGroupSettings
 from forebay.config.offset_reset import EARLIEST, LATEST
 
 _LOOK_S = 0.01
+_LOOK_S_MAX = 0.5
 
 
 class StartOffsets:
@@ -31,10 +32,12 @@ class StartOffsets:
         reset, log = settings.offset_reset, partition.log
         if reset.strategy == EARLIEST:
             return log.start_offset
+        pause_s = _LOOK_S
         while not is_end_known(partition):
             if not wanted():
                 raise partition.not_leader()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_S_MAX)
         await self._delays.find(partition)
         if reset.strategy != LATEST:
             found = await self._by_time.first_from(log, reset.timestamp(self._now_ms()))

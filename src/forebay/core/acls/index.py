@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from forebay.core.acls.bindings import (
     EVERYONE,
@@ -23,6 +23,7 @@ from forebay.core.acls.bindings import (
     ResourceType,
 )
 
+_MAPPED = IPv6Network("::ffff:0:0/96")
 _READABLE_BY = frozenset(
     {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALL}
 )
@@ -180,6 +181,14 @@ def _meets(acl: AclBinding, prefix: str) -> bool:
     return _covers(acl, prefix) or acl.name.startswith(prefix)
 
 
+def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
+    """What a rule for mapped addresses (::ffff:10.0.0.1) is about: IPv4 clients, known by their own."""
+    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
+        address = network.network_address.ipv4_mapped
+        return IPv4Network((str(address), network.prefixlen - _MAPPED.prefixlen))
+    return network
+
+
 @lru_cache(maxsize=4096)
 def host_matches(rule: str, host: str) -> bool:
     """Whether a rule for this host is about a client at this address."""
@@ -189,9 +198,7 @@ def host_matches(rule: str, host: str) -> bool:
         address = ip_address(host)
         mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 client of a socket that takes both
         addresses = (address, mapped) if mapped else (address,)
-        if "/" in rule:
-            network = ip_network(rule)
-            return any(each.version == network.version and each in network for each in addresses)
-        return ip_address(rule) in addresses
+        network = _unmapped(ip_network(rule))
+        return any(each.version == network.version and each in network for each in addresses)
     except ValueError:
         return False
