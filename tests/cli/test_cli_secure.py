@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,22 @@ def admin(data: Path, *arguments: str, stdin: str = "") -> Done:
 
 def as_ada(data: Path, *arguments: str, stdin: str = "") -> Done:
     return admin(data, *arguments, "-X", "sasl.username=ada", "-X", "sasl.password=ada's", stdin=stdin)
+
+
+def test_a_producer_that_ends_before_its_first_line_says_why(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with secure_broker(data):
+        assert admin(data, "user", "add", "ada", "--password-file", "-", stdin="ada's\n").code == 0
+        command = [sys.executable, "-m", "forebay", "produce", "orders"]
+        command += ["--command-config", str(data / "security" / "client.properties")]
+        command += ["-X", "sasl.username=ada", "-X", "sasl.password=ada's"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stderr is not None
+            while b"FATAL" not in process.stderr.readline():
+                assert process.poll() is None
+            _, errors = process.communicate(b"one\n", timeout=60)
+        assert process.returncode == 1
+        assert b"AUTHORIZATION" in errors.splitlines()[-1].upper()
 
 
 def test_a_secure_broker_lets_in_whom_it_knows_and_allows_what_was_allowed(tmp_path: Path) -> None:

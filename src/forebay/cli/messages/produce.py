@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 DELIVERY_SECONDS = 30
+CAUSE_SECONDS = 1.0
 PROGRESS_SECONDS = 0.5
 _ACKS = ("0", "1", "all")
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -193,7 +194,15 @@ class Delivery:
             except BufferError:
                 self._serve(0.1)
             except KafkaException as error:
-                raise self._explain(error_of(error)) from None
+                raise self._explain(self._cause(error_of(error))) from None
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """Why the producer has ended before this message: librdkafka tells that once, when it is served."""
+        from confluent_kafka import KafkaError
+
+        if error.code() == KafkaError._FATAL:
+            self._serve(CAUSE_SECONDS)
+        return self._error or error
 
     def _done(self, error: KafkaError | None, _message: Message) -> None:
         if error is None:
