@@ -39,7 +39,7 @@ test: $(STAMP) ## run all tests on all cores; ARGS="-k name" picks some, WORKERS
 chaos: $(STAMP) ## random clients on a broker that is killed, and on a cluster to which everything happens, for CHAOS_SECONDS each; a kill a minute for CHAOS_KILLING_SECONDS; CHAOS_SEEDS stories and all mutants
 	@$(BIN)/python -m pytest -q -m chaos $(ARGS)
 
-compat: $(STAMP) ## Spark's Kafka connector, Kafka's own tools and franz-go on our broker, where Maven and Go's proxy are reachable; the Spark tests' core with each PySpark
+compat: $(STAMP) ## Spark's Kafka connector, Kafka's own tools and integration tests, and franz-go on our broker, where Maven and Go's proxy are reachable; the Spark tests' core with each PySpark
 	@$(BIN)/python -m pytest -q -m compat $(ARGS)
 
 check: $(STAMP) ## format, lint, types and layers, in seconds

@@ -56,6 +56,9 @@ _IGNORED_INTRODUCTION = """\
 
 These settings of Kafka have no meaning here. They are accepted and kept, so that scripts and tools made for
 Kafka work, and DescribeConfigs says in their documentation that they have no effect.
+
+A running broker also keeps settings that nobody knows, as Kafka does for its plugins, and logs a warning.
+Their values are not shown. A broker does not start with them.
 """
 
 

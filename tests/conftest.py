@@ -26,6 +26,8 @@ from support.waiting import ended
 if TYPE_CHECKING:
     from support.work_sharing import WorkSharing
 
+pytest_plugins = ["support.hard_limit"]
+
 # A busy machine must not fail a property: the time of one example says nothing about it.
 settings.register_profile("forebay", deadline=None)
 settings.load_profile("forebay")

@@ -189,7 +189,7 @@ def test_variables_that_are_not_settings_are_left_alone() -> None:
         ({}, ["delete.topic.enable=yes"], "not true or false"),
         ({}, ["compression.type=zip"], "one of producer, uncompressed, gzip"),
         ({}, ["min.insync.replicas=0"], "-1 or a count"),
-        ({}, ["log.cleanup.policy="], "delete, compact or both"),
+        ({}, ["log.cleanup.policy=keep"], "any of delete, compact"),
         ({}, ["log.dirs=a,b"], "exactly one data directory"),
         ({}, ["node.id=1", "broker.id=2"], "given twice"),
         ({"FOREBAY_NUM_PARTITION": "1"}, [], "FOREBAY_NUM_PARTITIONS"),
@@ -398,11 +398,16 @@ def test_a_setting_without_effect_says_so_and_is_shown_as_it_was_set(name: str) 
 
 
 def test_settings_of_all_brokers_are_their_own_synonyms() -> None:
-    (entry,) = describe_all_brokers({"log.segment.bytes": "6000", "from.the.future": "1"})
+    entry, unknown = describe_all_brokers({"log.segment.bytes": "6000", "from.the.future": "1"})
     assert (entry.name, entry.value) == ("log.segment.bytes", "6000")
+    assert (unknown.name, unknown.value, unknown.type) == ("from.the.future", None, ConfigType.PASSWORD)
+    assert "without effect" in unknown.documentation
     assert [(s.name, s.value, s.source) for s in entry.synonyms] == [
         ("log.segment.bytes", "6000", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
     ]
+
+
+IGNORED = "consumer.assignment.interval.ms"
 
 
 def test_a_group_takes_the_brokers_values_until_it_has_its_own() -> None:
@@ -417,6 +422,9 @@ def test_a_group_takes_the_brokers_values_until_it_has_its_own() -> None:
     ]
     entry = described(describe_group(config, {}), name)
     assert (entry.value, entry.source) == ("30000", Source.STATIC_BROKER_CONFIG)
+    ignored = described(describe_group(from_set(f"group.{IGNORED}=2000"), {}), IGNORED)
+    assert (ignored.value, ignored.source) == ("2000", Source.STATIC_BROKER_CONFIG)
+    assert [synonym.name for synonym in ignored.synonyms] == [f"group.{IGNORED}"] * 2
     settings = GroupSettings.resolve(config.groups, {name: "20000"})
     assert (settings.session_timeout_ms, settings.heartbeat_interval_ms) == (20_000, 5_000)
 

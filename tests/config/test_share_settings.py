@@ -56,7 +56,7 @@ def test_a_group_has_values_of_its_own() -> None:
 def test_every_bound_is_a_setting_of_the_broker() -> None:
     bounds = [bound_names(name) for name in GROUP_RESOURCE_KEYS]
     assert {name for pair in bounds if pair for name in pair} <= set(BROKER_KEYS)
-    assert sum(pair is not None for pair in bounds) == 8
+    assert sum(pair is not None for pair in bounds) == 9
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from forebay.local.etcd import EtcdCluster, EtcdTls
 from forebay.local.ports import ReservedPort
 from support.brokers.shared_etcd import until_renewed
 from support.faults.certificates import Authority
+from support.faults.etcd_backup import restore_backup, save_backup
 
 USER, PASSWORD = "forebay", "s3cret"
 LOGIN = {"forebay.etcd.user": USER, "forebay.etcd.password": PASSWORD}
@@ -164,6 +165,21 @@ async def test_a_login_from_before_a_change_of_rights_is_renewed(guarded_etcd: E
         guarded_etcd.servers[0].ask("/v3/auth/role/add", {"name": "another"}, login["token"])
         assert (await store.txn(puts=[Put(key="/forebay/test/key", value=b"x")])).ok
         await until_renewed(await store.lease(4))
+    finally:
+        await store.close()
+
+
+async def test_a_login_from_before_a_restore_is_renewed(lone_etcd: EtcdCluster, tmp_path: Path) -> None:
+    """etcd waits for the index in the token, which a restored one has not come to, and does not answer."""
+    enable_users(lone_etcd)
+    save_backup(lone_etcd, tmp_path / "backup", user=f"root:{PASSWORD}")
+    store = await EtcdStore.open(settings(lone_etcd, **LOGIN))
+    try:
+        before = await store.identity()
+        restore_backup(lone_etcd, tmp_path / "backup")
+        after = await store.identity()
+        assert after.index < before.index
+        assert await store.get("/forebay/test/key") is None
     finally:
         await store.close()
 

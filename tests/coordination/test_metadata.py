@@ -15,21 +15,18 @@ from forebay.coordination.metadata import (
     allocate_producer_ids,
     ensure_cluster_id,
     load,
-    register_broker,
 )
+from forebay.coordination.registrations import register_broker
 from forebay.coordination.store import Delete, Put, StoreError
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
-from forebay.core.cluster.image import (
-    Change,
-    ClusterImage,
-    ConfigOwner,
-    PartitionPut,
-    PartitionState,
-)
+from forebay.core.cluster.deleted_topics import TombstoneDeleted
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change, PartitionPut
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.topics import NewTopic, create_partitions, create_topic, delete_topic
-from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.errors import ErrorCode, KafkaError
 from support.brokers.followed import KEYS, following
 from support.brokers.memory_store import MemoryStore
 
@@ -82,7 +79,13 @@ async def test_deleting_leaves_nothing_behind() -> None:
         assert image.topics["t"].partitions[1].partition_epoch == image.revision
         await metadata.change(lambda image: alter_configs(image, CONFIG, T, [setting("segment.ms", "7")]))
         await metadata.change(lambda image: delete_topic(image, CONFIG, "t"))
+        *left, tombstone = (await store.range(KEYS.root))[0]
+        assert left == before
+        assert tombstone.key == KEYS.tombstone(topic_id)
+        assert metadata.image.deleted[topic_id].name == "t"
+        await metadata.change(lambda _: [TombstoneDeleted(topic_id=topic_id)])
         assert (await store.range(KEYS.root))[0] == before
+        assert not metadata.image.deleted
         assert metadata.image.topics == {}
 
 
@@ -264,19 +267,3 @@ async def test_other_clusters_in_the_same_store_do_not_matter() -> None:
     await with_broker(store)
     await store.txn(puts=[Put(key=Keys("test2").topic("t"), value=b"garbage")])
     assert (await load(store, KEYS)).topics == {}
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        KEYS.topic("t"),
-        KEYS.config(ConfigOwner.TOPIC, "t"),
-        KEYS.config(ConfigOwner.BROKER, "1"),
-        KEYS.root + "brokers/x",
-    ],
-)
-async def test_a_damaged_store_is_one_clear_error(key: str) -> None:
-    store = MemoryStore()
-    await store.txn(puts=[Put(key=key, value=b"garbage")])
-    with pytest.raises(ProtocolError, match="stored"):
-        await load(store, KEYS)

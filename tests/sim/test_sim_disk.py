@@ -133,7 +133,7 @@ def test_bits_rot_only_where_a_segment_is_complete(disk: SimDisk) -> None:
     contents = {f"/data/t-0/{name}": bytes([number]) * 100 for number, name in enumerate(("0.log", "7.log"))}
     for path, content in contents.items():
         handle.open(path, create=True).appendv([content])
-    assert disk.rot("/data") == "/data/t-0/0.log"
+    assert disk.rot("/data") == ("/data/t-0/0.log", [])
     assert handle.read_bytes("/data/t-0/0.log") != contents["/data/t-0/0.log"]
     assert handle.read_bytes("/data/t-0/7.log") == contents["/data/t-0/7.log"]
 

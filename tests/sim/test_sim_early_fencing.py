@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from forebay.coordination.store import StoreError
-from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.sim.actors.topic_maker import TopicMaker
 from forebay.sim.simulation import Simulation, Story, simulate
 from forebay.sim.world.node import SimNode

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.sim.actors.topic_maker import TopicMaker
 from forebay.sim.simulation import Simulation, Story
 from forebay.sim.world.node import SimNode

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from forebay.sim.simulation import Story, simulate
+from support.import_path import import_path
 from support.mutants import put_in
 from support.mutants.brokers import Mutant
 from support.mutants.caught import BEGIN_WITH, CAUGHT_BY_TESTS, CAUGHT_IN_ORDINARY_STORIES, MUTANTS
@@ -78,7 +79,7 @@ def test_a_mistake_is_caught_in_an_ordinary_story(mutant: Mutant, first: int) ->
 def test_a_rare_mistake_is_caught_by_its_test(mutant: Mutant, test: str) -> None:
     def outcome(*plugin: str) -> int:
         command = [sys.executable, "-m", "pytest", "-q", "-x", *plugin, str(TESTS / test)]
-        environment = {**os.environ, "PYTHONPATH": str(TESTS), put_in.VARIABLE: mutant.__name__}
+        environment = {**os.environ, "PYTHONPATH": import_path(), put_in.VARIABLE: mutant.__name__}
         return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
 
     assert outcome() == pytest.ExitCode.OK

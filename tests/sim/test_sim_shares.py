@@ -89,7 +89,15 @@ def test_the_end_of_a_lock_and_another_leader_make_room(
 
 @pytest.mark.parametrize(
     ("counts", "is_breach"),
-    [([1, 2, 3], False), ([1, 1, 2], False), ([1, 2, 2], True), ([1, 2, 1], True), ([1, 2, 3, 4], True)],
+    [
+        ([1, 2, 3], False),
+        ([1, 1, 2], False),
+        ([1, 2, 2], True),
+        ([1, 2, 1], True),
+        ([1, 2, 3, 4], True),
+        ([2], True),
+        ([1, 3], True),
+    ],
 )
 def test_counts_go_up_to_the_limit(
     shares: Shares, breaches: list[str], counts: list[int], is_breach: bool
@@ -97,6 +105,34 @@ def test_counts_go_up_to_the_limit(
     for number, count in enumerate(counts):
         shares.delivered(hold(f"member-{number}", count, 2.0 * number))
     assert bool(breaches) is is_breach
+
+
+def test_a_leader_that_dies_may_have_the_last_delivery_forgotten_and_no_other(
+    shares: Shares, breaches: list[str]
+) -> None:
+    for number, count in enumerate((1, 2, 2, 2, 3)):
+        shares.delivered(hold(f"member-{number}", count, 2.0 * number, (1, number, True)))
+    assert not breaches
+    shares.delivered(hold("last", 2, 20.0, (1, 9, True)))
+    assert len(breaches) == 1
+
+
+def test_only_deliveries_count_that_were_made_or_may_have_been(shares: Shares, breaches: list[str]) -> None:
+    shares.doubt(AT, 1.0)
+    shares.doubt(AT, 1.5)
+    shares.no_doubt(AT, 1.5)
+    shares.delivered(hold("a", 2, 2.0))
+    assert not breaches
+    shares.delivered(hold("b", 4, 4.0))
+    assert any("delivery number 2" in breach for breach in breaches)
+
+
+def test_what_is_damaged_may_be_given_up(shares: Shares, breaches: list[str]) -> None:
+    shares.may_be_damaged = {PLACE}.__contains__
+    shares.started(AT, 8, 0, [7], 2.0)
+    assert not breaches
+    shares.started(AT, 9, 8, [8], 2.0)
+    assert len(breaches) == 1
 
 
 def test_a_leader_that_was_replaced_may_deliver_for_the_first_time_only(

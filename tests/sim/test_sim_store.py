@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from forebay.coordination.metadata import Metadata, ensure_cluster_id
 from forebay.coordination.store import Compare, LeaseLost, Put, StoreError
+from forebay.core.cluster.image_text import encode_topic
+from forebay.core.cluster.topic_image import TopicRecord
 from forebay.sim.world.network import SimNetwork
-from forebay.sim.world.store import STORE_HOST, SimStore
+from forebay.sim.world.store import KEYS, STORE_HOST, SimStore
 from forebay.sim.world.store_client import StoreClient
 from forebay.sim.world.virtual_time import World
 from support.sim.processes import finish, process_on
@@ -170,3 +173,50 @@ def test_a_lease_that_is_lost_is_doubted_from_then_on(
     since = store.doubts_since("broker")
     assert since is not None
     assert since < world.now - 8.0
+
+
+def test_models_are_told_of_values_that_cannot_be_read_as_they_were(store: SimStore) -> None:
+    told: list[bytes] = []
+    store.txn([], [Put(key="/k", value=b"v")], [], "a")
+    store.on_events = lambda events: told.extend(event.kv.value for event in events)
+
+    store.garble("/k", b"{}")
+    assert store.keyspace.range("/k")[0][0].value == b"{}"
+    store.repair("/k", put_back=True)
+
+    assert told == [b"v", b"v"]
+
+
+def test_the_store_is_believed_again_after_others_have_written_to_an_older_state_of_it(
+    world: World, network: SimNetwork, store: SimStore
+) -> None:
+    process = process_on(world, network, "a")
+    client = StoreClient(store, process.loop, "a")
+
+    async def follow() -> bool:
+        await ensure_cluster_id(client, KEYS, "c")
+        backup = store.own.copy()
+        await client.txn(puts=[topic("ours")])
+        metadata = await Metadata.open(client, KEYS)
+        following = asyncio.create_task(metadata.follow())
+        await client.txn(puts=[topic("ours, too")])
+        await metadata.wait_for(store.keyspace.revision)
+        store.answer_as(backup)
+        for put in (topic("another"), *(Put(key=f"/others/{number}", value=b"") for number in range(9))):
+            backup.keyspace.apply(backup.keyspace.plan((), [put], ()) or ())
+        await client.get("/")  # before the contents are looked at
+        async with asyncio.timeout(60):
+            while metadata.refused is None:  # noqa: ASYNC110 - in virtual time
+                await asyncio.sleep(0.1)
+            store.be_itself()
+            while metadata.refused is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        following.cancel()
+        return not metadata.behind and "ours" in metadata.image.topics
+
+    assert finish(world, process, follow)
+
+
+def topic(name: str) -> Put:
+    record = TopicRecord(name=name, topic_id=name.encode().ljust(16), assignment=((1,),))
+    return Put(key=KEYS.topic(name), value=encode_topic(record))

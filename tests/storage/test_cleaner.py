@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from forebay.broker.partition.producer_replay import reload_producers
+from forebay.core.partition.batch_rules import place
 from forebay.core.partition.compaction.batch_filter import LastBatches, last_batches
+from forebay.core.views.copying import copy_batches, gap_batch, source_epoch
 from forebay.errors import StorageError
 from forebay.storage.log.compaction.cleaner import Cleaner
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
-from forebay.storage.log.segment.batch_file import CorruptBatch
+from forebay.storage.log.segment.batch_parts import CorruptBatch
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.storage.real_disk import RealDisk
-from forebay.wire.batch import TRANSACTIONAL, build_batch, read_header
-from forebay.wire.compression import Codec
+from forebay.wire.batch import HEADER_SIZE, TRANSACTIONAL, assemble, build_batch, read_header
+from forebay.wire.compression import Codec, OutputTooLarge
+from forebay.wire.record_spans import rest_of
 from forebay.wire.records import Record
 from support.faults.faulty_disk import FaultyDisk
 from support.machines.compacting import add_marker, add_records, compact, messages, table, task_for
@@ -96,6 +100,103 @@ def test_a_gap_between_segments_is_clean(tmp_path: Path) -> None:
     bench.compact()
     assert bench.first_dirty == bench.log.end_offset == 91
     assert bench.left() == [(50, "a=50"), (90, "b=90")]
+
+
+def test_segments_of_which_nothing_is_left_leave_no_empty_ones_behind(bench: Bench) -> None:
+    """A fetch would return nothing but a placeholder of each, and clients do not walk over many of those."""
+    value = "x" * 900  # each batch fills a segment
+    for number in range(20):
+        bench.put(f"a={number}{value}")
+        if number in (5, 6):
+            bench.put(f"k{number}=1")
+    bench.log.roll()
+    bench.compact()
+    expected = [(6, "k5=1"), (8, "k6=1"), (21, f"a=19{value}")]
+    assert bench.left() == expected
+    assert len(list(bench.log.stretches(0))) == 3, "every segment has a message"
+    assert bench.log.start_offset == 0 and bench.first_dirty == bench.log.end_offset == 22
+    bench.log.files.close()
+    bench.log = bench.open()
+    assert bench.left() == expected
+    for offset in range(22):
+        assert messages(bench.log, offset) == [each for each in messages(bench.log) if each.offset >= offset]
+
+
+@pytest.mark.parametrize("producer", [(-1, -1, -1), (7, 0, 0)])
+def test_a_segment_ends_with_a_batch_that_has_messages(bench: Bench, producer: tuple[int, int, int]) -> None:
+    """kafka-go begins again with the first message when a batch without messages ends a response."""
+    add_records(bench.log, [(b"a", b"1"), (b"b", b"1")], producer=producer)
+    bench.put("b=2")
+    bench.put("b=3")
+    bench.log.roll()
+    bench.put(f"b=4 c={'x' * 900}")
+    bench.log.roll()
+    bench.compact()
+    found = headers(read_all(bench.log))
+    assert [(each.base_offset, each.last_offset, each.record_count) for each in found] == [
+        (0, 3, 1),
+        (4, 5, 2),
+    ]
+    assert found[0].producer_id == -1, "its last sequence number would be another one"
+    expected = [(0, "a=1"), (4, "b=4"), (5, f"c={'x' * 900}")]
+    assert bench.left() == expected
+    bench.log.files.close()
+    bench.log = bench.open()
+    assert bench.left() == expected
+
+
+def test_a_batch_that_lies_about_its_offsets_does_not_come_true_at_the_end_of_a_segment(bench: Bench) -> None:
+    """Its record has the offset 3. It is nobody's, and would be if the batch reached to the offset 4."""
+    made = build_batch([Record(3, 1000, b"a", b"lie")], base_offset=0, partition_leader_epoch=0)
+    lie = assemble(read_header(made)._replace(last_offset_delta=0), bytes(made[HEADER_SIZE:]))
+    bench.log.append(memoryview(lie), read_header(lie))
+    for number in range(1, 5):
+        bench.put(f"b={number}")
+    bench.log.roll()
+    bench.put(f"b=5 c={'x' * 900}")
+    bench.log.roll()
+    bench.compact()
+    found = headers(read_all(bench.log))
+    assert [(each.base_offset, each.last_offset, each.record_count) for each in found] == [
+        (0, 0, 1),
+        (4, 4, 0),
+        (5, 6, 2),
+    ]
+
+
+def test_the_end_of_a_compacted_view_tells_the_epoch_of_its_source(bench: Bench) -> None:
+    """A view that was told a lower one would take its source for one that has lost messages."""
+    for epoch, key in ((1, b"a"), (2, b"b"), (3, b"b")):
+        end = bench.log.end_offset
+        made = build_batch([Record(end, 1000, key, b"1")], base_offset=end, partition_leader_epoch=epoch)
+        (stored,) = copy_batches(memoryview(made), end, (), 1 << 20).batches
+        view = memoryview(stored)
+        bench.log.append(view, place(view, read_header(view), end, 0))
+    bench.log.roll()
+    bench.put(f"b=4 c={'x' * 900}")
+    bench.log.roll()
+    bench.compact()
+    first, _ = headers(read_all(bench.log))
+    assert (first.base_offset, first.last_offset, source_epoch(first)) == (0, 2, 3)
+    assert source_epoch(read_header(rest_of(first, 1))) == 3
+
+
+def test_the_last_segments_keep_one_place_if_nothing_is_left_of_them(bench: Bench) -> None:
+    for number in range(10):
+        bench.put(f"a={number}{'x' * 900}")
+    bench.log.roll()
+    bench.put("a=last")
+    bench.log.roll()
+    bench.put("b=1")
+    bench.compact()
+    assert bench.left() == [(10, "a=last"), (11, "b=1")]
+    bench.put("a=now")
+    bench.log.roll()
+    bench.put("b=2")
+    bench.compact(end_offset=11)
+    bench.compact()
+    assert bench.left() == [(11, "b=1"), (12, "a=now"), (13, "b=2")]
+    assert bench.log.start_offset == 0
 
 
 def test_the_active_segment_stays_as_it_is(bench: Bench) -> None:
@@ -349,8 +450,9 @@ def test_a_swap_gives_way_when_its_segments_are_gone(bench: Bench) -> None:
     assert task is not None
     cleaner = Cleaner(bench.disk, bench.log.directory, task)
     (group,) = cleaner.read_keys([])
-    new = cleaner.rewrite(group)
-    assert new is not None
+    rewritten = cleaner.rewrite(group)
+    assert rewritten is not None
+    new = rewritten.new
     bench.log.files.truncate_to(1)
     assert not bench.log.begin_swap(group, new, generation=bench.log.generation)
     assert bench.names(".cleaned") == []
@@ -369,8 +471,9 @@ def test_a_swap_is_settled_before_the_log_is_cut(bench: Bench, adopted: bool) ->
     assert task is not None
     cleaner = Cleaner(bench.disk, bench.log.directory, task)
     (group,) = cleaner.read_keys([])
-    new = cleaner.rewrite(group)
-    assert new is not None
+    rewritten = cleaner.rewrite(group)
+    assert rewritten is not None
+    new = rewritten.new
     assert bench.log.begin_swap(group, new, generation=bench.log.generation)
     if adopted:
         assert bench.log.adopt_swap()
@@ -395,8 +498,9 @@ def test_a_swap_gives_way_when_the_log_was_cut_behind_it(tmp_path: Path) -> None
     assert task is not None
     cleaner, generation = Cleaner(RealDisk(), log.directory, task), log.generation
     first, _ = cleaner.read_keys([])
-    new = cleaner.rewrite(first)
-    assert new is not None
+    rewritten = cleaner.rewrite(first)
+    assert rewritten is not None
+    new = rewritten.new
     log.files.truncate_to(2)
     assert not log.begin_swap(first, new, generation=generation)
     assert (b"a", b"1") in [(record.key, record.value) for record in messages(log)]
@@ -442,8 +546,9 @@ def test_a_swap_goes_on_where_the_disk_refused_it(tmp_path: Path, refused: int, 
     assert task is not None
     cleaner = Cleaner(disk, log.directory, task)
     (group,) = cleaner.read_keys([])
-    new = cleaner.rewrite(group)
-    assert new is not None
+    rewritten = cleaner.rewrite(group)
+    assert rewritten is not None
+    new = rewritten.new
     assert log.begin_swap(group, new, generation=log.generation)
     disk.steps, disk.refused = 0, refused
 
@@ -494,8 +599,9 @@ def test_a_deleted_segment_in_mid_swap_stays_deleted(bench: Bench) -> None:
     assert task is not None
     cleaner = Cleaner(bench.disk, bench.log.directory, task)
     (group,) = cleaner.read_keys([])
-    new = cleaner.rewrite(group)
-    assert new is not None
+    rewritten = cleaner.rewrite(group)
+    assert rewritten is not None
+    new = rewritten.new
     assert bench.log.begin_swap(group, new, generation=bench.log.generation)
     assert bench.log.adopt_swap()
     bench.log.delete_front(1)
@@ -600,3 +706,51 @@ def test_a_task_stops_when_its_pace_says_so(bench: Bench) -> None:
         Cleaner(bench.disk, bench.log.directory, task, pace).read_keys([])
     assert table(bench.log) == {b"a": b"2"}
     assert read_header(read_all(bench.log)).base_offset == 0
+
+
+def test_a_batch_that_consumers_can_read_and_the_broker_may_not_unpack_ends_the_cleaning(
+    tmp_path: Path,
+) -> None:
+    """If it just stayed, a deletion behind it would go before the value that it deletes."""
+    bench = Bench(tmp_path)
+    add_records(bench.log, [(b"a", bytes(5_000))], codec=Codec.ZSTD)
+    bench.put("b=1")
+    bench.put("a=")
+    bench.log.roll()
+    before = bench.left()
+    bench.log.configure(replace(CONFIG, decompress_max_bytes=4_000))
+    for _ in range(2):
+        with pytest.raises(OutputTooLarge):
+            bench.compact(now_ms=1, delete_retention_ms=0)
+    assert bench.left() == before
+    bench.log.configure(CONFIG)
+    for now_ms in (2, 3):
+        bench.compact(now_ms=now_ms, delete_retention_ms=0)
+    assert [text for _, text in bench.left()] == ["b=1"]
+
+
+def test_what_stands_for_gaps_in_a_view_goes_but_for_the_last_of_a_segment(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put("a=1")
+    for number in range(1, 60):
+        start = bench.log.end_offset
+        batch = memoryview(gap_batch(start, start + 10, epoch=3, timestamp=number))
+        bench.log.append(batch, read_header(batch))
+    bench.put("b=2")
+    bench.log.roll()
+    end = bench.log.end_offset
+    bench.compact()
+    bench.log.roll()
+    bench.compact()
+    assert [text for _, text in bench.left()] == ["a=1", "b=2"]
+    gaps = [header for header in headers(read_all(bench.log)) if header.is_control]
+    assert len(gaps) <= len(bench.log.segments()), "they stay for ever"
+    assert bench.log.end_offset == end
+    # The end of the log says how far the source was read, and in which of its epochs.
+    batch = memoryview(gap_batch(end, end + 10, epoch=4, timestamp=99))
+    bench.log.append(batch, read_header(batch))
+    bench.log.write_pending()
+    bench.log.roll()
+    bench.compact()
+    assert source_epoch(headers(read_all(bench.log))[-1]) == 4
+    assert bench.log.end_offset == end + 10

@@ -102,6 +102,12 @@ class CompactionMachine(RuleBasedStateMachine):
     def append(self, pairs: list[tuple[bytes, bytes | None]], codec: int, producer_id: int) -> None:
         self.put(pairs, codec, producer_id, 0)
 
+    @rule(key=KEYS, count=st.integers(5, 25), producer_id=st.sampled_from([-1, -1, 1]))
+    def overwrite(self, key: bytes, count: int, producer_id: int) -> None:
+        """Fill segments of which nothing will be left, or but the first messages."""
+        for number in range(count):
+            self.put([(key, b"%d" % number + b"x" * 50)], Codec.NONE, producer_id, 0)
+
     @rule(pairs=PAIRS, producer_id=st.sampled_from([5, 6]))
     def append_in_transaction(self, pairs: list[tuple[bytes, bytes | None]], producer_id: int) -> None:
         self.put(pairs, Codec.NONE, producer_id, TRANSACTIONAL)
@@ -254,6 +260,14 @@ class CompactionMachine(RuleBasedStateMachine):
             assert {k: v for k, v in found.items() if v is not None} == {
                 k: v for k, v in expected.items() if v is not None
             }
+
+    @invariant()
+    def every_segment_ends_where_the_next_begins(self) -> None:
+        """Else a loss of power would be seen there."""
+        if hasattr(self, "log"):
+            for segment in self.log.sealed_segments(2**62):
+                *_, last = segment.hops()
+                assert last.last_offset + 1 == segment.next_base
 
     @invariant()
     def the_end_stays(self) -> None:

@@ -67,7 +67,7 @@ def test_checkpoints_and_the_clean_marker(tmp_path: Path) -> None:
     logs["my-topic", 1].advance_start(3)
     for log in logs.values():
         log.files.close()
-    data.write_checkpoints(logs, {("my-topic", 1): 10})
+    data.checkpoints.write(logs, {("my-topic", 1): 10})
     data.close(clean=True)
 
     assert (
@@ -105,7 +105,7 @@ def test_a_deleted_log_leaves_nothing_for_its_successor(tmp_path: Path) -> None:
     log = data.open_log("t", 0, LogConfig())
     fill(log, 10)
     log.files.datasync()
-    data.write_checkpoints({("t", 0): log}, {("t", 0): 10})
+    data.checkpoints.write({("t", 0): log}, {("t", 0): 10})
     path = data.delete_log("t", 0, log)
     assert data.partitions() == []
     assert Path(path).exists()
@@ -129,8 +129,8 @@ def test_a_loss_of_power_brings_nothing_back_of_a_deleted_log_whose_files_were_b
         log = data.open_log("t", 0, LogConfig())
         fill(log, 10)
         log.files.datasync()
-        data.write_checkpoints({("t", 0): log}, {("t", 0): 10})
-        data.remove_deleted(data.delete_log("t", 0, log))
+        data.checkpoints.write({("t", 0): log}, {("t", 0): 10})
+        data.aside.remove(data.delete_log("t", 0, log))
         disk.lose_power()
         data = DataDir.open(DiskHandle(disk, random.Random(seed)), "/data")
         assert data.partitions() == []
@@ -141,9 +141,9 @@ def test_checkpoints_are_lowered_before_a_truncation(tmp_path: Path) -> None:
     log = data.open_log("t", 0, LogConfig())
     fill(log, 10)
     log.files.datasync()
-    data.write_checkpoints({("t", 0): log}, {("t", 0): 10})
-    writing = Thread(target=data.write_checkpoints, args=({("t", 0): log}, {("t", 0): 10}))
-    with data.lowered("t", 0, 4):
+    data.checkpoints.write({("t", 0): log}, {("t", 0): 10})
+    writing = Thread(target=data.checkpoints.write, args=({("t", 0): log}, {("t", 0): 10}))
+    with data.checkpoints.lowered("t", 0, 4):
         writing.start()  # it must not write down what the log still claims
         writing.join(0.05)
         log.files.truncate_to(4)
@@ -179,15 +179,15 @@ def test_how_far_compaction_has_come(tmp_path: Path) -> None:
     logs = {("t", n): data.open_log("t", n, LogConfig()) for n in range(2)}
     for (topic, partition), log in logs.items():
         fill(log, 10)
-        data.write_first_dirty_offset(topic, partition, log, 5 + partition, generation=log.generation)
+        data.checkpoints.write_first_dirty(topic, partition, log, 5 + partition, generation=log.generation)
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n2\nt 0 5\nt 1 6\n"
     cut = logs["t", 1]
     generation = cut.generation
-    with data.lowered("t", 1, 3):
+    with data.checkpoints.lowered("t", 1, 3):
         cut.files.truncate_to(3)
     # A cleaning that began before, and ends when the log has grown again.
     fill(cut, 10)
-    data.write_first_dirty_offset("t", 1, cut, 6, generation=generation)
+    data.checkpoints.write_first_dirty("t", 1, cut, 6, generation=generation)
     assert (data.first_dirty_offset("t", 0), data.first_dirty_offset("t", 1)) == (5, 3)
     data.close()
 
@@ -196,8 +196,8 @@ def test_how_far_compaction_has_come(tmp_path: Path) -> None:
     log = data.open_log("t", 0, LogConfig())
     data.delete_log("t", 0, log)
     # A cleaning that was slow to notice.
-    data.write_first_dirty_offset("t", 0, log, 9, generation=log.generation)
-    data.write_checkpoints({("t", 0): log, ("t", 1): data.open_log("t", 1, LogConfig())}, {})
+    data.checkpoints.write_first_dirty("t", 0, log, 9, generation=log.generation)
+    data.checkpoints.write({("t", 0): log, ("t", 1): data.open_log("t", 1, LogConfig())}, {})
     assert (data.first_dirty_offset("t", 0), data.first_dirty_offset("t", 1)) == (0, 3)
     data.close()
 
@@ -230,7 +230,7 @@ def test_a_directory_of_another_topic_is_put_aside(tmp_path: Path) -> None:
     old = data.open_log("t", 0, LogConfig(), topic_id=TOPIC_ID)
     fill(old, 10)
     old.files.close()
-    data.write_checkpoints({("t", 0): old}, {("t", 0): 10})
+    data.checkpoints.write({("t", 0): old}, {("t", 0): 10})
     data.close(clean=True)
     data = open_dir(tmp_path)
     new = data.open_log("t", 0, LogConfig(), topic_id=bytes(16))
@@ -249,14 +249,14 @@ def test_what_is_known_of_logs_that_are_not_open_stays(tmp_path: Path) -> None:
         fill(log, 10)
         log.advance_start(3)
         log.files.close()
-        data.write_first_dirty_offset(*key, log, 5, generation=log.generation)
-    data.write_checkpoints(logs, dict.fromkeys(logs, 8))
+        data.checkpoints.write_first_dirty(*key, log, 5, generation=log.generation)
+    data.checkpoints.write(logs, dict.fromkeys(logs, 8))
     data.close(clean=True)
 
     data = open_dir(tmp_path)
     opened = {("t", 0): data.open_log("t", 0, LogConfig())}
     shutil.rmtree(tmp_path / "t-2")
-    data.write_checkpoints(opened, {("t", 0): 9})
+    data.checkpoints.write(opened, {("t", 0): 9})
     for name, offsets in {
         "recovery-point-offset-checkpoint": "t 0 10\nt 1 10\n",
         "log-start-offset-checkpoint": "t 0 3\nt 1 3\n",
@@ -302,7 +302,7 @@ class TestUnchecked:
         data.accept_power_loss()
         other = data.open_log("other", 0, LogConfig())
         other.files.close()
-        data.write_checkpoints({("other", 0): other}, {})
+        data.checkpoints.write({("other", 0): other}, {})
         data.close(clean=True)
         assert (path / ".kafka_cleanshutdown").exists()
 

@@ -11,6 +11,7 @@ from forebay.storage.disk import FileClosed
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
+from forebay.storage.log.recovery.txn_index_recovery import TXN_INDEXED
 from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import read_header
 from support.machines.manual_clock import ManualClock
@@ -189,7 +190,8 @@ class TestRolling:
         log.append(memoryview(far), read_header(far))
         log.write_pending()
         assert [info.base_offset for info in log.segments()] == [11]
-        assert names(tmp_path) == ["00000000000000000011.log"]
+        segment = ["00000000000000000011.log", "00000000000000000011.txnindex"]
+        assert names(tmp_path) == [TXN_INDEXED, *segment]
 
     def test_when_the_index_is_full(self, tmp_path: Path) -> None:
         config = LogConfig(index_interval_bytes=1, segment_index_bytes=80)

@@ -12,7 +12,7 @@ from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
-from forebay.storage.log.segment.batch_file import CorruptBatch
+from forebay.storage.log.segment.batch_parts import CorruptBatch
 from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import read_header
 from support.faults.faulty_disk import FaultyDisk
@@ -181,7 +181,9 @@ class TestIndexes:
         whole = {path.name: path.read_bytes() for path in tmp_path.glob("*index")}
         for path in tmp_path.glob(missing):
             path.unlink()
-        open_log(RealDisk(), str(tmp_path), CONFIG, clean=True, recovery_point=20)
+        log = open_log(RealDisk(), str(tmp_path), CONFIG, clean=True, recovery_point=20)
+        assert len(log.lost_txn_indexes) == (len(log.segments()) if missing == "*index" else 0)
+        log.files.replace_lost_aborted([])
         sealed = [name for name in whole if not name.startswith(active)]
         assert len(sealed) > 5
         assert {name: (tmp_path / name).read_bytes() for name in sealed} == {n: whole[n] for n in sealed}

@@ -145,7 +145,7 @@ class TestIntoAGap:
             log.append(memoryview(made), read_header(made))
         log.write_pending()
         log.files.datasync()
-        data.write_checkpoints({("t", 0): log}, {("t", 0): 22})
+        data.checkpoints.write({("t", 0): log}, {("t", 0): 22})
         return log
 
     def test_the_log_ends_with_its_last_batch(self, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ class TestIntoAGap:
         data = DataDir.open(RealDisk(), str(tmp_path))
         log = self.gapped(data)
         end = log.files.end_below(10)
-        with data.lowered("t", 0, end):
+        with data.checkpoints.lowered("t", 0, end):
             log.files.truncate_to(end)
         data.close()
         log = DataDir.open(RealDisk(), str(tmp_path)).open_log("t", 0, CONFIG)
@@ -220,15 +220,15 @@ class TestTrouble:
         log = data.open_log("t", 0, config)
         fill(log, 100)
         log.files.datasync()
-        data.write_checkpoints({("t", 0): log}, {})
+        data.checkpoints.write({("t", 0): log}, {})
         disk.break_path(*broken)
-        with pytest.raises(StorageError, match="cannot truncate"), data.lowered("t", 0, 0):
+        with pytest.raises(StorageError, match="cannot truncate"), data.checkpoints.lowered("t", 0, 0):
             if broken[0] == "create":
                 log.files.truncate_fully_and_start_at(500)
             else:
                 log.files.truncate_to(5)
         disk.repair()
-        data.write_checkpoints({("t", 0): log}, {})
+        data.checkpoints.write({("t", 0): log}, {})
         data.close()
         again = DataDir.open(RealDisk(), str(tmp_path)).open_log("t", 0, config)
         assert (again.offline, again.report.missing_offsets) == (None, 0)
@@ -257,9 +257,9 @@ class TestTrouble:
         log.files.datasync()
         disk.break_path("fsync_dir", str(tmp_path))
         with pytest.raises(OSError):
-            data.write_checkpoints({("t", 0): log}, {})
+            data.checkpoints.write({("t", 0): log}, {})
         disk.repair()
-        with data.lowered("t", 0, 50):
+        with data.checkpoints.lowered("t", 0, 50):
             log.files.truncate_to(50)
         data.close()
         again = DataDir.open(RealDisk(), str(tmp_path)).open_log("t", 0, CONFIG)

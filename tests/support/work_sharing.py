@@ -59,6 +59,26 @@ class WorkSharing(LoadGroupScheduling):  # type: ignore[misc]
             for each in held:
                 self._reschedule(each)
 
+    def remove_node(self, node: Worker) -> str | None:
+        """A test in which its worker has ended is not begun again: it would end the next worker, too."""
+        held = self._held()
+        lots = self.assigned_work[node]
+        unfinished = ((lot, test) for lot, tests in lots.items() for test, done in tests.items() if not done)
+        crashed = next(unfinished, None)
+        if crashed is None:
+            super().remove_node(node)
+            return None
+        lot: str = crashed[0]
+        test: str = crashed[1]
+        lots[lot][test] = True
+        for finished in [name for name, tests in lots.items() if all(tests.values())]:
+            del lots[finished]
+        super().remove_node(node)
+        if held and not self._held():
+            for each in held:
+                self._reschedule(each)
+        return test
+
     def _reschedule(self, node: Worker) -> None:
         if node not in self._held():
             super()._reschedule(node)

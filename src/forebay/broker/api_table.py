@@ -49,6 +49,7 @@ from forebay.broker.handlers import (
     describe_cluster,
     describe_configs,
     describe_delays,
+    describe_disk,
     describe_failovers,
     describe_fills,
     describe_groups,
@@ -143,6 +144,7 @@ def api_table(
     quotas: ClientQuotas,
     write_cycle: WriteCycle,
     disk: Disk,
+    disk_report: describe_disk.DiskReport,
     background: Background,
     time: BrokerTime,
     loop: asyncio.AbstractEventLoop,
@@ -170,7 +172,7 @@ def api_table(
         Endpoint(17, 0, 1, partial(sasl_handshake.handle, logins)),
         Endpoint(API_VERSIONS_KEY, 0, 4, partial(api_versions.handle, table)),
         Endpoint(19, 2, 7, partial(create_topics.handle, topic_changes, view_creation, settings, quotas)),
-        Endpoint(20, 1, 6, partial(delete_topics.handle, metadata, settings, quotas)),
+        Endpoint(20, 1, 6, partial(delete_topics.handle, metadata, settings, quotas, time)),
         Endpoint(21, 0, 2, partial(delete_records.handle, partitions, metadata, write_cycle, loop)),
         Endpoint(22, 0, 5, partial(init_producer_id.handle, transactions, producer_ids, time)),
         Endpoint(23, 2, 4, partial(offset_for_leader_epoch.handle, partitions, metadata)),
@@ -232,6 +234,7 @@ def api_table(
         Endpoint(OWN_KEYS_FROM + 14, 0, 0, partial(hand_over_numbers.handle, numbers, peers, background)),
         Endpoint(OWN_KEYS_FROM + 20, 0, 0, partial(describe_failovers.handle, failovers, background)),
         Endpoint(OWN_KEYS_FROM + 21, 0, 0, partial(describe_fills.handle, filling)),
+        Endpoint(OWN_KEYS_FROM + 22, 0, 0, partial(describe_disk.handle, disk_report, background)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)
     return table

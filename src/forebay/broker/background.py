@@ -42,18 +42,20 @@ class Background:
 
     # -- kinds of tasks --------------------------------------------------------------------------------
 
-    def spawn(self, work: Work, doing: str) -> None:
-        """Do something once, beside the event loop's other work."""
+    def spawn(self, work: Work, doing: str, *inner: Coroutine[Any, Any, Any]) -> None:
+        """Do something once, beside the event loop's other work.
+
+        `inner`: what the work awaits and was handed. It is closed with it, if it could not start.
+        """
         contained = self._contain(work, doing)
         try:
             if self._tasks is not None:
                 task = self._tasks.create_task(contained)
-                task.add_done_callback(lambda _: work.close())  # if it was cancelled before it could start
+                task.add_done_callback(lambda _: _close(work, *inner))  # it may not have started
                 return
         except RuntimeError:
             pass  # the broker was cancelled, and its tasks are on their way out
-        contained.close()  # the broker ends, so it is not started
-        work.close()
+        _close(contained, work, *inner)  # the broker ends, so it is not started
 
     def keep(self, begin: Callable[[], Work], doing: str) -> asyncio.Task[None]:
         """Do something for as long as the broker serves; started again when it fails."""
@@ -107,3 +109,8 @@ async def _vital(begin: Callable[[], Work], doing: str) -> None:
 
 def _describe(error: Exception) -> str:
     return str(error) if isinstance(error, ForebayError) else f"{type(error).__name__}: {error}"
+
+
+def _close(*work: Coroutine[Any, Any, Any]) -> None:
+    for each in work:
+        each.close()

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from forebay.broker.broker_time import BrokerTime
+from forebay.broker.cluster.store_memory import StoreMemory
 from forebay.broker.composition.foundations import Foundations
 from forebay.broker.node import Node
 from forebay.broker.ports import Address, Ports
@@ -20,11 +23,16 @@ from forebay.config import BrokerConfig
 from forebay.coordination.keys import Keys
 from forebay.coordination.metadata import Metadata, ensure_cluster_id, ensure_login_secret
 from forebay.coordination.node_ids import allocate_node_id
-from forebay.coordination.store import Store
+from forebay.coordination.store import Store, StoreAway
 from forebay.errors import ConfigError
 from forebay.storage.datadir import DataDir
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 _SECRET_BYTES = 32
+_STORE_RETRY_S = 1.0
 _LAST_WORDS_S = 0.02
 """When the broker is stopped, its connections stay open for this time, for requests that wait for a
 coordinator's answer."""
@@ -50,9 +58,12 @@ class Broker:
             data = DataDir.open(ports.disk, str(self._config.node.data_dir), ports.entropy)
             closing.callback(lambda: data.close(clean=self._clean))
             closing.callback(self._end_threads)
-            store = await ports.open_store(self._config)
+            opened = await unless_stopped(self._open_when_store_answers(data), self._stopping)
+            if opened is None:
+                return
+            ((store, node),) = opened
             closing.push_async_callback(store.close)
-            node = self.node = await self._open_node(data, store)
+            self.node = node
             closing.callback(self._close_node)
             node.assignment.open_all(node.image)
             await serve(node, on_ready, self._stopping)
@@ -92,6 +103,30 @@ class Broker:
                 closing.callback(self.node.logins.close)
                 closing.callback(self.node.cold_reads.close)
 
+    async def _open_when_store_answers(self, data: DataDir) -> tuple[Store, Node]:
+        """Wait for a store that is away: brokers may come up before it does. Raises StoreError."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._config.cluster.registration_timeout_ms / 1000
+        while True:
+            try:
+                return await self._open(data)
+            except StoreAway as error:
+                if loop.time() >= deadline_s:
+                    raise
+                log.warning(
+                    "waiting for the store",
+                    extra={"left_s": round(deadline_s - loop.time()), "reason": error.message},
+                )
+                await asyncio.sleep(min(_STORE_RETRY_S, deadline_s - loop.time()))
+
+    async def _open(self, data: DataDir) -> tuple[Store, Node]:
+        store = await self._ports.open_store(self._config)
+        try:
+            return store, await self._open_node(data, store)
+        except BaseException:
+            await store.close()
+            raise
+
     async def _open_node(self, data: DataDir, store: Store) -> Node:
         config, keys = self._config, Keys(self._config.cluster.name)
         cluster_id = await self._find_cluster_id(data, store, keys)
@@ -100,6 +135,10 @@ class Broker:
             node_id = data.node_id or await allocate_node_id(store, keys)
             config = config.with_node_id(node_id)
         data.claim(cluster_id, node_id)
+        memory = StoreMemory(
+            data, store, keys, node_id, entropy=self._ports.entropy, now_ms=self._time.now_ms
+        )
+        await memory.compare()
         metadata = await Metadata.open(store, keys)
         return Node(
             Foundations(
@@ -110,6 +149,7 @@ class Broker:
                 data=data,
                 store=store,
                 metadata=metadata,
+                store_memory=memory,
                 login_secret=await self._login_secret(store, keys),
             )
         )
@@ -137,6 +177,18 @@ def _new_cluster_id(entropy: Callable[[int], bytes]) -> str:
     return urlsafe_b64encode(entropy(16)).decode().rstrip("=")
 
 
+async def unless_stopped(work: Coroutine[Any, Any, T], stopping: asyncio.Event) -> tuple[T] | None:
+    """The result, in a tuple; None if the broker is stopped first, while it waits for others."""
+    done, stopped = asyncio.create_task(work), asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({done, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        return (done.result(),) if done.done() else None
+    finally:
+        for task in (done, stopped):
+            task.cancel()
+        await asyncio.wait({done, stopped})
+
+
 async def serve(node: Node, on_ready: Callable[[Address], None], stopping: asyncio.Event) -> None:
     """From joining the cluster to leaving it."""
     listeners = node.config.node.listeners
@@ -148,7 +200,12 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         node.background.open(tasks)
         tracking = node.background.need(node.metadata.follow, "following the cluster's metadata")
         node.follow_metadata()
-        await node.membership.join(addresses)
+        await node.coordinators.producer_ids.raise_counter(each.producers for each in node.partitions.all())
+        if await unless_stopped(node.membership.join(addresses), stopping) is None:
+            tracking.cancel()
+            node.background.close()
+            return
+        await node.store_memory.renew(node.workers)
         node.groups.coordinator.follow()
         node.transactions.coordinator.follow()
         watching = node.background.keep(node.dead_letter_watch.run, "looking for dead letters that wait")
@@ -156,7 +213,21 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         growing = node.background.keep(node.growing.run, "opening partitions that were folded")
         filling = node.background.keep(node.filling.run, "filling materialized views")
         renewing = node.background.keep(node.tls.keep_current, "looking for new certificates")
-        running = [renewing, tracking, watching, delaying, growing, filling, *node.upkeep.start()]
+        remembering = node.background.keep(
+            lambda: node.store_memory.keep(node.workers), "noting how far the store has come"
+        )
+        claiming = node.background.keep(node.claims.run, "reporting what is held after a restore")
+        running = [
+            remembering,
+            claiming,
+            renewing,
+            tracking,
+            watching,
+            delaying,
+            growing,
+            filling,
+            *node.upkeep.start(),
+        ]
         replicating = _start_replication(node)
         leaving_first = [
             node.background.need(node.membership.keep, "keeping the broker's lease"),
@@ -167,12 +238,16 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         await stopping.wait()
         for task in leaving_first:
             task.cancel()
+        await asyncio.wait(leaving_first)
         node.failover.watch.close()
+        # Another controller has to act while this broker hands over: a third one may die meanwhile.
+        await node.controller.resign()
         # A replica that fetches after it left the in-sync sets would rejoin them.
         node.replication.following.take_no_more()
         await node.membership.leave(node.replication.following.stop)
         for task in replicating:
             task.cancel()
+        await node.store_memory.save_in(node.workers)
         node.shares.shares.close()
         node.delays.close()
         node.filling.close()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from forebay.config import BrokerConfig
 from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
+from forebay.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 
 class LiveConfig:
@@ -14,8 +19,14 @@ class LiveConfig:
         self._node_id = node_id
 
     def apply(self, image: ClusterImage) -> None:
-        """Settings that administrators have stored win over those the process was started with."""
-        self.current = self.current.with_dynamic(
-            own=image.broker_config(str(self._node_id)).overrides,
-            default=image.broker_config(ALL_BROKERS).overrides,
-        )
+        """Settings that administrators have stored win over those the process was started with.
+
+        Stored settings that do not go with those of this process change nothing: it goes on with what it had.
+        """
+        try:
+            self.current = self.current.with_dynamic(
+                own=image.broker_config(str(self._node_id)).overrides,
+                default=image.broker_config(ALL_BROKERS).overrides,
+            )
+        except ConfigError as error:
+            log.error("the stored settings of brokers cannot be in force here", extra={"reason": str(error)})

@@ -17,6 +17,7 @@ from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.cluster.controller import Controller
 from forebay.broker.cluster.membership import Membership
 from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.predecessor import Predecessor
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.composition.coordinators import Coordinators
 from forebay.broker.composition.delays import delay_service
@@ -30,6 +31,7 @@ from forebay.broker.composition.shares import Shares
 from forebay.broker.composition.views import view_filling
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.fetch_host import FetchHost
+from forebay.broker.handlers.describe_disk import DiskReport
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher, Endpoint
 from forebay.broker.net.server import Server
@@ -40,7 +42,9 @@ from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.prometheus.exporter import Exporter
 from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.quotas.metering import RequestMeter
+from forebay.broker.replication.claims import Claims
 from forebay.broker.upkeep.compaction import Compactor
+from forebay.broker.upkeep.deleted_topics import DeletedTopics
 from forebay.broker.upkeep.folded_partitions import FoldedPartitions
 from forebay.broker.upkeep.growing_topics import GrowingTopics
 from forebay.broker.upkeep.retention import Retention
@@ -52,6 +56,7 @@ from forebay.config import BrokerConfig
 from forebay.core.cluster.image import ClusterImage
 
 _FILTERING_THREADS = 2
+_PROCESS_BYTES = 8
 
 
 class Node:
@@ -135,9 +140,24 @@ class Node:
             data=self.data,
             lease=self.lease,
             departure=self.local.departure,
+            predecessor=Predecessor(self.store, self.metadata.keys, self.lease, base.dialing, self.loop),
+            late_roles=self.assignment.late_roles,
+            process=entropy(_PROCESS_BYTES).hex(),
             damaged=self.partitions.damaged,
             metrics=self.metrics,
             loop=self.loop,
+        )
+        self.store_memory = base.store_memory
+        self.claims = Claims(
+            node_id=self.node_id,
+            metadata=self.metadata,
+            store=self.store,
+            lease=self.lease,
+            data=self.data,
+            opener=self.local.opener,
+            partitions=self.partitions,
+            workers=self.workers,
+            metrics=self.metrics,
         )
         self.controller = Controller(
             node_id=self.node_id,
@@ -246,6 +266,14 @@ class Node:
             quotas=base.quotas,
             write_cycle=self.write_cycle,
             disk=self.disk,
+            disk_report=DiskReport(
+                node_id=self.node_id,
+                data=self.data,
+                store=self.store,
+                metadata=self.metadata,
+                partitions=self.partitions,
+                workers=self.workers,
+            ),
             background=self.background,
             time=self.time,
             loop=self.loop,
@@ -317,8 +345,9 @@ class Node:
                 self.number_handover,
                 node_id=self.node_id,
             ),
+            deleted_topics=DeletedTopics(self.metadata, base.settings, self.controller, self.time),
             isr=self.replication.isr,
-            close_idle=self.server.close_idle,
+            close_idle=partial(self.server.close_idle, self.shares.holds_records),
             disk=self.disk,
             workers=self.workers,
             background=self.background,
@@ -334,6 +363,7 @@ class Node:
             metadata=self.metadata,
             shares=self.shares.shares,
             filling=self.filling,
+            data=self.data,
         )
         self.exporter = Exporter(self.metrics, gauges)
 
@@ -341,6 +371,7 @@ class Node:
 
     def _connect_signals(self) -> None:
         replication, assignment = self.replication, self.assignment
+        assignment.ahead.listen(self.claims.found_ahead)
         self.write_cycle.broken.listen(replication.isr.consider)
         self.local.flush.failed.listen(replication.isr.flush_failed)
         assignment.role_taken.listen(replication.following.role_taken)
@@ -390,6 +421,8 @@ class Node:
         self.metadata.listen(self.transactions.follow)
         self.metadata.listen(self.filters.follow)
         self.metadata.listen(self.fold_copies.follow)
+        self.metadata.listen(self.store_memory.follow)
+        self.metadata.listen(self.claims.follow)
         self.metadata.listen(self.controller.follow)
         if self.failover.enabled:
             self.metadata.listen(self.failover.watch.follow)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import click
 
 from forebay.cli.messages.formats import iso_time, json_bytes, json_headers
+from forebay.cli.strays import strays
 from forebay.errors import ProtocolError
 from forebay.wire.batch import HEADER_SIZE, LENGTH_PREFIX, MAGIC, BatchHeader, crc_ok, read_header, records
 from forebay.wire.compression import Codec
@@ -36,7 +37,10 @@ class Damage(NamedTuple):
 
 @click.group()
 def log() -> None:
-    """Look into the log's files."""
+    """Look into the log's files, and at logs that were put aside."""
+
+
+log.add_command(strays)
 
 
 @log.command()

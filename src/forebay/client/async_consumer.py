@@ -14,6 +14,7 @@ from typing import Self
 import confluent_kafka
 
 from forebay.client.call_thread import CallThread
+from forebay.client.closing import CLOSE_SECONDS
 from forebay.client.consumer import FILL_SECONDS, Consumer
 from forebay.client.messages import Message
 from forebay.client.presets import Delivery, Profile, Settings, Start
@@ -33,6 +34,7 @@ class AsyncConsumer:
         profile: Profile = "throughput",
         start: Start = "earliest",
         batch_max: int = 500,
+        close_seconds: float = CLOSE_SECONDS,
         settings: Settings | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -45,6 +47,7 @@ class AsyncConsumer:
             profile=profile,
             start=start,
             batch_max=batch_max,
+            close_seconds=close_seconds,
             settings=settings,
         )
         self._calls = CallThread("consumer")

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError
 from forebay.client import messages
 from forebay.client.async_consumer import AsyncConsumer
 from forebay.client.call_thread import CallThread, uninterrupted
+from forebay.client.closing import CLOSE_SECONDS
 from forebay.client.errors import ClientError, from_kafka
 from forebay.client.messages import Headers, Message, Record, cancellation
 from forebay.client.presets import Acks, Delivery, Profile, Settings
@@ -44,6 +45,7 @@ class AsyncProducer:
         profile: Profile = "throughput",
         acks: Acks | None = None,
         transactional_id: str | None = None,
+        close_seconds: float = CLOSE_SECONDS,
         settings: Settings | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -53,6 +55,7 @@ class AsyncProducer:
             profile=profile,
             acks=acks,
             transactional_id=transactional_id,
+            close_seconds=close_seconds,
             settings=settings,
         )
         self._reports = _Reports(self._loop)
@@ -197,10 +200,11 @@ class AsyncProducer:
             self._calls.shut()
             self._stopped.set()
             await uninterrupted(asyncio.to_thread(self._poller.join))
+            await uninterrupted(asyncio.to_thread(self._sync.destroy))
 
     def _deliver(self) -> None:
         try:
-            self._sync.close(self._given_up.is_set)
+            self._sync.deliver(self._given_up.is_set)
         finally:
             if self._given_up.is_set():
                 self._sync.give_up()

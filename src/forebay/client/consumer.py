@@ -13,7 +13,9 @@ continues, so a call that raises loses no message either.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +25,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from forebay.client import messages
+from forebay.client.closing import CLOSE_SECONDS, MemberHandle, checked_close_seconds, leave_in_time
 from forebay.client.errors import ClientError, TransactionAborted, error_of, from_kafka, kafka_errors
 from forebay.client.messages import Message, Place
 from forebay.client.offsets_to_commit import OffsetsToCommit
@@ -30,6 +33,8 @@ from forebay.client.positions import Positions
 from forebay.client.presets import Delivery, Profile, Settings, Start, assigns_in_steps, consumer_settings
 from forebay.client.transactions import Outcome
 from forebay.errors import ConfigError
+
+log = logging.getLogger("forebay.client")
 
 FILL_SECONDS = 1.0
 """One wait of the iterator; Ctrl-C is noticed between two of them."""
@@ -63,11 +68,16 @@ class Consumer:
         profile: Profile = "throughput",
         start: Start = "earliest",
         batch_max: int = 500,
+        close_seconds: float = CLOSE_SECONDS,
         settings: Settings | None = None,
     ) -> None:
-        """`start`: where a group without committed offsets begins. `batch_max`: how many may wait here."""
+        """`start`: where a group without committed offsets begins. `batch_max`: how many may wait here.
+        `close_seconds`: how long `close` may take.
+        """
         if batch_max < 1:
             raise ConfigError(f"batch_max={batch_max}: write 1 or more")
+        self._close_seconds = checked_close_seconds(close_seconds)
+        self._group = group
         self.delivery = delivery
         self._batch_max = batch_max
         self._ready: deque[Message] = deque()
@@ -79,12 +89,13 @@ class Consumer:
         self._taken_away: set[Place] = set()
         self._store_at = 0.0
         self._failure: ClientError | None = None
-        self._closed = False
-        self._has_left = False
         chosen = consumer_settings(servers, group, delivery, profile, start, settings)
         self._assigns_in_steps = assigns_in_steps(chosen)
+        self._chosen = chosen
+        self._member_id: str | None = None
         with kafka_errors():
             self._raw = confluent_kafka.Consumer(chosen)
+            self._handle = MemberHandle(self._raw, "consumer", self._close_seconds)
             self._positions = Positions(self._raw, start)
             self._subscribe([topics] if isinstance(topics, str) else list(topics))
 
@@ -94,7 +105,7 @@ class Consumer:
                 topics, on_assign=self._assign, on_revoke=self._take_away, on_lost=self._take_away
             )
         except BaseException:
-            self._raw.close()  # or it would stay a member of the group, and keep its partitions
+            self.close()  # or it would stay a member of the group, and keep its partitions
             raise
 
     @property
@@ -136,8 +147,10 @@ class Consumer:
 
     def fill(self, count: int, timeout_s: float) -> bool:
         """Write down what is done, and fetch if nothing waits; whether something waits then. Blocks."""
-        if self._closed:
-            raise ClientError("the consumer is closed", fatal=True)
+        with self._handle.using():
+            return self._fill(count, timeout_s)
+
+    def _fill(self, count: int, timeout_s: float) -> bool:
         self._mend()
         self._finish()
         self._store_done()
@@ -203,6 +216,10 @@ class Consumer:
 
         False when the group has moved on meanwhile: then some of it comes again, here or to another member.
         """
+        with self._handle.using():
+            return self._commit()
+
+    def _commit(self) -> bool:
         self._mend()
         self._to_commit.finish()
         done = self._stored | {(each.topic, each.partition): each.offset for each in self._to_commit.done()}
@@ -221,7 +238,7 @@ class Consumer:
             raise TransactionAborted("a partition was taken away while some of its messages were in hand")
         if self._half_done:
             raise TransactionAborted("the consumer was interrupted while it handed out messages")
-        with kafka_errors():
+        with self._handle.using():
             return self._to_commit.nexts(), self._raw.consumer_group_metadata()
 
     def conclude(self, outcome: Outcome) -> None:
@@ -312,6 +329,8 @@ class Consumer:
         return {(each.topic, each.partition) for each in results if each.error is not None}
 
     def _assign(self, raw: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+        if self._handle.closed:
+            return  # nothing will be read, and a connection that is being closed answers no lookup
         begin = raw.incremental_assign if self._assigns_in_steps else raw.assign
         begin(self._positions.assign(partitions))
 
@@ -332,18 +351,26 @@ class Consumer:
     # -- life ------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit what is done, and leave the group. What is still in hand will be handed out again."""
-        if self._has_left:
-            return
-        self._closed = True
-        try:
-            self._store_done()
-            if self.delivery == "at-most-once":
-                self._try_commit(_firsts(self._ready))  # committed too early: the program has not seen them
-        finally:
-            with kafka_errors():
-                self._raw.close()
-            self._has_left = True
+        """Commit what is done, and leave the group. What is still in hand will be handed out again.
+
+        Any thread may call this. Returns after the bound at the latest: a librdkafka that hangs is given up.
+        """
+        if not self._handle.close(self._finish_up):
+            log.warning(
+                "librdkafka has not closed its consumer after %g s, and is left alone with it until this "
+                "process ends. The consumer leaves group %r without it, and what was done last may be handed "
+                "out again",
+                self._close_seconds,
+                self._group,
+            )
+            leave_in_time(self._chosen, self._group, self._member_id)
+
+    def _finish_up(self) -> None:
+        with contextlib.suppress(KafkaException):
+            self._member_id = self._raw.memberid() or None
+        self._store_done()
+        if self.delivery == "at-most-once":
+            self._try_commit(_firsts(self._ready))  # committed too early: the program has not seen them
 
     def __enter__(self) -> Self:
         return self

@@ -19,6 +19,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError
 
 from forebay.client import messages
+from forebay.client.closing import CLOSE_SECONDS, ProducerHandle, checked_close_seconds
 from forebay.client.consumer import Consumer
 from forebay.client.errors import ClientError, DeliveryFailed, from_kafka, kafka_errors
 from forebay.client.messages import Headers, Message, Record, cancellation, schedule_headers
@@ -47,6 +48,7 @@ class Producer:
         profile: Profile = "throughput",
         acks: Acks | None = None,
         transactional_id: str | None = None,
+        close_seconds: float = CLOSE_SECONDS,
         settings: Settings | None = None,
     ) -> None:
         """`acks`: for at-most-once, 1 to get the offsets of messages, or the errors that the broker answers.
@@ -54,14 +56,18 @@ class Producer:
         `transactional_id`: for exactly-once, a name that stays the same over restarts and that one process
         at a time uses: a new process then fences the old one. Without it a name is made up, and what a
         crashed process left open is aborted by its timeout only.
+
+        `close_seconds`: how long `close` waits for librdkafka to end, when everything is delivered or has
+        failed.
         """
+        self._close_seconds = checked_close_seconds(close_seconds)
         self.delivery = delivery
         if delivery == "exactly-once" and transactional_id is None:
             transactional_id = f"forebay-{uuid.uuid4()}"
         chosen = producer_settings(servers, delivery, profile, transactional_id, settings, acks)
         with kafka_errors():
-            self._raw = confluent_kafka.Producer(chosen)
-        self.transactions = Transactions(self._raw)
+            self._handle = ProducerHandle(confluent_kafka.Producer(chosen))
+        self.transactions = Transactions(self._handle)
         self._failures_lock = threading.Lock()
         self._failed = 0
         self._first_failure: KafkaError | None = None
@@ -71,8 +77,8 @@ class Producer:
 
     @property
     def raw(self) -> confluent_kafka.Producer:
-        """librdkafka's producer, for what is not here."""
-        return self._raw
+        """librdkafka's producer, for what is not here. Raises ClientError after `close`."""
+        return self._handle.raw
 
     # -- sending ---------------------------------------------------------------------------------------
 
@@ -164,7 +170,7 @@ class Producer:
             headers += schedule_headers(record, [name for name, _ in headers])
         try:
             with kafka_errors():
-                self._raw.produce(
+                self._handle.raw.produce(
                     record.topic,
                     record.value,
                     record.key,
@@ -202,11 +208,13 @@ class Producer:
 
     def _poll(self, timeout_s: float) -> None:
         with kafka_errors():
-            self._raw.poll(timeout_s)
+            self._handle.raw.poll(timeout_s)
 
     def _flush(self, timeout_s: float) -> int:
+        if self._handle.is_destroyed:
+            return 0
         with kafka_errors():
-            return self._raw.flush(timeout_s)
+            return self._handle.raw.flush(timeout_s)
 
     def _forget_failures(self) -> tuple[int, KafkaError | None]:
         with self._failures_lock:
@@ -270,23 +278,36 @@ class Producer:
 
     # -- life ------------------------------------------------------------------------------------------
 
-    def close(self, given_up: Callable[[], bool] = lambda: False) -> None:
+    def close(self) -> None:
         """Deliver what is queued. Raises DeliveryFailed if some of it could not be."""
+        try:
+            self.deliver()
+        except DeliveryFailed:  # else some of it may be delivered yet, by another close
+            self.destroy()
+            raise
+        self.destroy()
+
+    def deliver(self, given_up: Callable[[], bool] = lambda: False) -> None:
+        """As `close`, for callers that still poll: they call `destroy` afterwards."""
         self._closed = True
         if not self._useless:
             self.wait_for_reports(None, given_up)
             self.raise_failures()
 
     def give_up(self) -> None:
-        """Close without keeping the caller waiting: what is not delivered soon is thrown away.
+        """Take no more messages; what is not delivered soon is thrown away. Then call `destroy`.
 
         Waiters for the report of such a message get the error.
         """
         self._closed = True
         with contextlib.suppress(ClientError):
             if self._flush(GIVE_UP_SECONDS):
-                self._raw.purge()
+                self._handle.raw.purge()
                 self._flush(_SLICE_SECONDS)
+
+    def destroy(self) -> None:
+        """Let librdkafka's producer go. Returns after the bound at the latest."""
+        self._handle.destroy(self._close_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -298,6 +319,7 @@ class Producer:
             self.close()
             return
         self.give_up()  # so that the error of the block is the one that is raised
+        self.destroy()
 
 
 def _until(deadline: float) -> float:

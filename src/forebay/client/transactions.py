@@ -13,6 +13,7 @@ from typing import Any, Literal
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from forebay.client.closing import ProducerHandle
 from forebay.client.errors import ClientError, error_of, from_kafka, kafka_errors
 
 SECONDS_MAX = 60.0
@@ -28,8 +29,8 @@ Outcome = Literal["committed", "aborted", "unknown"]
 
 
 class Transactions:
-    def __init__(self, raw: confluent_kafka.Producer) -> None:
-        self._raw = raw
+    def __init__(self, handle: ProducerHandle) -> None:
+        self._handle = handle
         self._initialised = False
         self._must_abort = False
         """A roll-back did not come to its end."""
@@ -39,6 +40,10 @@ class Transactions:
         self._commit_asked = False
         self.undecided = False
         """A commit got no answer: nothing can follow it in this producer."""
+
+    @property
+    def _raw(self) -> confluent_kafka.Producer:
+        return self._handle.raw
 
     @property
     def outcome(self) -> Outcome:

@@ -9,6 +9,7 @@ from forebay.config.describe import (
     describe_broker,
     describe_group,
     describe_topic,
+    describe_unknown,
 )
 from forebay.config.group_settings import (
     DEAD_LETTER_TOPIC,
@@ -31,8 +32,10 @@ from forebay.config.keys.tls import TlsConfig
 from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import Listener
 from forebay.config.lookup import (
+    altered_broker_definition,
     broker_definition,
     group_definition,
+    is_unknown,
     topic_key,
     validate_broker_override,
     validate_topic_override,
@@ -43,6 +46,9 @@ from forebay.config.topic import TopicConfig, is_throttled
 from forebay.config.values import ConfigType, Definition, Secret, Source, format_value
 
 __all__ = [
+    "altered_broker_definition",
+    "describe_unknown",
+    "is_unknown",
     "load",
     "broker_config",
     "ClusterConfig",

@@ -9,7 +9,7 @@ from forebay.config.broker import BrokerConfig
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS, GroupKey
 from forebay.config.keys.broker import BROKER_KEYS
 from forebay.config.keys.topic import MIN_INSYNC_REPLICAS, TOPIC_KEYS, TopicKey
-from forebay.config.lookup import broker_definition
+from forebay.config.lookup import altered_broker_definition, broker_definition, is_unknown
 from forebay.config.per_listener import PREFIX
 from forebay.config.topic import TopicConfig
 from forebay.config.values import ConfigType, Definition, Source, format_value
@@ -65,10 +65,27 @@ def describe_all_brokers(overrides: Mapping[str, str]) -> list[ConfigEntry]:
         name: Synonym(name=name, value=text, source=Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
         for name, text in overrides.items()
     }
-    return [
+    known = [
         _entry(definition, (given[name],), not definition.dynamic)
         for name, definition in BROKER_KEYS.items()
         if name in given
+    ]
+    return known + describe_unknown({Source.DYNAMIC_DEFAULT_BROKER_CONFIG: overrides})
+
+
+def describe_unknown(layers: Mapping[Source, Mapping[str, str]]) -> list[ConfigEntry]:
+    """Settings that administrators have stored though no broker knows them. `layers`: the strongest first."""
+    found: dict[str, list[Source]] = {}
+    for source, overrides in layers.items():
+        for name in filter(is_unknown, overrides):
+            found.setdefault(name, []).append(source)
+    return [
+        _entry(
+            altered_broker_definition(name),
+            tuple(Synonym(name=name, value=None, source=source) for source in sources),
+            read_only=False,
+        )
+        for name, sources in sorted(found.items())
     ]
 
 

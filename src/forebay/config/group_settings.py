@@ -17,6 +17,7 @@ from forebay.errors import ConfigError
 
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 SHARE_SESSION_TIMEOUT = "share.session.timeout.ms"
 SHARE_HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
 SHARE_ASSIGNMENT_INTERVAL = "share.assignment.interval.ms"
@@ -28,6 +29,7 @@ SHARE_ISOLATION_LEVEL = "share.isolation.level"
 SHARE_RENEW = "share.renew.acknowledge.enable"
 SHARE_BACKOFF = "forebay.share.retry.backoff.ms"
 SHARE_BACKOFF_MAX = "forebay.share.retry.backoff.max.ms"
+SHARE_UNREADABLE_TIMEOUT = "forebay.share.unreadable.timeout.ms"
 SHARE_RECORD_LIMIT = "forebay.share.record.limit.enable"
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_COPY = "errors.deadletterqueue.copy.record.enable"
@@ -51,6 +53,7 @@ class _Range(NamedTuple):
 _BOUNDED = (
     SESSION_TIMEOUT,
     HEARTBEAT_INTERVAL,
+    ASSIGNMENT_INTERVAL,
     SHARE_SESSION_TIMEOUT,
     SHARE_HEARTBEAT_INTERVAL,
     SHARE_ASSIGNMENT_INTERVAL,
@@ -82,12 +85,17 @@ def _key(name: str) -> GroupKey:
     return GroupKey(definition=definition, fallback=fallback)
 
 
+def _ignored_key(definition: Definition) -> GroupKey:
+    fallback = f"group.{definition.name}"
+    return GroupKey(definition=definition, fallback=fallback if fallback in BROKER_KEYS else None)
+
+
 GROUP_RESOURCE_KEYS: dict[str, GroupKey] = {
     key.definition.name: key
     for key in (
         *map(_key, _BOUNDED),
         *(GroupKey(definition=definition, fallback=None) for definition in SHARE_GROUP_KEYS),
-        *(GroupKey(definition=definition, fallback=None) for definition in IGNORED_GROUP_KEYS),
+        *map(_ignored_key, IGNORED_GROUP_KEYS),
     )
 }
 
@@ -108,6 +116,8 @@ class ShareGroupSettings:
     retry_backoff_ms: int
     """0 delivers what was released again at once."""
     retry_backoff_ms_max: int
+    unreadable_timeout_ms: int
+    """How long a record is tried again that the disk does not give, while it gives others."""
     is_record_limit: bool
     """A member gets no more records than it asks for, whatever acquire mode its client knows."""
     dead_letter_topic: str
@@ -121,6 +131,7 @@ class GroupSettings:
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
+    assignment_interval_ms: int
     share: ShareGroupSettings
 
     @staticmethod
@@ -129,6 +140,7 @@ class GroupSettings:
         return GroupSettings(
             session_timeout_ms=_within(config, overrides, SESSION_TIMEOUT),
             heartbeat_interval_ms=_within(config, overrides, HEARTBEAT_INTERVAL),
+            assignment_interval_ms=_within(config, overrides, ASSIGNMENT_INTERVAL),
             share=_resolve_share(config, overrides),
         )
 
@@ -146,6 +158,7 @@ def _resolve_share(config: GroupsConfig, overrides: Mapping[str, str]) -> ShareG
         renew_enabled=bool(_value(overrides, SHARE_RENEW)),
         retry_backoff_ms=_number(overrides, SHARE_BACKOFF),
         retry_backoff_ms_max=_number(overrides, SHARE_BACKOFF_MAX),
+        unreadable_timeout_ms=_number(overrides, SHARE_UNREADABLE_TIMEOUT),
         is_record_limit=bool(_value(overrides, SHARE_RECORD_LIMIT)),
         dead_letter_topic=str(_value(overrides, DEAD_LETTER_TOPIC)),
         dead_letter_copies_record=bool(_value(overrides, DEAD_LETTER_COPY)),

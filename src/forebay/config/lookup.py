@@ -8,11 +8,14 @@ from dataclasses import replace
 
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS
 from forebay.config.keys.broker import ALIASES, BROKER_KEYS
+from forebay.config.keys.not_altered import KAFKA_READ_ONLY, PROMISES_PROTECTION
 from forebay.config.keys.topic import TOPIC_KEYS, TopicKey
 from forebay.config.per_listener import PER_LISTENER_KEYS
-from forebay.config.values import Definition, Value
+from forebay.config.values import Definition, Value, password_key
 from forebay.errors import ConfigError
 
+_OURS = "forebay."
+_PLUGIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _OF_LISTENER = re.compile(r"listener\.name\.(?P<listener>[a-z0-9_-]{1,100})\.(?P<key>.+)")
 
 
@@ -58,13 +61,40 @@ def validate_topic_override(name: str, value: str) -> Value:
 
 def validate_broker_override(name: str, value: str) -> Value:
     """As for a topic, for a change to a running broker: keys read only at start are refused."""
-    definition = broker_definition(name)
+    definition = altered_broker_definition(name)
     if not definition.dynamic:
         raise ConfigError(
             f"Cannot update these configs dynamically: {definition.name} is read when the broker starts, "
             "set it in its config file"
         )
     return definition.parse(value)
+
+
+def altered_broker_definition(name: str) -> Definition:
+    """Like `broker_definition`, but for what administrators alter: Kafka keeps names that it does not know,
+    for plugins. A broker that starts with such a name refuses it, because it may be a mistake."""
+    if name in KAFKA_READ_ONLY:
+        raise ConfigError(f"Cannot update these configs dynamically: {name}, which does not exist here")
+    if name in PROMISES_PROTECTION:
+        raise ConfigError(f"{name} does not exist here: nothing would be protected by it")
+    if is_unknown(name):
+        return _unknown_definition(name)
+    return broker_definition(name)
+
+
+def is_unknown(name: str) -> bool:
+    """True for a name that only Kafka's plugins could know: neither ours nor a setting of topics."""
+    if _OF_LISTENER.fullmatch(name) or name.startswith(_OURS) or not _PLUGIN_NAME.fullmatch(name):
+        return False
+    return ALIASES.get(name, name) not in BROKER_KEYS and name not in TOPIC_KEYS
+
+
+def _unknown_definition(name: str) -> Definition:
+    """As Kafka does, the value is not shown: nobody knows if it is a secret."""
+    nearest = _nearest(name, (*BROKER_KEYS, *ALIASES))
+    doc = f"there is no broker setting of this name{nearest}"
+    definition: Definition = password_key(name, None, doc, dynamic=True, ignored=True)
+    return definition
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

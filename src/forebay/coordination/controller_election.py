@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
-from forebay.coordination.store import Compare, EventKind, KeyValue, Lease, LeaseLost, Put, Store
+from forebay.coordination.store import Compare, Delete, EventKind, KeyValue, Lease, LeaseLost, Put, Store
+
+log = logging.getLogger(__name__)
 
 
 async def campaign(store: Store, key: str, me: bytes, lease: Lease) -> int:
@@ -21,7 +24,11 @@ async def campaign(store: Store, key: str, me: bytes, lease: Lease) -> int:
         holder, revision = await _holder(store, key)
         if holder is not None and holder.lease == lease.id:
             return holder.create_revision
-        if holder is not None:
+        if holder is not None and not holder.lease:
+            # No broker wrote that, and no lease would ever end it.
+            log.error("the controller's key was written over by hand; it is deleted", extra={"key": key})
+            await store.txn([Compare.unchanged(key, holder.mod_revision)], deletes=[Delete(key=key)])
+        elif holder is not None:
             await _until_free_or_lost(store, key, revision, lease)
 
 
@@ -47,5 +54,6 @@ async def _until_free_or_lost(store: Store, key: str, revision: int, lease: Leas
 
 async def _until_free(store: Store, key: str, revision: int) -> None:
     async for events, _ in store.watch(key, revision + 1):
-        if any(event.kind is EventKind.DELETE and event.kv.key == key for event in events):
-            return
+        own = [event for event in events if event.kv.key == key]
+        if any(event.kind is EventKind.DELETE or not event.kv.lease for event in own):
+            return  # deleted, or written over by hand: then no lease would ever end it

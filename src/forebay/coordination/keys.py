@@ -9,14 +9,19 @@
   acls/<id>               an access rule; the id follows from the rule
   quotas/<id>             quotas of a user, a client id or an IP address; the id follows from whose they are
   state/<topic id>/<p>    leader, epoch, in-sync replicas, from a partition's first change on
+  deleted/<topic id>      tombstone of a topic: its name, and when it was deleted
   configs/topics/<name>   settings of a topic
   configs/brokers/<id>    settings of a broker, or of all under "default"
   configs/groups/<id>     settings of a group; what is not allowed in a URL's path is written as there
   login-secret            random bytes; salts of users that do not exist are derived from it
   users/<name>            SCRAM keys of a user; the name is written as in a URL's path
   node-ids/<id>           numbers of brokers that are taken, whether the broker runs or not
+  evidence/<id>           what a broker wrote last to recognise this store by
+  restored                the last restore of this store from a backup, as brokers have noticed it
+  claims/<id>/<n>         what a broker's disk holds of partitions whose leader is elected after a restore
   producer-ids            the first producer id that is not yet given out
   verdicts/<id>/<n>       a broker was counted as dead because it refused connections; gone after a minute
+  format                  the format that values are written in, once it has been raised
   failovers               the last of these, and how long they took
 """
 
@@ -25,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from forebay.core.cluster.image import ConfigOwner
+from forebay.core.cluster.image_changes import ConfigOwner
 from forebay.core.cluster.image_text import topic_id_text
 from forebay.errors import ProtocolError
 
@@ -53,6 +58,21 @@ class Keys:
     @property
     def producer_ids(self) -> str:
         return f"{self.root}producer-ids"
+
+    @property
+    def restored(self) -> str:
+        return f"{self.root}restored"
+
+    def evidence(self, broker_id: int) -> str:
+        return f"{self.root}evidence/{broker_id}"
+
+    def claims(self, broker_id: int) -> str:
+        """The beginning of all keys with the claims of a broker."""
+        return f"{self.root}claims/{broker_id}/"
+
+    @property
+    def format(self) -> str:
+        return f"{self.root}format"
 
     @property
     def failovers(self) -> str:
@@ -88,6 +108,9 @@ class Keys:
 
     def state(self, topic_id: bytes, partition: int) -> str:
         return f"{self.states(topic_id)}{partition}"
+
+    def tombstone(self, topic_id: bytes) -> str:
+        return f"{self.root}deleted/{topic_id_text(topic_id)}"
 
     def user(self, name: str) -> str:
         return f"{self.root}users/{quote(name, safe='')}"

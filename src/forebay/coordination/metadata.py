@@ -6,7 +6,8 @@ another or none of it. It returns when this process's own image shows the result
 have acted on it: an administrator who was told "created" can use the topic at once.
 
 The image outlives the store: while the store does not answer, the last image stays in use, `behind` says
-so, and the watch is tried again until it holds.
+so, and the watch is tried again until it holds. The same while another store answers, or an older state of
+this one (`StoreMismatch`): `refused` says why, and nothing of it becomes part of the image.
 """
 
 from __future__ import annotations
@@ -14,23 +15,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import (
     TXN_OPERATIONS_MAX,
     Compacted,
     Compare,
-    Lease,
+    Event,
+    KeyValue,
     Put,
     Store,
     StoreClosed,
     StoreError,
+    StoreMismatch,
     Target,
 )
+from forebay.coordination.store_history import check_events, check_image
 from forebay.coordination.translate import Writes, changes_of_events, changes_of_range
-from forebay.core.cluster.image import Change, ClusterImage, PartitionPut
-from forebay.core.cluster.image_text import encode_broker
-from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change, PartitionPut
 from forebay.core.partition.folds.aliases import PRODUCER_IDS_END
 
 Plan = Callable[[ClusterImage], Sequence[Change]]
@@ -42,9 +46,16 @@ _ATTEMPTS_MAX = 16
 _TXNS_IN_FLIGHT_MAX = 8
 _CHANGE_OPERATIONS_MAX = 2
 """What one change adds to a transaction at most: a compare and a put, and the same for its topic."""
+_DIGITS_MAX = 19
 _WATCH_LATE_S = 1.0
 _BACKOFF_MIN_S = 0.1
 _BACKOFF_MAX_S = 3.0
+_SAY_AGAIN_S = 60.0
+"""The time between two lines of the log that say why the store is refused."""
+
+
+class UnreadableCounter(StoreError):
+    """What the store has in place of the next producer id is no number."""
 
 
 class Fenced(StoreError):
@@ -65,7 +76,13 @@ async def ensure_cluster_id(store: Store, keys: Keys, candidate: str) -> str:
 
 async def ensure_login_secret(store: Store, keys: Keys, candidate: bytes) -> bytes:
     """Likewise for the secret that users who do not exist are made up from."""
-    return bytes.fromhex((await _ensure(store, keys.login_secret, candidate.hex().encode())).decode())
+    stored = await _ensure(store, keys.login_secret, candidate.hex().encode())
+    try:
+        return bytes.fromhex(stored.decode())
+    except ValueError:
+        # It need be secret and the same everywhere, nothing else.
+        log.error("the secret in the store is not what a broker wrote", extra={"key": keys.login_secret})
+        return sha256(stored).digest()
 
 
 async def _ensure(store: Store, key: str, candidate: bytes) -> bytes:
@@ -75,28 +92,48 @@ async def _ensure(store: Store, key: str, candidate: bytes) -> bytes:
     return item.value
 
 
-async def register_broker(store: Store, keys: Keys, broker: BrokerRegistration, lease: Lease) -> int:
-    """Announces this broker for as long as the lease holds; returns its epoch."""
-    key = keys.broker(broker.id)
-    put = Put(key=key, value=encode_broker(broker), lease=lease.id)
-    result = await store.txn([Compare.absent(key)], [put])
-    if not result.ok:
-        raise StoreError(f"another broker is registered as node {broker.id}; give each its own node.id")
-    return result.revision
-
-
-async def allocate_producer_ids(store: Store, keys: Keys, count: int) -> range:
-    """A block of producer ids that nobody else is given, ever."""
+async def allocate_producer_ids(store: Store, keys: Keys, count: int, *, floor: int = 0) -> range:
+    """A block of producer ids that nobody else is given, ever; all below `floor` are given out already."""
     for _ in range(_ATTEMPTS_MAX):
         item = await store.get(keys.producer_ids)
-        first = 0 if item is None else int(item.value)
+        stored = 0 if item is None else producer_id_in(item)
+        first = max(stored, floor)
         if first + count > PRODUCER_IDS_END:
             raise StoreError("all producer ids of this cluster are given out")
+        if first + count == stored:
+            return range(first, first)  # only the floor was asked for, and it is reached
         guard = Compare.unchanged(keys.producer_ids, 0 if item is None else item.mod_revision)
         put = Put(key=keys.producer_ids, value=str(first + count).encode())
         if (await store.txn([guard], [put])).ok:
             return range(first, first + count)
     raise StoreError("too many brokers ask for producer ids at once; try again")
+
+
+def report_unreadable(image: ClusterImage, before: ClusterImage | None = None) -> None:
+    """Log each key that cannot be read, once for each of its values."""
+    known = {} if before is None else before.unreadable.by_key
+    for key, found in image.unreadable.by_key.items():
+        if key not in known or known[key].revision != found.revision:
+            log.error(
+                "a value in the store cannot be read; what depends on it is out of service until it is"
+                " repaired or deleted",
+                extra={
+                    "key": ascii(key)[1:-1],
+                    "revision": found.revision,
+                    "reason": ascii(found.reason)[1:-1],
+                },
+            )
+    for key in known.keys() - image.unreadable.by_key.keys():
+        log.info("a key in the store is readable again, or gone", extra={"key": ascii(key)[1:-1]})
+
+
+def producer_id_in(item: KeyValue) -> int:
+    """The next producer id that is stored. Raises UnreadableCounter."""
+    if not item.value.isdigit() or len(item.value) > _DIGITS_MAX:
+        raise UnreadableCounter(
+            f"{item.key} in the store is no number: set it above all producer ids in use (docs/operations.md)"
+        )
+    return int(item.value)
 
 
 class Metadata:
@@ -107,11 +144,17 @@ class Metadata:
         self.keys = keys
         self.behind = False
         """Whether the store is out of reach, so that the image may be old."""
+        self.refused: StoreMismatch | None = None
+        """Why nothing is believed of what answers; None while the right store answers, or none does."""
+        self.on_refusal: Callable[[StoreMismatch | None], None] = lambda _: None
+        """Called when `refused` changes."""
+        self._said_at = -_SAY_AGAIN_S
         self._store = store
         self._listeners: list[Listener] = []
         self._waiters: dict[asyncio.Future[None], int] = {}
         """Who waits for which revision."""
         self._failure: BaseException | None = None
+        report_unreadable(image)
 
     @classmethod
     async def open(cls, store: Store, keys: Keys) -> Metadata:
@@ -133,8 +176,14 @@ class Metadata:
             raise
 
     async def wait_for(self, revision: int) -> ClusterImage:
-        """The image once it has reached this revision."""
+        """The image once it has reached this revision.
+
+        Raises StoreMismatch if the store is found to be another one, or older, meanwhile: the revision may be
+        of a history that is gone when the image has come so far.
+        """
         if self.image.revision < revision:
+            if self.refused is not None:
+                raise self.refused
             if self._failure is not None:
                 raise StoreError("the cluster's metadata is no longer followed") from self._failure
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -163,7 +212,7 @@ class Metadata:
                 return await self.wait_for(result.revision)
             await self._check(guards)
             # Somebody was faster. Their write is in the store for certain, in our image perhaps not yet.
-            image = await load(self._store, self.keys)
+            image = await self._load()
         raise StoreError("the cluster's metadata changes too fast to keep up with; try again")
 
     async def change_all(self, changes: Sequence[Change], guards: Sequence[Compare] = ()) -> list[Change]:
@@ -236,6 +285,8 @@ class Metadata:
                 if self.behind:
                     await self.catch_up()
                     self.behind = False
+                    self._store.known.believe(self.image.revision)
+                    self._refuse(None)
                     log.info("metadata is up to date again, at revision %d", self.image.revision)
                 await self._follow_watch()
             except StoreClosed:
@@ -250,27 +301,75 @@ class Metadata:
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
 
+    def _refuse(self, why: StoreMismatch | None) -> None:
+        if why is not None and asyncio.get_running_loop().time() >= self._said_at + _SAY_AGAIN_S:
+            self._said_at = asyncio.get_running_loop().time()
+            log.error("the store is not believed: %s", why.message)
+        if why is None:
+            self._said_at = -_SAY_AGAIN_S
+        if why is not self.refused:
+            self.refused = why
+            self.on_refusal(why)
+        if why is not None:
+            self._end_waits(why)
+
     def _fall_behind(self, error: StoreError) -> None:
-        if not self.behind:
+        if isinstance(error, StoreMismatch):
+            self._refuse(error)
+        elif not self.behind:
             log.warning("metadata is no longer up to date, trying on: %s", error.message)
         self.behind = True
+        self._store.known.doubt()
 
     async def catch_up(self) -> None:
         """Makes the image at least as new as the store is now, however late the watch is."""
-        image = await load(self._store, self.keys)
-        # A member of the store that is itself behind must not take back what we have seen.
-        if image.revision > self.image.revision:
+        image = await self._load()
+        # The watch may have been faster. It may also have missed a restore: what it adds to the image then is
+        # of another history, and the image has the store's revision, but not its contents.
+        is_other = image.revision == self.image.revision and image.restore.id != self.image.restore.id
+        if image.revision > self.image.revision or is_other:
             self._publish(image)
+
+    async def _load(self) -> ClusterImage:
+        """Raises StoreMismatch for what cannot follow on the image that is in use."""
+        before = self.image
+        after = await load(self._store, self.keys)
+        try:
+            check_image(before, after, strict=self.refused is not None)
+        except StoreMismatch:
+            self._store.known.disprove(before.revision)
+            raise
+        return after
 
     async def _follow_watch(self) -> None:
         async for events, revision in self._store.watch(self.keys.root, self.image.revision + 1):
             # What the image was loaded with meanwhile is known already.
             news = [event for event in events if event.kv.mod_revision > self.image.revision]
-            if news:
-                self._publish(self.image.apply(changes_of_events(self.keys, news), revision))
+            if not news:
+                continue
+            check_events(self.keys, self.image.cluster_id, news)
+            changes = None if self._must_load(news) else changes_of_events(self.keys, news)
+            if changes is None:
+                await self.catch_up()
+            else:
+                self._publish(self.image.apply(changes, revision))
+
+    def _must_load(self, events: Sequence[Event]) -> bool:
+        """True if the events alone do not say what the store holds.
+
+        If a key was unreadable, the store has what depends on it, and the image does not. If the store was
+        restored, the image may have what was never there, or not before.
+        """
+        unreadable, root, restored = self.image.unreadable, self.keys.root, self.keys.restored
+        return any(
+            event.kv.key == restored or (unreadable and event.kv.key.removeprefix(root) in unreadable)
+            for event in events
+        )
 
     def _publish(self, image: ClusterImage) -> None:
         before, self.image = self.image, image
+        if image.unreadable is not before.unreadable:
+            report_unreadable(image, before)
         for listener in self._listeners:
             listener(before, image)
         for waiter, revision in self._waiters.items():
@@ -279,6 +378,9 @@ class Metadata:
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
+        self._end_waits(StoreError("the cluster's metadata is no longer followed"))
+
+    def _end_waits(self, error: StoreError) -> None:
         for waiter in self._waiters:
             if not waiter.done():
-                waiter.set_exception(StoreError("the cluster's metadata is no longer followed"))
+                waiter.set_exception(error)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from forebay.coordination.keyspace import HISTORY_MAX, Keyspace
+from forebay.coordination.known_store import KnownStore
 from forebay.coordination.store import (
     Compare,
     Delete,
@@ -28,11 +29,14 @@ from forebay.coordination.store import (
     KeyValue,
     Put,
     StoreError,
+    StoreIdentity,
     TxnResult,
 )
 
 T = TypeVar("T")
 
+_CLUSTER = "sqlite"
+"""The file is part of the data directory, which has an id of its own."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kv (
     key TEXT PRIMARY KEY, value BLOB NOT NULL,
@@ -68,6 +72,7 @@ class SqliteStore:
 
     def __init__(self, file: _File, keyspace: Keyspace, executor: ThreadPoolExecutor) -> None:
         self.file = file
+        self.known = KnownStore()
         self._keyspace = keyspace
         self._executor = executor
         self._leases: dict[int, SqliteLease] = {}
@@ -91,6 +96,11 @@ class SqliteStore:
             executor.shutdown(wait=False)
             raise
         return cls(file, keyspace, executor)
+
+    async def identity(self) -> StoreIdentity:
+        self._keyspace.check_open()
+        revision = self._keyspace.revision
+        return StoreIdentity(cluster=_CLUSTER, index=revision, revision=revision)
 
     async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
         return self._keyspace.range(prefix)

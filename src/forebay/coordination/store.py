@@ -25,11 +25,20 @@ TXN_OPERATIONS_MAX = 128
 """Compares, and puts plus deletes; the limit of etcd's default settings, which counts the two apart."""
 
 
+class MismatchReason(Enum):
+    ANOTHER_STORE = "another_store"
+    WENT_BACK = "went_back"
+
+
 class StoreError(KafkaError):
     """The store did not answer, or not in time; a client may try again."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+class StoreAway(StoreError):
+    """Nobody answers. That may pass without anything being corrected."""
 
 
 class Compacted(StoreError):
@@ -38,6 +47,17 @@ class Compacted(StoreError):
 
 class StoreClosed(StoreError):
     """The store was closed, by us."""
+
+
+class StoreMismatch(StoreError):
+    """What answers is not the store that this process has used so far, or an older state of it.
+
+    Nothing that it says is believed. See `known_store.py`.
+    """
+
+    def __init__(self, reason: MismatchReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class LeaseLost(StoreError):
@@ -127,7 +147,33 @@ class Lease(Protocol):
         """Ends the lease now; its keys vanish."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreIdentity:
+    """Tells one store from another, and from its own past."""
+
+    cluster: str
+    """The id that the store has given itself. A restored store may have the same one."""
+    index: int
+    """Rises with every change of the store's own log, and begins anew when a backup is restored."""
+    revision: int
+
+
+class Trust(Protocol):
+    """Is told whether the contents of what answers are those of the store: see `known_store.py`."""
+
+    def doubt(self) -> None: ...
+    def disprove(self, revision: int) -> None: ...
+    def believe(self, revision: int) -> None: ...
+
+
 class Store(Protocol):
+    @property
+    def known(self) -> Trust:
+        """For whoever follows the contents of the store."""
+
+    async def identity(self) -> StoreIdentity:
+        """The store as it is now: at least as late as every answer that any client has had."""
+
     async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
         """All keys that begin so, sorted, and the revision they were read at."""
 

@@ -6,48 +6,108 @@ from collections.abc import Iterable, Sequence
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import Compare, Delete, Event, EventKind, KeyValue, Put
+from forebay.core.acls.doubt import denials
 from forebay.core.acls.text import decode_acl, encode_acl
 from forebay.core.cluster import image_text
 from forebay.core.cluster.acl_image import AclDeleted, AclPut
-from forebay.core.cluster.image import (
-    NO_CONTROLLER,
+from forebay.core.cluster.deleted_topics import DeletedTopic, TombstoneDeleted, TombstonePut
+from forebay.core.cluster.image import NO_CONTROLLER, ClusterImage
+from forebay.core.cluster.image_changes import (
     BrokerDeleted,
     BrokerPut,
     Change,
-    ClusterImage,
     ConfigOwner,
     ConfigPut,
     ControllerPut,
     PartitionDeleted,
+    PartitionDoubted,
     PartitionPut,
-    PartitionState,
     TopicDeleted,
     TopicPut,
 )
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.quota_image import QuotaDeleted, QuotaImage, QuotaPut
+from forebay.core.cluster.resources import check_stored
+from forebay.core.cluster.restore_image import ClaimsDeleted, ClaimsPut, NodePut, Restore, RestorePut
+from forebay.core.cluster.restore_text import decode_claims, decode_restore
+from forebay.core.cluster.unreadable import (
+    SAFE_BROKER_SETTINGS,
+    SAFE_TOPIC_SETTINGS,
+    Unreadable,
+    UnreadablePut,
+)
 from forebay.core.cluster.user_image import UserDeleted, UserPut
 from forebay.core.cluster.user_text import decode_user, encode_user
 from forebay.core.cluster.view_image import ViewDeleted, ViewPut
 from forebay.core.quotas.text import decode_quota, encode_quota
-from forebay.errors import ProtocolError
+from forebay.errors import KafkaError, ProtocolError
 
 # Topics before the partitions that belong to them.
 _LOAD_ORDER = {"topics": 0, "state": 1}
 
 _OWNERS = {owner.value: owner for owner in ConfigOwner}
+_SAFE_SETTINGS = {
+    ConfigOwner.TOPIC.value: SAFE_TOPIC_SETTINGS,
+    ConfigOwner.BROKER.value: SAFE_BROKER_SETTINGS,
+}
+_REASON_LENGTH_MAX = 300
 
 
 def changes_of_range(keys: Keys, items: Iterable[KeyValue]) -> list[Change]:
+    """Also of values that cannot be read: they become `UnreadablePut`, and what stands for them."""
     ordered = sorted(items, key=lambda item: _LOAD_ORDER.get(keys.split(item.key)[0], 2))
-    return [change for item in ordered if (change := _put_change(keys, item)) is not None]
+    changes: list[Change] = []
+    for item in ordered:
+        try:
+            change = _put_change(keys, item)
+            if change is not None:
+                changes.append(change)
+        except Exception as error:  # whatever a decoder makes of bytes that nobody of us wrote
+            changes += _in_doubt(keys, item, error)
+    return changes
 
 
-def changes_of_events(keys: Keys, events: Iterable[Event]) -> list[Change]:
-    changes = (
-        _put_change(keys, event.kv) if event.kind is EventKind.PUT else _delete_change(keys, event.kv.key)
-        for event in events
-    )
+def changes_of_events(keys: Keys, events: Iterable[Event]) -> list[Change] | None:
+    """None if one of them cannot be read: then the image has to be made anew of all that the store holds."""
+    try:
+        changes = [
+            _put_change(keys, event.kv) if event.kind is EventKind.PUT else _delete_change(keys, event.kv.key)
+            for event in events
+        ]
+    except Exception:
+        return None
     return [change for change in changes if change is not None]
+
+
+def _in_doubt(keys: Keys, item: KeyValue, error: Exception) -> list[Change]:
+    parts = keys.split(item.key)
+    reason = error.message if isinstance(error, KafkaError) else str(error) or type(error).__name__
+    value = Unreadable(
+        key="/".join(parts),
+        revision=item.mod_revision,
+        reason=reason[:_REASON_LENGTH_MAX],
+        denials=denials(item.value) if parts[0] == "acls" else (),
+    )
+    return [UnreadablePut(value=value), *_stand_in(keys, item)]
+
+
+def _stand_in(keys: Keys, item: KeyValue) -> list[Change]:
+    """What the image has in place of an unreadable value."""
+    try:
+        match keys.split(item.key):
+            case ("state", topic_id, index):
+                number = _number(item.key, index)
+                return [PartitionDoubted(topic_id=image_text.parse_topic_id(topic_id), index=number)]
+            case ("configs", kind, part) if kind in _SAFE_SETTINGS:
+                overrides, revision = _SAFE_SETTINGS[kind], item.mod_revision
+                name = keys.config_name(part)
+                return [ConfigPut(owner=_OWNERS[kind], name=name, overrides=overrides, revision=revision)]
+            case ("restored",):
+                return [RestorePut(restore=Restore(is_readable=False))]
+            case _:
+                return []
+    except Exception:
+        return []  # not even the key can be read, so it is about nothing that there is
 
 
 def _put_change(keys: Keys, item: KeyValue) -> Change | None:
@@ -72,12 +132,24 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
         case ("configs", kind, part) if kind in _OWNERS:
             name = keys.config_name(part)
             overrides = image_text.decode_overrides(name, item.value)
+            check_stored(_OWNERS[kind], overrides)
             return ConfigPut(owner=_OWNERS[kind], name=name, overrides=overrides, revision=item.mod_revision)
+        case ("deleted", topic_id):
+            return TombstonePut(
+                topic=image_text.decode_tombstone(image_text.parse_topic_id(topic_id), item.value)
+            )
         case ("brokers", broker_id):
             number = _number(item.key, broker_id)
             return BrokerPut(registration=image_text.decode_broker(number, item.value, item.create_revision))
         case ("controller",):
             return ControllerPut(id=_number(item.key, item.value.decode(errors="replace")))
+        case ("node-ids", broker_id):
+            return NodePut(id=_number(item.key, broker_id))
+        case ("restored",):
+            return RestorePut(restore=decode_restore(item.value))
+        case ("claims", broker_id, text):
+            place = _number(item.key, broker_id), _number(item.key, text)
+            return ClaimsPut(part=decode_claims(*place, item.value))
         case _:
             # Keys of other concerns (the cluster's id, id blocks), and of newer versions.
             return None
@@ -97,10 +169,14 @@ def _delete_change(keys: Keys, key: str) -> Change | None:
             return QuotaDeleted(id=quota_id)
         case ("configs", kind, part) if kind in _OWNERS:
             return ConfigPut(owner=_OWNERS[kind], name=keys.config_name(part), overrides={})
+        case ("deleted", topic_id):
+            return TombstoneDeleted(topic_id=image_text.parse_topic_id(topic_id))
         case ("brokers", broker_id):
             return BrokerDeleted(id=_number(key, broker_id))
         case ("controller",):
             return ControllerPut(id=NO_CONTROLLER)
+        case ("claims", broker_id, number):
+            return ClaimsDeleted(node=_number(key, broker_id), number=_number(key, number))
         case _:
             return None
 
@@ -144,9 +220,10 @@ class Writes:
                 if not revision:
                     self._claim(keys.view(record.name))
                 self._put(key, image_text.encode_topic(record), revision)
-            case TopicDeleted(name=name, topic_id=topic_id):
+            case TopicDeleted(name=name, topic_id=topic_id, deleted_ms=deleted_ms):
                 assert topic_id is not None
                 self._delete(keys.topic(name), self._topic_revision(name))
+                self._put_tombstone(DeletedTopic(topic_id=topic_id, name=name, deleted_ms=deleted_ms))
                 self.deletes.append(Delete(key=keys.states(topic_id), prefix=True))
             case PartitionPut(topic_id=topic_id, state=state):
                 self._put_state(topic_id, state)
@@ -174,14 +251,36 @@ class Writes:
                 self._put(keys.quota(quota_id), value, self._quota_revision(quota_id))
             case QuotaDeleted(id=quota_id):
                 self._delete(keys.quota(quota_id), self._quota_revision(quota_id))
-            case BrokerPut() | BrokerDeleted() | ControllerPut():
-                raise AssertionError("a broker registers and is elected by itself, under its lease")
+            case TombstonePut(topic=topic):
+                self._put_tombstone(topic)
+            case TombstoneDeleted(topic_id=topic_id):
+                self.deletes.append(Delete(key=keys.tombstone(topic_id)))
+            case BrokerPut() | BrokerDeleted() | ControllerPut() | ClaimsPut() | ClaimsDeleted():
+                raise AssertionError("a broker registers, claims and is elected by itself, under its lease")
+            case RestorePut() | NodePut():
+                raise AssertionError("it is noted before there is an image")
+            case UnreadablePut() | PartitionDoubted():
+                raise AssertionError("read from the store, never written")
+
+    def _put_tombstone(self, topic: DeletedTopic) -> None:
+        # An id is never given out again, so there is nothing to compare.
+        value = image_text.encode_tombstone(topic)
+        self.puts.append(Put(key=self._keys.tombstone(topic.topic_id), value=value))
 
     def _put(self, key: str, value: bytes, revision: int) -> None:
+        self._check_readable(key)
         self.compares.append(Compare.unchanged(key, revision))
         self.puts.append(Put(key=key, value=value))
 
+    def _check_readable(self, key: str) -> None:
+        """What cannot be read is not written over. (Of states the compare sees to it, so that one partition
+        does not hold up the changes of others.)"""
+        unreadable = self._image.unreadable
+        if unreadable and not key.startswith(f"{self._keys.root}state/"):
+            unreadable.check(key.removeprefix(self._keys.root))
+
     def _delete(self, key: str, revision: int) -> None:
+        self._check_readable(key)
         self.compares.append(Compare.unchanged(key, revision))
         self.deletes.append(Delete(key=key))
 
@@ -199,6 +298,7 @@ class Writes:
 
     def _claim(self, key: str) -> None:
         """A name belongs to a topic or to a view: what is made under it must not be there as the other."""
+        self._check_readable(key)
         self.compares.append(Compare.absent(key))
 
     def _view_revision(self, name: str) -> int:

@@ -86,7 +86,7 @@ class EtcdServer:
         self.name = name
         self._ports = _ports_of(directory)
         self.client_port, self.peer_port = (port.number for port in self._ports)
-        self._directory = directory
+        self.directory = directory
         self._flags = tuple(flags)
         self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
@@ -185,7 +185,7 @@ class EtcdServer:
         client_url = f"{'http' if self._tls is None else 'https'}://{self.endpoint}"
         options = {
             "name": self.name,
-            "data-dir": str(self._directory / "data"),
+            "data-dir": str(self.directory / "data"),
             "listen-client-urls": client_url,
             "advertise-client-urls": client_url,
             "listen-peer-urls": self.peer_url,
@@ -207,7 +207,7 @@ class EtcdServer:
 
     @property
     def _log_path(self) -> Path:
-        return self._directory / "etcd.log"
+        return self.directory / "etcd.log"
 
     def _log_text(self) -> str:
         with contextlib.suppress(OSError):

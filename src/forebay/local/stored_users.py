@@ -18,7 +18,8 @@ from forebay.coordination.metadata import load
 from forebay.coordination.store import Store, StoreError
 from forebay.coordination.store_choice import open_store
 from forebay.coordination.translate import Writes
-from forebay.core.cluster.image import Change, ClusterImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change
 from forebay.core.security.users import check_name, new_credential, put_or_delete
 from forebay.wire.sasl.scram import BY_NAME
 

@@ -148,8 +148,51 @@ PLOTS: dict[str, Plot] = {
         step_s=(0.3, 3.0),
         fault_s=(0.3, 6.0),
     ),
+    # Another store answers for a while, or an older state of the right one. Topics come and go meanwhile.
+    "wrong-stores": Plot(
+        cast=("exact", "plain", "topic-keeper", "deposer"),
+        faults=("another_store", "store_goes_back", "store_down", "slow_watches", "stop"),
+        settings=_TWO,
+        step_s=(1.0, 6.0),
+        fault_s=(2.0, 14.0),
+        deposing_pause_s=2.0,
+    ),
+    # The store is put back to an earlier state while nothing runs. Since the backup leaders have changed,
+    # replicas have left the in-sync sets, and producers have got their ids.
+    "restored-store": Plot(
+        cast=("exact", "plain", "short-lived", "transactions", "deposer"),
+        faults=("restore_store", "kill", "pause", "isolate", "lose_power"),
+        settings={**_TWO, "replica.lag.time.max.ms": "1500"},
+        step_s=(0.5, 4.0),
+        fault_s=(1.0, 9.0),
+        deposing_pause_s=2.0,
+    ),
     # Producers send again what was refused, or answered, while leaders are not sure of their leases.
     "doubts": Plot(cast=("loose",), faults=("doubt",)),
+    # Values in the store cannot be read for a while, and brokers end and come back meanwhile.
+    "unreadable-values": Plot(
+        cast=("exact", "plain", "group"),
+        faults=("garble", "kill", "stop", "slow_watches", "lose_power"),
+        settings=_TWO,
+        step_s=(0.5, 3.0),
+        fault_s=(0.5, 6.0),
+    ),
+    # The same, while machines lose what they have not synced.
+    "unreadable-power-cuts": Plot(
+        cast=("exact", "plain"),
+        faults=("garble", "lose_power"),
+        settings={**_TWO, "log.flush.interval.ms": "10000"},
+        step_s=(0.3, 1.5),
+        fault_s=(1.0, 6.0),
+    ),
+    # Brokers start while the store is away, or cannot be reached.
+    "late-store": Plot(
+        cast=("exact", "plain"),
+        faults=("store_down", "cut_from_store", "kill", "stop"),
+        settings=_TWO,
+        step_s=(0.5, 3.0),
+        fault_s=(2.0, 9.0),
+    ),
     # Brokers copy a compacted log with gaps, and die before the copy is synced.
     "copied-keys": Plot(
         cast=("keyed",),
@@ -200,6 +243,12 @@ PLOTS: dict[str, Plot] = {
         faults=("reset",),
         settings=_TWO,
         transactional=((HastyProducer, (MODERN, CONFLUENT), RUDE),),
+    ),
+    # Brokers are started without index files, while transactions are aborted and a log is compacted.
+    "lost-indexes": Plot(
+        cast=("transactions", "exact", "keyed"),
+        faults=("lose_indexes",),
+        settings={**_TWO, "log.cleaner.backoff.ms": "300", "log.segment.bytes": "1024"},
     ),
     # Coordinators end and come back while members of a group come and go, and commit offsets.
     "coordinators": Plot(
@@ -297,6 +346,34 @@ PLOTS: dict[str, Plot] = {
         settings=_TWO,
         share_rules=ShareRules(lock_ms=1_000, delivery_limit=2, backoff_ms=0, has_dead_letters=True),
         deposing_pause_s=1.0,
+    ),
+    # Whoever keeps their state is away for longer than deliveries wait for it. Members release what they get.
+    "away-coordinators": Plot(
+        cast=("shares",),
+        faults=("cut_off_share_coordinator",),
+        settings={**_TWO, "share.coordinator.write.timeout.ms": "300"},
+        share_rules=ShareRules(lock_ms=1_000, delivery_limit=2, backoff_ms=0, has_dead_letters=True),
+        step_s=(1.0, 4.0),
+        fault_s=(1.0, 4.0),
+    ),
+    # Disks take longer than locks last.
+    "slow-disks": Plot(
+        cast=("shares",),
+        faults=("slow_disk",),
+        settings=_TWO,
+        share_rules=ShareRules(lock_ms=1_000, delivery_limit=2, backoff_ms=0),
+        step_s=(1.0, 4.0),
+        fault_s=(3.0, 8.0),
+    ),
+    # Batches are damaged, their broker has not checked them since it began, and the group reads them again.
+    "damaged-jobs": Plot(
+        cast=("shares", "deposer"),
+        faults=("jobs_rot",),
+        settings={**_TWO, "log.segment.bytes": "4096"},
+        share_rules=ShareRules(lock_ms=1_000, delivery_limit=10, backoff_ms=0, has_resets=True),
+        deposing_pause_s=1.0,
+        step_s=(1.0, 4.0),
+        fault_s=(6.0, 12.0),
     ),
     # All but one end, the last one goes on alone, and ends: the others go on without what it had.
     "lost-records": Plot(

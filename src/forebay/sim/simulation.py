@@ -25,6 +25,7 @@ from forebay.sim.faults.faults import Faults
 from forebay.sim.faults.moves import ENDING, MoveFaults
 from forebay.sim.faults.scene import Scene
 from forebay.sim.models.broker_invariants import Invariants
+from forebay.sim.models.deleted_logs import DeletedLogs
 from forebay.sim.models.early_fencing import Verdicts
 from forebay.sim.models.facts import Counts
 from forebay.sim.models.messages import Model
@@ -134,6 +135,9 @@ class Simulation:
         )
         self.store.on_txn = self.verdicts.written
         self.store.on_revoke = self.verdicts.revoked
+        self.deleted_logs = DeletedLogs(Keys(CLUSTER), self.nodes, world.fail)
+        self.store.on_events = self.deleted_logs.changed
+        self.store.on_restore = self.deleted_logs.restored
         bootstrap = [node.address for node in self.nodes]
         self.workload = Workload(world, self.network, self.model, bootstrap, plot)
         self.workload.on_acknowledged = self.invariants.acknowledged
@@ -142,6 +146,7 @@ class Simulation:
         self.workload.latest_ms = lambda host: self._node(host).clock.latest_ms()
         self.model.shares.term_of = self.invariants.term
         self.scene = Scene(world, self.network, self.store, self.nodes, self.invariants.in_sync)
+        self.model.shares.may_be_damaged = self.scene.damaged.__contains__
         self.scene.one_is_enough = story.brokers > 1 and not lasting
         self.scene.fault_s = plot.fault_s
         self.faults = Faults(self.scene, plot.faults)
@@ -238,6 +243,8 @@ class Simulation:
             self._wait("the closed partitions are copied", _HEAL_S_MAX, self._all_copied)
         self._wait("every replica has the same end", _HEAL_S_MAX, self.invariants.settled)
         self._wait("every compacted log is clean", _HEAL_S_MAX, self.invariants.compacted)
+        for left in self.deleted_logs.left_over():
+            self.world.fail(f"{left} was put aside, and the store says what became of its partition")
 
     def _all_rang(self) -> bool:
         """Whether the index of every replica has all of the log, and nothing waits or is to be said again."""
@@ -326,6 +333,10 @@ class _Brokers:
         return None if node.broker is None else node.starts
 
 
+_UNPACKED_BYTES = "16384"
+"""No more than the batches of the producers that compress: whoever obeys another limit is seen."""
+
+
 def _settings(world: World, story: Story) -> dict[str, str]:
     """Settings that differ from story to story: small segments and short limits make more happen."""
     chance = world.chance("settings")
@@ -349,6 +360,7 @@ def _settings(world: World, story: Story) -> dict[str, str]:
         "share.coordinator.state.topic.prune.interval.ms": chance.choice(("1000", "300000")),
         "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
         _VERDICTS: chance.choice(("0", "1", "3", "3")),
+        "forebay.decompress.max.bytes": _UNPACKED_BYTES,
     }
 
 

@@ -41,6 +41,7 @@ from forebay.sim.actors.producers.plain import (
     PipeliningProducer,
     Producer,
     RepeatingProducer,
+    ShortLivedProducer,
 )
 from forebay.sim.actors.quotas import QuotaSetter
 from forebay.sim.actors.shares.administrators import Deposer, ShareResetter
@@ -215,6 +216,7 @@ class Workload:
     def _ensembles(self) -> dict[str, Callable[[Random], None]]:
         return {
             "exact": self._add_idempotent,
+            "short-lived": self._add_short_lived,
             "loose": self._add_loose,
             "transactions": self._add_transactional,
             "transformer": self._add_transformer,
@@ -258,6 +260,10 @@ class Workload:
         kind = chance.choice((IdempotentProducer, PipeliningProducer))
         self._add("idempotent-a", kind, [*EXACT, SOURCE], chance.choice(DIALECTS), _manners(chance))
         self._add("idempotent-b", PipeliningProducer, EXACT, chance.choice(DIALECTS), RUDE)
+
+    def _add_short_lived(self, chance: Random) -> None:
+        for name in ("short-lived-a", "short-lived-b"):
+            self._add(name, ShortLivedProducer, EXACT, chance.choice(DIALECTS), POLITE)
 
     def _add_loose(self, chance: Random) -> None:
         self._add("loose-1", RepeatingProducer, [LOOSE, PLAIN], chance.choice(DIALECTS), _manners(chance))

@@ -8,43 +8,41 @@
   are checked.
 - `.unchecked` in a partition's directory says that the log was not opened since an unclean stop, or could
   not be: a clean stop of the others says nothing about it (`distrust`). It says whether power was lost.
-- The checkpoint files are read once and written by `write_checkpoints`, for all logs together. Entries of
-  directories whose logs are not open stay as they are.
-
-A recovery point on disk must never be larger than its log, or the log would be taken for damaged. So it
-is written after the data is synced, dropped before a directory of the same name is made again, and
-lowered (`lowered`) before a log is truncated.
+- `.stray` says that no partition uses a log, and why (`put_aside.py`, `strays.py`).
+- The checkpoint files say how far the logs have come (`checkpoints.py`).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 from forebay.clock import Clock
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ConfigError, StorageError
+from forebay.storage import strays
 from forebay.storage.checkpoint import (
     CLEANED_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
-    read_offsets,
     read_properties,
     read_topic_id,
-    write_offsets,
     write_topic_id,
 )
+from forebay.storage.checkpoints import Checkpoints
 from forebay.storage.disk import Disk, Lock, Locked
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
+from forebay.storage.put_aside import PutAside, partition_names
+from forebay.storage.store_evidence import StoreEvidence, read_evidence, write_evidence
+from forebay.storage.strays import POWER_LOST as _POWER_LOST
+from forebay.storage.strays import UNCHECKED
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +50,8 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 META = "meta.properties"
 BOOT_ID = "boot-id"
-UNCHECKED = ".unchecked"
 VIEW_CACHE = "view-cache"
 
-_PARTITION_NAME = re.compile(r"(.+)-(\d+)")
-_DELETED_SUFFIX = "-delete"
-_STRAY_SUFFIX = "-stray"
-_NAME_CHARS_KEPT = 200
-_POWER_LOST = b"power lost\n"
 _PROCESS_ENDED = b"process ended\n"
 
 
@@ -78,7 +70,6 @@ class DataDir:
         self._disk = disk
         self._entropy = entropy
         self._lock = lock
-        self._write_lock = threading.Lock()
         self.path = path
         self._meta = _read_meta(disk, path)
         self.clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
@@ -88,14 +79,16 @@ class DataDir:
         """The same, of logs that have not been opened since: the loss lasts until they are checked."""
         self._vouches = True
         """Whether every log that is not in order is known to be so by its directory."""
+        self.store_evidence = read_evidence(disk, path)
+        """What is known of the store; None until this broker has joined for the first time."""
+        self._evidence_lock = threading.Lock()
+        self.store_behind = False
+        """True if the store was found to know less than this directory does."""
         self.made: set[TopicPartition] = set()
         """Partitions of which there was nothing here when they were opened."""
-        self._doubtful: set[str] = set()
-        """Checkpoints whose last writing failed: their files say what `_points` does, or more."""
-        self._points = {
-            name: read_offsets(disk, f"{path}/{name}")
-            for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
-        }
+        self.aside = PutAside(disk, path, entropy)
+        """Logs that are not used any more."""
+        self.checkpoints = Checkpoints(disk, path)
 
     @classmethod
     def open(cls, disk: Disk, path: str, entropy: Callable[[int], bytes] = os.urandom) -> DataDir:
@@ -120,9 +113,7 @@ class DataDir:
             self._disk.fsync_dir(self.path)
         if self._disk.exists(self.view_cache):
             self._disk.remove_tree(self.view_cache)
-        for name in self._disk.list(self.path):
-            if name.endswith(_DELETED_SUFFIX):
-                self.remove_deleted(f"{self.path}/{name}")
+        self.aside.remove_all()
 
     def _booted_since(self) -> bool:
         path, boot_id = f"{self.path}/{BOOT_ID}", self._disk.boot_id()
@@ -159,6 +150,15 @@ class DataDir:
             text = "".join(f"{key}={value}\n" for key, value in self._meta.items())
             self._disk.write_atomic(f"{self.path}/{META}", text.encode())
 
+    def update_store_evidence(self, change: Callable[[StoreEvidence], StoreEvidence]) -> None:
+        """Write what is known of the store, with a change. Blocks; any thread."""
+        with self._evidence_lock:
+            before = self.store_evidence
+            evidence = change(before or StoreEvidence())
+            if evidence != before:
+                write_evidence(self._disk, self.path, evidence)
+                self.store_evidence = evidence
+
     def accept_power_loss(self) -> None:
         """Whatever a loss of power has taken has been seen to: do not count it again."""
         if self._booted_since():
@@ -175,29 +175,20 @@ class DataDir:
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions that have a directory here."""
-        matches = (_PARTITION_NAME.fullmatch(name) for name in self._disk.list(self.path))
-        return [(match[1], int(match[2])) for match in matches if match]
+        return partition_names(self._disk, self.path)
+
+    def has_log(self, topic: str, partition: int) -> bool:
+        return self._disk.exists(self.directory(topic, partition))
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
         return read_topic_id(self._disk, self.directory(topic, partition))
 
     def high_watermark(self, topic: str, partition: int) -> int:
-        return self._points[HIGH_WATERMARKS].get((topic, partition), 0)
+        return self.checkpoints.of(HIGH_WATERMARKS, (topic, partition)) or 0
 
     def first_dirty_offset(self, topic: str, partition: int) -> int:
         """Everything below has been compacted."""
-        return self._points[CLEANED_OFFSETS].get((topic, partition), 0)
-
-    def write_first_dirty_offset(
-        self, topic: str, partition: int, log: Log, offset: int, *, generation: int
-    ) -> None:
-        """Write down how far compaction has come with a log, unless it was cut since that generation.
-
-        Blocks; any thread, also while the log is cut or deleted.
-        """
-        with self._write_lock:
-            if not log.discarded and log.generation == generation:
-                self._write(CLEANED_OFFSETS, {**self._points[CLEANED_OFFSETS], (topic, partition): offset})
+        return self.checkpoints.of(CLEANED_OFFSETS, (topic, partition)) or 0
 
     def open_log(
         self,
@@ -212,9 +203,9 @@ class DataDir:
         key = (topic, partition)
         directory = self.directory(topic, partition)
         if topic_id is not None:
-            self._put_aside_if_of_another(topic, partition, topic_id)
+            self._put_aside_if_of_another(topic, partition, topic_id, 0 if clock is None else clock.now_ms())
         if not self._disk.exists(directory):
-            self._forget(key)
+            self.checkpoints.forget(key)
             self._disk.mkdirs(directory)
         if topic_id is not None and read_topic_id(self._disk, directory) is None:
             self.made.add(key)
@@ -225,14 +216,16 @@ class DataDir:
             directory,
             config,
             clock=clock,
-            start_offset=self._points[LOG_START_OFFSETS].get(key, 0),
-            recovery_point=self._points[RECOVERY_POINTS].get(key, 0),
+            start_offset=self.checkpoints.of(LOG_START_OFFSETS, key) or 0,
+            recovery_point=self.checkpoints.of(RECOVERY_POINTS, key) or 0,
             clean=self.clean and unchecked is None,
             power_lost=self._began_without_power or unchecked == _POWER_LOST,
-            note_start=partial(self.note_start, topic, partition),
+            note_start=partial(self.checkpoints.note_start, topic, partition),
         )
         if unchecked is not None:
             self._disk.remove(f"{directory}/{UNCHECKED}")
+        if self._disk.exists(f"{directory}/{strays.NOTE}"):
+            self._disk.remove(f"{directory}/{strays.NOTE}")
         return log
 
     def distrust(self, topic: str, partition: int) -> None:
@@ -257,85 +250,81 @@ class DataDir:
         return self._disk.read_bytes(path) if self._disk.exists(path) else None
 
     def delete_log(self, topic: str, partition: int, log: Log) -> str:
-        """Close a log and move it out of the way; the path is for `remove_deleted`."""
+        """Close a log and move it out of the way; the path is for `aside.remove`."""
         log.discard()
-        return self._put_aside(topic, partition, _DELETED_SUFFIX)
+        return self.aside.delete(topic, partition)
 
-    def delete_unopened(self, topic: str, partition: int) -> str:
-        """The same of a log that is not open."""
-        return self._put_aside(topic, partition, _DELETED_SUFFIX)
+    def put_aside(
+        self,
+        topic: str,
+        partition: int,
+        reason: str,
+        at_ms: int,
+        log: Log | None = None,
+        high_watermark: int = 0,
+    ) -> str:
+        """Keep a log that is not used any more, under another name; the path is for `aside.sync`.
 
-    def remove_deleted(self, path: str) -> None:
-        """Remove the files of a deleted log that was moved out of the way. Blocks; any thread."""
-        # Its new name must last: if the power went, the files that are left would be found under the old one.
-        self._disk.fsync_dir(self.path)
-        self._disk.remove_tree(path)
-
-    def _put_aside_if_of_another(self, topic: str, partition: int, topic_id: bytes) -> None:
-        """What is left of a deleted topic of the same name must not become part of the new one.
-
-        The topic was deleted while this broker was away. The broker did not get that deletion, so it keeps
-        the files.
+        `log`: if it is open. It is closed without being synced, so it is checked when it is used again.
         """
+        note = self._note(topic, partition, reason, at_ms, log, high_watermark)
+        if log is not None:
+            log.discard()
+            directory = self.directory(topic, partition)
+            self._disk.write_atomic(f"{directory}/{UNCHECKED}", _POWER_LOST, sync=False)
+        return self.aside.keep(note)
+
+    def note_unused(self, topic: str, partition: int, reason: str, at_ms: int) -> None:
+        """Say in a directory that no partition uses its log; it keeps its name. Blocks."""
+        self.aside.keep_in_place(self._note(topic, partition, reason, at_ms))
+
+    def copy_aside(
+        self,
+        topic: str,
+        partition: int,
+        reason: str,
+        at_ms: int,
+        log: Log,
+        *,
+        offset: int,
+        high_watermark: int,
+    ) -> str:
+        """Keep a copy of a log from the segment with this offset on. Blocks; any thread that has the log."""
+        return self.aside.copy(self._note(topic, partition, reason, at_ms, log, high_watermark), offset)
+
+    def _note(
+        self,
+        topic: str,
+        partition: int,
+        reason: str,
+        at_ms: int,
+        log: Log | None = None,
+        high_watermark: int = 0,
+    ) -> strays.Note:
+        known = self.checkpoints.of(LOG_START_OFFSETS, (topic, partition))
+        return strays.Note(
+            topic=topic,
+            partition=partition,
+            reason=reason,
+            put_aside_ms=at_ms,
+            start_offset=known if log is None else log.start_offset,
+            high_watermark=max(high_watermark, self.high_watermark(topic, partition)),
+        )
+
+    def last_epoch(self, topic: str, partition: int) -> int:
+        """The last leader epoch in a log that is not open. Blocks."""
+        return strays.last_epoch(self._disk, self.directory(topic, partition))
+
+    def _put_aside_if_of_another(self, topic: str, partition: int, topic_id: bytes, at_ms: int) -> None:
+        """What is left of another topic of the same name must not become part of this one."""
         directory = self.directory(topic, partition)
         found = read_topic_id(self._disk, directory) if self._disk.exists(directory) else None
         if found is not None and found != topic_id:
-            path = self._put_aside(topic, partition, _STRAY_SUFFIX)
+            reason = "there is another topic of its name"
+            path = self.put_aside(topic, partition, reason, at_ms)
             logger.warning(
-                "a directory belongs to a deleted topic of the same name; remove it if you do not need it",
-                extra={"directory": path},
+                "a log was put aside; see forebay log strays", extra={"directory": path, "reason": reason}
             )
-
-    def _put_aside(self, topic: str, partition: int, suffix: str) -> str:
-        name = f"{topic}-{partition}"[:_NAME_CHARS_KEPT]
-        path = f"{self.path}/{name}.{self._entropy(16).hex()}{suffix}"
-        self._disk.rename(self.directory(topic, partition), path)
-        return path
-
-    def write_checkpoints(
-        self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[TopicPartition, int]
-    ) -> None:
-        """Write down how far all logs have come. Blocks; any thread, also while logs are deleted.
-
-        What is known of logs that are on the disk and not open stays: they may be opened another time.
-        """
-        with self._write_lock:
-            # Of one that is deleted meanwhile, nothing may be left to a new log of the same name (`_forget`).
-            here = {key: log for key, log in logs.items() if not log.discarded}
-            away = self._known_and_away(logs)
-            self._write_known(RECOVERY_POINTS, away, {key: log.recovery_point for key, log in here.items()})
-            self._write_known(LOG_START_OFFSETS, away, {key: log.start_offset for key, log in here.items()})
-            # A log may have been truncated since its high watermark was taken note of.
-            committed = {
-                key: min(high_watermarks[key], log.end_offset)
-                for key, log in here.items()
-                if key in high_watermarks
-            }
-            self._write_known(HIGH_WATERMARKS, away, committed)
-            self._write_known(CLEANED_OFFSETS, away | here.keys(), {})
-
-    @contextmanager
-    def lowered(self, topic: str, partition: int, offset: int) -> Iterator[None]:
-        """Around the truncation of a log: no checkpoint claims more than will be left. Blocks.
-
-        Meanwhile none is written: the log itself still claims more.
-        """
-        key = (topic, partition)
-        with self._write_lock:
-            for name in (RECOVERY_POINTS, HIGH_WATERMARKS, CLEANED_OFFSETS):
-                points = dict(self._points[name])
-                if points.get(key, 0) > offset:
-                    points[key] = offset
-                self._write(name, points)
-            yield
-
-    def note_start(self, topic: str, partition: int, offset: int) -> None:
-        """Write down where a log begins that has just begun anew. Blocks.
-
-        Without it, a log that begins above what is written down looks as if its beginning was lost.
-        """
-        with self._write_lock:
-            self._write(LOG_START_OFFSETS, {**self._points[LOG_START_OFFSETS], (topic, partition): offset})
 
     def close(self, *, clean: bool = False) -> None:
         """Give the directory up; `clean` if every open log closed without error and checkpoints are written.
@@ -346,30 +335,6 @@ class DataDir:
         if clean and self._vouches and not self.power_lost:
             self._disk.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", b"")
         self._lock.release()
-
-    def _forget(self, key: TopicPartition) -> None:
-        """A directory of this name is about to be made: what is known of an earlier one must go."""
-        with self._write_lock:
-            for name, offsets in self._points.items():
-                if key in offsets:
-                    self._write(name, {other: offset for other, offset in offsets.items() if other != key})
-
-    def _known_and_away(self, logs: Mapping[TopicPartition, Log]) -> Set[TopicPartition]:
-        """The partitions that have checkpoints and a directory, but no log among these."""
-        known: set[TopicPartition] = set().union(*self._points.values())
-        return {key for key in known - logs.keys() if self._disk.exists(self.directory(*key))}
-
-    def _write_known(self, name: str, away: Set[TopicPartition], offsets: dict[TopicPartition, int]) -> None:
-        """Write a checkpoint of these offsets, and of those that are known of the logs in `away`."""
-        known = {key: offset for key, offset in self._points[name].items() if key in away}
-        self._write(name, known | offsets)
-
-    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        if offsets != self._points[name] or name in self._doubtful:
-            self._doubtful.add(name)
-            write_offsets(self._disk, f"{self.path}/{name}", offsets)
-            self._doubtful.discard(name)
-            self._points[name] = offsets
 
 
 def _read_meta(disk: Disk, path: str) -> dict[str, str]:

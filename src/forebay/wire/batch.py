@@ -185,6 +185,22 @@ def split(buf: Bytes) -> list[tuple[int, BatchHeader]]:
     return batches
 
 
+def checked_batches(buf: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """The batches of a buffer, each compared with its CRC before its header is believed.
+
+    Raises ProtocolError at the first that is not whole, or is damaged.
+    """
+    position = 0
+    while position < len(buf):
+        header = read_header(buf, position)
+        if header.magic != MAGIC:
+            raise ProtocolError(f"record batch has magic {header.magic}, only {MAGIC} is known")
+        if not crc_ok(buf, position, header.size):
+            raise ProtocolError(f"the batch at offset {header.base_offset} does not match its checksum")
+        yield buf[position : position + header.size], header
+        position += header.size
+
+
 def whole_batch(batch: Bytes) -> BatchHeader:
     """The header of a buffer that must be exactly one batch of the format we know."""
     header = read_header(batch)
@@ -196,7 +212,7 @@ def whole_batch(batch: Bytes) -> BatchHeader:
 
 
 def records(batch: Bytes, max_output_bytes: int = MAX_OUTPUT_BYTES) -> Iterator[Record]:
-    """The records of one batch. The CRC is the caller's to check."""
+    """The records of one batch, which was compared with its CRC (`checked_batches`, `BatchFile.read`)."""
     header = whole_batch(batch)
     payload = decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_output_bytes)
     found = parse_records(payload, header.record_count, header.base_offset, header.base_timestamp)

@@ -246,8 +246,36 @@ def placeholder(header: BatchHeader) -> bytearray:
             attributes=header.attributes & LOG_APPEND_TIME,
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_PRODUCER_EPOCH,
-            base_sequence=NO_SEQUENCE,
+            base_sequence=_sequence_without_producer(header),
             record_count=0,
         ),
         b"",
+    )
+
+
+def _sequence_without_producer(header: BatchHeader) -> int:
+    """That of a batch without a producer stays: it has a meaning in views (`core/views/copying.py`)."""
+    return NO_SEQUENCE if header.producer_id >= 0 else header.base_sequence
+
+
+def rest_of(header: BatchHeader, offset: int) -> bytearray:
+    """A batch of nothing but the offsets that another has from `offset` on."""
+    return placeholder(
+        header._replace(base_offset=offset, last_offset_delta=header.last_offset - offset),
+    )
+
+
+def widened(batch: Bytes, header: BatchHeader, emptied: BatchHeader) -> bytearray:
+    """A batch that reaches to the end of a later one, with nothing between.
+
+    It belongs to no producer then, because the sequence number of its last record would be another one.
+    """
+    return assemble(
+        header._replace(
+            last_offset_delta=emptied.last_offset - header.base_offset,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
+            base_sequence=_sequence_without_producer(emptied),
+        ),
+        bytes(batch[HEADER_SIZE : header.size]),
     )

@@ -219,16 +219,22 @@ def test_metadata_shows_what_may_be_described(
     assert [(topic.name, topic.error_code) for topic in old.topics] == [("m-no", DENIED)]
 
 
-def test_an_id_beside_a_name_does_not_show_the_topic_of_that_name(
+def test_an_id_beside_a_name_decides_which_topic_is_shown(
     guarded: LocalBroker, admin: KnownClient, ada: KnownClient
 ) -> None:
     make(admin, "m-mine", "m-hidden")
-    add_acls(admin, [allow(Operation.DESCRIBE, "m-mine")])
-    for beside in (topic_id(guarded, "m-mine"), bytes(15) + b"\x07"):
-        for name in ("m-hidden", "m-never"):
-            topics = [MetadataRequestTopic(topic_id=beside, name=name)]
-            (answer,) = ada.call(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12).topics
-            assert (answer.error_code, answer.partitions) == (DENIED, [])
+    add_acls(admin, [allow(Operation.DESCRIBE, "m-mine"), allow(Operation.DESCRIBE, "m-other")])
+
+    def asked(beside: bytes, name: str | None) -> tuple[int, str | None]:
+        topics = [MetadataRequestTopic(topic_id=beside, name=name)]
+        (answer,) = ada.call(MetadataRequest(topics=topics), 12).topics
+        return answer.error_code, answer.name
+
+    for name in ("m-hidden", "m-mine", "m-other", "", None):
+        assert asked(topic_id(guarded, "m-mine"), name) == (ErrorCode.NONE, "m-mine")
+        assert asked(topic_id(guarded, "m-hidden"), name) == (DENIED, None)
+        assert asked(bytes(15) + b"\x07", name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    assert "m-other" not in guarded.on_loop(lambda node: node.image.topics)
 
 
 def test_a_topic_is_not_created_by_who_may_only_look_for_it(

@@ -120,6 +120,7 @@ NEEDS: dict[int, list[Need]] = {
     OWN_KEYS_FROM + 14: [ACTION],
     OWN_KEYS_FROM + 20: [DESCRIBE],
     OWN_KEYS_FROM + 21: [(O.DESCRIBE, T)],
+    OWN_KEYS_FROM + 22: [DESCRIBE],
 }
 """What each API needs, and therefore which code it answers with."""
 NEVER_REFUSED = {16, 17, 18, 36, 60, 66, OWN_KEYS_FROM + 2}

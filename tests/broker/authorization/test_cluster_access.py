@@ -18,9 +18,11 @@ from forebay.core.acls.bindings import (
     Permission,
     ResourceType,
 )
+from forebay.core.acls.doubt import denials
 from forebay.core.acls.text import acl_id
 from forebay.core.cluster.acl_image import AclDeleted, AclPut
 from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.unreadable import Unreadable, UnreadablePut
 from forebay.core.security.users import Upsertion, UserAlteration, alter_user
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import ReplicaState
@@ -172,3 +174,27 @@ def test_a_broker_says_at_its_start_that_others_would_refuse_it(
 def test_a_broker_says_at_its_start_that_nobody_may_do_anything(caplog: pytest.LogCaptureFixture) -> None:
     Authorization(LiveConfig(broker_config(SETTINGS), 1), ClusterImage(cluster_id="c"), Metrics())
     assert "nobody may do anything" in caplog.text
+
+
+def test_an_acl_that_cannot_be_read_takes_effect_at_once_and_ends_with_its_repair() -> None:
+    settings = LiveConfig(broker_config({**SETTINGS, "super.users": "User:admin"}), 1)
+    allowed = rule(Operation.WRITE, ResourceType.TOPIC, "t")
+    before = ClusterImage(cluster_id="c").apply([AclPut(id=acl_id(allowed), acl=allowed)])
+    found = Unreadable(key="acls/zz", revision=1, reason="", denials=denials(b"{}"))
+    during = before.apply([UnreadablePut(value=found)])
+    authorization = Authorization(settings, before, Metrics())
+    changes: list[int] = []
+    authorization.changed.listen(lambda: changes.append(authorization.revision))
+
+    def may_write(principal: str) -> bool:
+        return authorization._authorizer.allows(
+            principal, "127.0.0.1", Operation.WRITE, ResourceType.TOPIC, "t"
+        )
+
+    assert may_write(BROKERS)
+    authorization.follow(before, during)
+    assert not may_write(BROKERS)
+    assert may_write("User:admin")
+    authorization.follow(during, before)
+    assert may_write(BROKERS)
+    assert len(changes) == 2, "fast paths and waiting fetches are forgotten each time"

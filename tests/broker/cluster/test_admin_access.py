@@ -149,12 +149,24 @@ def test_groups_tell_what_is_allowed_when_asked(
         consumer.close()
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_dead_group_says_what_may_be_done_with_it(client: WireClient, topic: str, asked: bool) -> None:
+    """Before version 6 it is no error that there is no such group."""
+    request = DescribeGroupsRequest(groups=[topic], include_authorized_operations=asked)
+    for version in (3, 5):
+        (group,) = client.call(request, version).groups
+        assert (group.group_state, group.error_code) == ("Dead", ErrorCode.NONE)
+        assert group.authorized_operations == (ON_GROUP if asked else NOT_ASKED)
+
+
 def test_a_group_that_does_not_exist_allows_nothing(client: WireClient, topic: str) -> None:
     classic = client.call(DescribeGroupsRequest(groups=[topic], include_authorized_operations=True), 6)
     modern = client.call(
         ConsumerGroupDescribeRequest(group_ids=[topic], include_authorized_operations=True), 1
     )
-    assert [each.authorized_operations for each in (*classic.groups, *modern.groups)] == [NOT_ASKED] * 2
+    found = (*classic.groups, *modern.groups)
+    assert [each.authorized_operations for each in found] == [NOT_ASKED] * 2
+    assert [each.error_message for each in found] == [f"Group {topic} not found."] * 2
 
 
 def test_confluent_reads_all_operations(confluent: AdminClient, client: WireClient, topic: str) -> None:

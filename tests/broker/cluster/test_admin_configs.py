@@ -166,7 +166,7 @@ def test_resources_of_all_kinds_stand_or_fall_alone(client: WireClient, topic: s
     wanted = [
         (16, "metrics", "interval.ms", "1", ErrorCode.INVALID_REQUEST),
         (TOPIC, topic, "retention.ms", "5", ErrorCode.NONE),
-        (BROKER, "1", "bananas", "1", ErrorCode.INVALID_CONFIG),
+        (BROKER, "1", "process.roles", "broker", ErrorCode.INVALID_REQUEST),
         (GROUP, topic, "consumer.session.timeout.ms", "50000", ErrorCode.NONE),
         (LOGGER, "1", "forebay.broker.produce.write_cycle", "LOUD", ErrorCode.INVALID_CONFIG),
     ]
@@ -222,8 +222,31 @@ def test_a_broker_setting_reaches_its_topics_and_survives(fresh_broker: BrokerPr
 
 def test_what_is_read_at_start_cannot_be_altered(client: WireClient) -> None:
     response = increment(client, BROKER, "1", ("log.dirs", AlterOp.SET, "/elsewhere"))
-    assert response.error_code == ErrorCode.INVALID_CONFIG
+    assert response.error_code == ErrorCode.INVALID_REQUEST
     assert "starts" in response.error_message
+
+
+def test_a_setting_that_no_broker_knows_is_kept_with_a_warning(fresh_broker: BrokerProcess) -> None:
+    name = "my.plugin.level"
+    with WireClient(fresh_broker.bootstrap) as client:
+        for resource, source in (("1", 2), ("", 3)):
+            assert increment(client, BROKER, resource, (name, AlterOp.SET, "secret?")).error_code == 0
+            (config,) = describe(client, BROKER, resource, name).configs
+            assert (config.value, config.is_sensitive, config.config_source) == (None, True, source)
+            assert "without effect" in config.documentation
+        assert f"no broker knows the setting {name}" in fresh_broker.log()
+        assert increment(client, BROKER, "1", (name, AlterOp.DELETE, None)).error_code == 0
+        (config,) = describe(client, BROKER, "1", name).configs
+        assert config.config_source == 3
+        assert (
+            increment(client, BROKER, "1", ("sasl.kerberos.service.name", AlterOp.SET, "k")).error_code == 0
+        )
+        (config,) = describe(client, BROKER, "1", "sasl.kerberos.service.name").configs
+        assert config.value == "k" and "without effect" in config.documentation
+    fresh_broker.kill()
+    fresh_broker.restart()
+    with WireClient(fresh_broker.bootstrap) as client:
+        assert describe(client, BROKER, "", name).configs, "what is kept does not hinder a start"
 
 
 def test_throttles_go_as_kafka_reassign_partitions_deletes_them(fresh_broker: BrokerProcess) -> None:

@@ -22,6 +22,7 @@ from forebay.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.local_cluster import eventually, local_cluster
@@ -56,6 +57,40 @@ def described(client: WireClient, name: str) -> Any:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     (topic,) = client.call(request, 12).topics
     return topic
+
+
+@pytest.mark.parametrize("name", ["", None, "another"])
+def test_a_topic_id_decides_whatever_the_name_is(client: WireClient, topic: str, name: str | None) -> None:
+    """Java's client sends an empty name with the id."""
+    create(client, creatable(topic))
+    by_name = described(client, topic)
+    for version in (12, 13):
+        wanted = [
+            MetadataRequestTopic(topic_id=by_name.topic_id, name=name),
+            MetadataRequestTopic(topic_id=bytes(15) + b"\x09", name=name),
+        ]
+        found, unknown = client.call(MetadataRequest(topics=wanted), version).topics
+        assert (found.name, found.error_code, len(found.partitions)) == (topic, ErrorCode.NONE, 1)
+        assert (unknown.name, unknown.error_code) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
+        assert unknown.topic_id == bytes(15) + b"\x09"
+    assert described(client, "another").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_versions_that_know_names_only_refuse_ids(client: WireClient, topic: str, version: int) -> None:
+    create(client, creatable(topic))
+    topic_id = described(client, topic).topic_id
+    for wanted in (MetadataRequestTopic(topic_id=topic_id, name=topic), MetadataRequestTopic(name=None)):
+        (answer,) = client.call(MetadataRequest(topics=[wanted]), version).topics
+        assert (answer.error_code, answer.name) == (ErrorCode.INVALID_REQUEST, wanted.name or "")
+
+
+@pytest.mark.parametrize("name", ["", ".", "a/b", "ä", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_no_unknown_topic(client: WireClient, name: str) -> None:
+    assert described(client, name).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    asked = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)], response_partition_limit=1)
+    (answer,) = client.call(asked, 0).topics
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 # -- creation ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from forebay.broker.cluster.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
-from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.api_versions import ApiVersionsRequest

@@ -16,7 +16,11 @@ from forebay.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from forebay.wire.messages.unregister_broker import UnregisterBrokerRequest
-from forebay.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from forebay.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.wire_client import (
@@ -43,22 +47,23 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_levels_of_features_come_with_the_program(broker: BrokerProcess, version: int) -> None:
-    def update(**levels: int) -> list[tuple[int, str | None]]:
+    def update(**levels: int) -> UpdateFeaturesResponse:
         updates = [
             FeatureUpdateKey(feature=name.replace("_", "."), max_version_level=level)
             for name, level in levels.items()
         ]
-        answer = client.call(UpdateFeaturesRequest(feature_updates=updates), version)
-        found = answer.results if version < 2 else [answer]
-        return [(each.error_code, each.error_message) for each in found]
+        answer: UpdateFeaturesResponse = client.call(UpdateFeaturesRequest(feature_updates=updates), version)
+        return answer
 
     with WireClient(broker.bootstrap) as client:
-        assert set(update(group_version=1, transaction_version=2)) == {(ErrorCode.NONE, None)}
-        *right, (code, message) = update(group_version=1, transaction_version=3)
-        assert set(right) <= {(ErrorCode.NONE, None)}
-        assert code == ErrorCode.INVALID_UPDATE_VERSION
-        assert message is not None
-        assert "Invalid update version 3 for feature transaction.version." in message
+        done = update(group_version=1, transaction_version=2)
+        assert (done.error_code, done.error_message) == (ErrorCode.NONE, None)
+        features = ["group.version", "transaction.version"] if version < 2 else []
+        assert [(each.feature, each.error_code) for each in done.results] == [(name, 0) for name in features]
+        refused = update(group_version=1, transaction_version=3)
+        assert (refused.error_code, refused.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
+        assert refused.error_message is not None
+        assert "Invalid update version 3 for feature transaction.version." in refused.error_message
 
 
 # -- brokers -------------------------------------------------------------------------------------------------

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from forebay.broker.cluster import controller as controller_module
+from forebay.broker.cluster.departure import Departure
 from forebay.broker.node import Node
 from forebay.config import DRAINED
 from forebay.coordination.store import Delete
 from forebay.core.cluster.config_changes import AlterOp
-from forebay.core.cluster.image import NO_LEADER, Change, ClusterImage, PartitionPut
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change, PartitionPut
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.placement import staying
 from forebay.core.cluster.replicas.balancing import Move, drain, rebalance
 from forebay.core.cluster.replicas.reassignment import reassign as core_reassign
@@ -400,6 +403,32 @@ async def test_a_drained_broker_is_given_partitions_again_when_it_is_started(clu
     await cluster.stop(2)
     await cluster.start(2)
     await eventually(lambda: 2 in staying(cluster[1].image))
+
+
+async def test_another_controller_acts_while_one_that_stops_hands_over(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker dies in that time, and what it led is led by another before the farewell is over."""
+    stopping = await controller(cluster)
+    dying, last = [node for node in cluster.nodes if node != stopping]
+    await create(cluster, [dying, last])
+    await cluster.in_sync(TOPIC)
+    leaving, may_leave = asyncio.Event(), asyncio.Event()
+
+    async def hand_over(_: object) -> None:
+        leaving.set()
+        await may_leave.wait()
+
+    monkeypatch.setattr(Departure, "hand_over", hand_over)
+    stopped = asyncio.create_task(cluster.stop(stopping))
+    await leaving.wait()
+    await cluster.kill(dying)
+    await cluster.bury(dying)
+    await eventually(lambda: cluster[last].image.topics[TOPIC].partitions[0].leader == last)
+    assert not stopped.done()
+    assert cluster[last].controller.active
+    may_leave.set()
+    await stopped
 
 
 def _begin(move: Move, image: ClusterImage) -> list[PartitionPut]:

@@ -48,6 +48,20 @@ async def test_a_broker_names_itself_though_nobody_is_registered(cluster: LocalC
     assert [found.node_id for found in answer.brokers] == [2]
 
 
+async def test_a_broker_that_loses_its_lease_before_it_sees_its_registration_registers_again(
+    cluster: LocalCluster,
+) -> None:
+    """It would wait for ever if the store was put back: no image comes to that revision then."""
+    lease = cluster[2].lease
+    with cluster.uninformed(2):
+        for _ in range(2):
+            epoch, held = lease.epoch, lease.current
+            assert held is not None
+            await held.revoke()
+            await eventually(lambda epoch=epoch: lease.epoch > epoch)  # type: ignore[misc]
+    await eventually(lease.valid)
+
+
 async def test_nobody_speaks_for_a_live_broker(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,8 @@ from forebay.broker.cluster.peer_connection import PeerConnection
 from forebay.broker.cluster.peer_dialing import PeerDialing
 from forebay.broker.cluster.peer_watch import PeerWatch, Suspicion
 from forebay.broker.telemetry.metrics import Metrics
-from forebay.core.cluster.image import BrokerPut, ClusterImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import BrokerPut
 from forebay.core.cluster.registration import BrokerRegistration
 from support.brokers.local_cluster import eventually
 

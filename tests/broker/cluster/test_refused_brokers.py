@@ -6,13 +6,13 @@ Leases do not end by themselves here: one that ends was given up, or was ended b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from forebay.coordination.store import Store, StoreError
-from forebay.core.cluster.image import NO_LEADER
+from forebay.coordination.store import Compare, Delete, Put, Store, StoreError, TxnResult
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.replicas.failover_times import Failover
 from forebay.errors import ErrorCode
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
@@ -120,6 +120,41 @@ def failing(store: Store, failures: Iterator[StoreError]) -> Callable[[int], Awa
         await revoke(lease_id)
 
     return fail_first
+
+
+async def test_a_broker_that_registers_anew_while_it_is_judged_keeps_its_registration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with local_cluster(tmp_path, {VERDICTS: "3"}) as cluster:
+        victim, *judges = reversed(cluster.nodes)
+        verdicts: list[TxnResult] = []
+        for judge in judges:
+            session, key = cluster.session(judge), cluster[judge].metadata.keys.broker(victim)
+            monkeypatch.setattr(session, "txn", registering_anew(session, key, verdicts))
+        await kill(cluster, victim)
+        await eventually(lambda: verdicts)
+        assert not verdicts[0].ok
+
+
+def registering_anew(
+    store: Store, key: str, verdicts: list[TxnResult]
+) -> Callable[..., Awaitable[TxnResult]]:
+    """Before the registration is ended, another one takes its place."""
+    txn = store.txn
+
+    async def renew_first(
+        compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
+    ) -> TxnResult:
+        if not any(each.key == key for each in deletes):
+            return await txn(compares, puts, deletes)
+        registered = await store.get(key)
+        assert registered is not None
+        await txn(deletes=[Delete(key=key)])
+        await txn(puts=[Put(key=key, value=registered.value)])
+        verdicts.append(await txn(compares, puts, deletes))
+        return verdicts[-1]
+
+    return renew_first
 
 
 async def test_a_controller_that_is_restarted_does_not_wait_for_its_old_lease(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from forebay.broker.coordinators.led_anew import LedAnew
 from forebay.config import broker_config
-from forebay.coordination.metadata import Metadata, register_broker
-from forebay.core.cluster.image import PartitionPut
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.registrations import register_broker
+from forebay.core.cluster.image_changes import PartitionPut
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.topics import NewTopic, create_topic
 from support.brokers.followed import KEYS, following

@@ -102,7 +102,7 @@ def test_an_index_made_anew_from_a_compacted_log_is_the_same(tmp_path: Path) -> 
         for number in range(30):
             send(client, "t", b"%d" % number, at(now_ms() + 50, schedule_key=f"k{number % 3}"))
             send(client, "t", b"cancelled", after("1h", schedule_key="gone"))
-        send(client, "t", b"", named(schedule_key="gone"))
+        send(client, "t", None, named(schedule_key="gone"))
         eventually(lambda: pending(client, "t") == 1, "not all were delivered")
         kept.append(send(client, "t", b"far, too", after("2h", schedule_key="k0")))
         partition = led(broker, "t")
@@ -162,7 +162,7 @@ def test_compaction_keeps_the_notes_that_something_needs(tmp_path: Path) -> None
             kept.append(send(client, "t", b"x" * 3_000, after("1h")))
             send(client, "t", b"%d" % number, at(now_ms() + 50, schedule_key="k"))
             send(client, "t", b"cancelled", after("1h", schedule_key="gone"))
-        send(client, "t", b"", named(schedule_key="gone"))
+        send(client, "t", None, named(schedule_key="gone"))
         eventually(lambda: pending(client, "t") == len(kept), "not all were delivered")
         partition = led(broker, "t")
         broker.on_loop(lambda _: partition.log.roll())

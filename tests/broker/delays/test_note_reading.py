@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from errno import EIO
 from pathlib import Path
 from struct import Struct
 
@@ -17,9 +18,10 @@ from forebay.storage.delays.index import DelayIndex, IndexState
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
 from forebay.storage.log.segment.txn_index import AbortedTxn
-from forebay.storage.real_disk import RealDisk
+from forebay.storage.real_disk import RealDisk, RealFile
 from forebay.wire.batch import (
     CONTROL,
+    HEADER_SIZE,
     NOTED,
     TRANSACTIONAL,
     BatchHeader,
@@ -311,42 +313,54 @@ def test_what_a_damaged_marker_said_is_looked_up(story: Story, commit: bool) -> 
     assert story.ids() == ([id_] if commit else [])
 
 
-def test_a_file_whose_batches_cannot_be_found_is_passed_over_from_there_on(story: Story) -> None:
+@pytest.mark.parametrize("byte", [16, 57, 70])
+@pytest.mark.parametrize("attributes", [NOTED, NOTED | TRANSACTIONAL])
+def test_a_note_counts_though_its_batch_is_damaged(story: Story, attributes: int, byte: int) -> None:
+    """Its magic, its count or its records: the message is in the note, and was acknowledged."""
+    story.note(waiting(0))
+    damaged = story.batch(attributes, 1 if attributes & TRANSACTIONAL else -1)
+    story.note(waiting(0))
+    last = story.batch()
+    story.damage(damaged, place=byte)
+    expected = [last]
+    if attributes & TRANSACTIONAL:
+        assert story.ids() == [last], "nothing has ended its transaction"
+        story.end(1, commit=True)
+    assert story.ids() == [damaged, *expected]
+
+
+def test_damage_at_the_end_is_passed_over_when_it_is_known_where_it_ends(story: Story) -> None:
     story.note(waiting(0))
     first = story.batch()
-    story.note(waiting(0))
-    damaged = story.batch()
-    story.note(waiting(0))
-    lost = story.batch()
-    story.damage(damaged, place=16)  # its magic
+    damaged = story.batch(attributes=0)
+    for byte in (26, 16):  # how many offsets it takes, and its magic
+        story.damage(damaged, place=byte)
     assert story.follow().position == first + 1, "what lies before it counts"
     with pytest.raises(StorageError, match="not the header"):
         story.read()
     story.log.roll()
     story.note(waiting(0))
     last = story.batch()
-    assert story.ids() == [first, last] and lost < last
+    assert story.ids() == [first, last]
 
 
-@pytest.mark.parametrize("indexed", [False, True])
-def test_a_damaged_first_header_of_the_next_file_hides_nothing_but_that_file(
-    story: Story, indexed: bool
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_damaged_first_header_of_the_next_file_hides_nothing_but_its_batch(
+    story: Story, sealed: bool
 ) -> None:
-    """Nor that, where the offset index leads on in it."""
     story.note(waiting(0))
     first = story.batch()
     story.log.roll()
     damaged = story.batch(attributes=0)
-    for _ in range(3 if indexed else 0):
-        story.put(build_batch([Record(0, NOW, b"k", b"x" * 5_000)]))
     story.note(waiting(0))
     in_file = story.batch()
-    story.log.roll()
+    if sealed:
+        story.log.roll()
     story.note(waiting(0))
     last = story.batch()
     story.damage(damaged, place=16)  # its magic
     assert [each.offset for each in story.read().passed_over] == [damaged]
-    assert story.ids() == ([first, in_file, last] if indexed else [first, last])
+    assert story.ids() == [first, in_file, last]
 
 
 def test_damage_that_need_not_be_read_is_not_counted(story: Story) -> None:
@@ -363,7 +377,26 @@ def test_damage_that_need_not_be_read_is_not_counted(story: Story) -> None:
     assert story.ids() == [last]
 
 
-def test_the_offset_index_leads_on_behind_damage(story: Story) -> None:
+def test_a_bad_sector_that_need_not_be_read_holds_up_nothing(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.note(waiting(0))
+    first = story.batch()
+    story.follow()
+    story.note(waiting(0))
+    last = story.batch()
+    end, pread = story.headers()[0].size, RealFile.pread
+
+    def bad(self: RealFile, length: int, position: int) -> bytes:
+        if HEADER_SIZE <= position < end:
+            raise OSError(EIO, "Input/output error")
+        return pread(self, HEADER_SIZE - position if position < HEADER_SIZE else length, position)
+
+    monkeypatch.setattr(RealFile, "pread", bad)
+    assert story.ids() == [first, last]
+
+
+def test_a_damaged_note_hides_nothing_behind_it(story: Story) -> None:
     story.note(waiting(0))
     first = story.batch()
     damaged = story.note(waiting(0))

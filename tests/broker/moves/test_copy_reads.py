@@ -11,11 +11,14 @@ import pytest
 
 from forebay.broker.moves.copy_reads import latest_offsets, read_latest
 from forebay.core.partition.compaction.offset_map import ENTRY_BYTES
+from forebay.errors import KafkaError
+from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.storage.real_disk import RealDisk
-from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_batch, build_marker, read_header
+from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, assemble, build_batch, build_marker, read_header
+from forebay.wire.compression import Codec
 from forebay.wire.records import Record
 
 NOW_MS = 1_000
@@ -95,3 +98,53 @@ def test_all_is_copied_once_with_memory_for_all(log: Log) -> None:
     put(log, (b"a", b"1"), (b"b", b"1"))
     put(log, (b"a", b"2"), (b"c", b"1"))
     assert rounds(log, keys_max=9) == [[1, 2, 3]]
+
+
+LARGE = bytes(100_000)
+"""Compressed it is small."""
+
+
+@pytest.mark.parametrize("keys_max", [1, 9])
+def test_the_limit_of_what_a_batch_unpacks_to_is_the_setting(log: Log, keys_max: int) -> None:
+    put(log, (b"a", b"old"))
+    put(log, (b"b", b"old"))
+    large = put(log, (b"a", LARGE), (b"b", b"new"), codec=Codec.ZSTD)
+    log.configure(LogConfig(decompress_max_bytes=1 << 20))
+    assert [offset for found in rounds(log, keys_max) for offset in found] == [large, large + 1]
+    log.configure(LogConfig(decompress_max_bytes=50_000))
+    with pytest.raises(KafkaError, match=r"forebay\.decompress\.max\.bytes"):
+        rounds(log, keys_max)
+    assert len(log.unreadable) == 1, "it is counted"
+
+
+def test_nothing_is_left_out_because_its_limit_is_more_than_the_default(log: Log) -> None:
+    put(log, (b"a", b"old"))
+    large = put(log, (b"a", bytes(65 << 20)), codec=Codec.ZSTD)
+    log.configure(LogConfig(decompress_max_bytes=128 << 20))
+    assert rounds(log, keys_max=9) == [[large]]
+
+
+def test_a_batch_that_makes_no_sense_is_not_left_out(log: Log) -> None:
+    put(log, (b"a", b"value"))
+    batch = bytearray(build_batch([Record(1, NOW_MS, b"b", b"value")], base_offset=1))
+    batch[61:] = b"\xff" * (len(batch) - 61)
+    made = memoryview(assemble(read_header(batch), bytes(batch[61:])))
+    log.append(made, read_header(made))
+    log.write_pending()
+    with pytest.raises(KafkaError, match="cannot be copied"):
+        rounds(log, keys_max=9)
+
+
+def test_a_damaged_batch_is_not_left_out(log: Log) -> None:
+    put(log, (b"a", b"old"))
+    damaged = put(log, (b"a", b"new"))
+    put(log, (b"b", b"value"))
+    path = Path(log.directory) / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    size = read_header(data).size
+    for byte in (22, 57 + 3, size - 1):  # its attributes, its count, its last byte
+        changed = data[:]
+        changed[damaged * size + byte] ^= 0x20
+        path.write_bytes(changed)
+        with pytest.raises(KafkaError, match="CRC"):
+            rounds(log, keys_max=9)

@@ -101,6 +101,9 @@ class Image:
     revision: int = 0
     topic_names: dict[bytes, str] = field(default_factory=lambda: {TOPIC_ID: "dead"})
 
+    def may_have(self, topic_id: bytes) -> bool:
+        return topic_id in self.topic_names
+
 
 @dataclass
 class Metadata:

@@ -18,7 +18,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.producer_replay import load_producers, save_producers
 from forebay.broker.partition.topic_policy import append_policy
 from forebay.config import TopicConfig, broker_config
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.leader_epochs import LeaderEpochs

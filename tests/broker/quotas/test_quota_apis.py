@@ -47,6 +47,12 @@ def test_quotas_are_set_described_altered_and_removed(admin: KnownClient) -> Non
     assert described(describe(admin, ("user", EXACT, "ada"))) == []
 
 
+def test_the_client_id_comes_before_the_user(admin: KnownClient) -> None:
+    set_quota(admin, {"user": "ada", "client-id": "c"}, producer_byte_rate=1.0)
+    (entry,) = describe(admin).entries
+    assert [part.entity_type for part in entry.entity] == ["client-id", "user"]
+
+
 def test_what_is_only_validated_changes_nothing(admin: KnownClient) -> None:
     for value, code in ((1.0, ErrorCode.NONE), (-1.0, ErrorCode.INVALID_REQUEST)):
         request = alteration(ADA, producer_byte_rate=value)

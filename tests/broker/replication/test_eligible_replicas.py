@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forebay.broker.partition.partition import Partition
-from forebay.core.cluster.image import NO_LEADER, PartitionState
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster

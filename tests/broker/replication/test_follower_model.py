@@ -145,7 +145,7 @@ class Follower:
 
     def checkpoint(self) -> None:
         with suppress(OSError):
-            self.data.write_checkpoints({KEY: self.log}, {})
+            self.data.checkpoints.write({KEY: self.log}, {})
 
     def roll(self) -> None:
         if self.log.offline is None:
@@ -162,7 +162,7 @@ class Follower:
         fully, before = self.chance.random() < 0.15, self.written
         offset = self.chance.randint(0, self.log.end_offset)
         try:
-            with self.data.lowered(*KEY, 0 if fully else self.log.files.end_below(offset)):
+            with self.data.checkpoints.lowered(*KEY, 0 if fully else self.log.files.end_below(offset)):
                 if fully:
                     self.log.files.truncate_fully_and_start_at(0)
                 else:
@@ -203,7 +203,7 @@ class Follower:
                 self.data.distrust(*KEY)
         except StorageError:
             is_clean = False
-        self.data.write_checkpoints({KEY: self.log}, {})
+        self.data.checkpoints.write({KEY: self.log}, {})
         self.data.close(clean=is_clean)
 
     def check(self, way: str) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from forebay.broker.cluster import departure
-from forebay.core.cluster.image import ClusterImage, PartitionPut
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import PartitionPut
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster

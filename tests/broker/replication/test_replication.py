@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from forebay.broker.partition.partition import Partition
-from forebay.core.cluster.image import PartitionPut
+from forebay.core.cluster.image_changes import PartitionPut
 from forebay.errors import ErrorCode
 from forebay.wire.messages.delete_records import (
     DeleteRecordsPartition,

@@ -13,7 +13,10 @@ import pytest
 
 from forebay.broker.partition.partition import Partition
 from forebay.broker.replication.follower_append import FollowerAppend
+from forebay.core.cluster.deleted_topics import TombstoneDeleted
 from forebay.errors import ErrorCode
+from forebay.storage.real_disk import RealDisk
+from forebay.storage.strays import strays
 from forebay.wire.batch import split
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -77,9 +80,28 @@ async def test_a_topic_made_again_has_nothing_of_the_old_one(cluster: LocalClust
     await cluster.in_sync(TOPIC)
     await eventually(lambda: held(cluster, absent).log.end_offset == 4)
     await eventually(lambda: same_logs(cluster))
-    assert list((tmp_path / f"node-{absent}").glob(f"{TOPIC}-0.*-stray")), (
-        "the old one is not deleted unasked"
-    )
+    assert not list((tmp_path / f"node-{absent}").glob("*-stray")), "the store says it was deleted"
+
+
+async def test_what_is_left_of_a_topic_that_nobody_remembers_is_put_aside(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    await append(cluster, b"old", b"old", b"old")
+    await eventually(lambda: same_logs(cluster))
+    absent = cluster.state(TOPIC).replicas[2]
+    await cluster.kill(absent)
+    await delete(cluster)
+    other = cluster[next(node for node in cluster.nodes if node != absent)]
+    (topic_id,) = other.image.deleted
+    await other.metadata.change(lambda _: [TombstoneDeleted(topic_id=topic_id)])
+    await create(cluster)
+    await cluster.start(absent)
+    await cluster.in_sync(TOPIC)
+    directory = tmp_path / f"node-{absent}"
+    (found,) = strays(RealDisk(), str(directory))
+    assert (found.topic, found.partition, found.topic_id, found.end_offset) == (TOPIC, 0, topic_id, 3)
+    assert not found.in_place
+    assert cluster[absent].data.aside.count == 1
 
 
 # -- epochs ------------------------------------------------------------------------------------------------

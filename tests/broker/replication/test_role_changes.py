@@ -10,7 +10,7 @@ import pytest
 
 from forebay.broker.partition.partition import Partition
 from forebay.broker.replication import fetchers
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from forebay.wire.messages.offset_for_leader_epoch import (

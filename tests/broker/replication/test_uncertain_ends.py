@@ -17,7 +17,17 @@ from forebay.broker.shares.start_offsets import StartOffsets
 from forebay.config.offset_reset import OffsetReset
 from forebay.errors import ErrorCode, KafkaError
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
-from support.clients.wire_client import CREATE_TOPICS, PRODUCE, batch, create_topic, only_partition, produce
+from support.clients.wire_client import (
+    CREATE_TOPICS,
+    EARLIEST,
+    LATEST,
+    PRODUCE,
+    batch,
+    create_topic,
+    list_offsets,
+    only_partition,
+    produce,
+)
 
 TOPIC = "t"
 END_OFFSET = 4
@@ -94,3 +104,23 @@ async def test_who_is_not_asked_for_a_beginning_any_more_does_not_wait(uncertain
     settings = replace(node.groups.settings_of("g").share, offset_reset=OffsetReset.parse("latest"))
     with pytest.raises(KafkaError):
         await starts.resolve(uncertain.partition, settings, lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("version", "refusal"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
+)
+async def test_clients_that_ask_for_an_end_that_is_not_known_are_told_so_at_once(
+    uncertain: Uncertain, version: int, refusal: ErrorCode
+) -> None:
+    async def ask(timestamp: int) -> tuple[int, int]:
+        request = list_offsets(TOPIC, timestamp)
+        answer = await uncertain.cluster.ask(uncertain.node.node_id, request, version)
+        found = answer.topics[0].partitions[0]
+        return found.error_code, found.offset
+
+    assert await ask(LATEST) == (refusal, -1)
+    assert await ask(EARLIEST) == (ErrorCode.NONE, 0)
+    assert await ask(0) == (ErrorCode.NONE, 0), "it lies below what is known to be committed"
+    await uncertain.become_certain()
+    await eventually(lambda: uncertain.partition.high_watermark == END_OFFSET)
+    assert await ask(LATEST) == (ErrorCode.NONE, END_OFFSET)

@@ -57,7 +57,12 @@ async def join(cluster: LocalCluster) -> None:
         )
         return None, (await cluster.ask(found.node_id, request, 1)).error_code
 
-    await retried(attempt)
+    await retried(
+        attempt,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    )
 
 
 @pytest.mark.parametrize("alter", [incremental, whole])

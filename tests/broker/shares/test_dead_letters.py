@@ -313,6 +313,28 @@ async def test_a_message_that_cannot_be_read_has_a_dead_letter_that_says_so(tmp_
         assert b"its batch is damaged" in (dict(letters[1].headers)["__dlq.errors.message"] or b"")
 
 
+async def test_what_was_damaged_when_its_move_was_planned_is_not_called_deleted_later(tmp_path: Path) -> None:
+    """The broker that goes on with the move can read the messages, which are more than a move holds."""
+    values = [bytes([letter]) * 300_000 for letter in b"abcd"]
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin(*([value] for value in values))
+        for value in values:
+            damage(tmp_path, value)
+        with pytest.MonkeyPatch.context() as patch:
+            hold = Hold(patch, MoveJournal, "write", after=True)
+            await story.acknowledge(REJECT, 0, 1, 2, 3)
+            await hold.reached.wait()
+            await cluster.crash(1)
+        for value in values:
+            damage(tmp_path, value.swapcase())
+        await cluster.start(1)
+        await eventually(lambda: cluster[1].partitions.get(SOURCE, 0))
+        letters = await story.dead_letters(4)
+    told = [dict(letter.headers)["__dlq.errors.message"] for letter in letters]
+    assert told == [b"Offset rejected by client. The record cannot be copied: its batch is damaged."] * 4
+
+
 async def test_a_repeat_is_found_however_long_the_target_could_not_be_written(tmp_path: Path) -> None:
     async with local_cluster(tmp_path, brokers=1) as cluster:
         story = ShareStory(cluster)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.broker.shares.dead_letters.record_reads import RecordsRead, read_records
+from forebay.broker.shares.dead_letters.record_reads import BadSector, RecordsRead, read_records
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.shares.partition.dead_letter_headers import NoCopy
 from forebay.errors import StorageError
@@ -152,9 +152,39 @@ async def test_damage_that_ends_the_walk_through_a_log_does_not_stop_the_others(
     damage(log, len(batch_of(0, 1, 2)) + MAGIC_AT)
     found = await read(log, workers, [1, 3, 8])
     assert isinstance(found.found[1], Record)
-    assert (found.found[3], found.found[8], found.end) == (NoCopy.DAMAGED, NoCopy.DAMAGED, 9)
+    assert (found.found[3], found.end) == (NoCopy.DAMAGED, 9)
+    assert isinstance(found.found[8], Record), "what lies behind the damage is intact"
     found = await read(log, workers, [3, 5, 8], bytes_max=15)
     assert (found.found, found.end) == ({3: NoCopy.DAMAGED}, 5)
+
+
+async def test_neighbours_of_what_the_disk_does_not_give_are_found(
+    log: Log, workers: WorkerThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = len(batch_of(0, 1, 2))
+    end = begin + len(batch_of(0, 2))
+    pread = RealFile.pread
+
+    def bad(self: RealFile, length: int, position: int) -> bytes:
+        if begin + HEADER_SIZE <= position < end:
+            raise OSError(EIO, "Input/output error")
+        if position < end and position + length > begin + HEADER_SIZE:
+            length = begin + HEADER_SIZE - position
+        return pread(self, length, position)
+
+    monkeypatch.setattr(RealFile, "pread", bad)
+    found = await read(log, workers, [1, 8])
+    assert sorted(found.found) == [1, 8]
+    assert all(isinstance(each, Record) for each in found.found.values())
+    assert sorted((await read(log, workers, [8])).found) == [8]
+    assert sorted((await read(log, workers, [0, 2])).found) == [0, 2]
+    with pytest.raises(BadSector, match="Input/output error"):
+        await read(log, workers, [1, 3])
+    passed = await read_records(
+        log, [1, 3, 8], workers, bytes_max=10_000, overhead=10, passes_bad_sectors=True
+    )
+    assert passed.found[3] is NoCopy.DAMAGED
+    assert isinstance(passed.found[8], Record)
 
 
 async def test_what_the_disk_does_not_give_is_not_taken_for_damage(

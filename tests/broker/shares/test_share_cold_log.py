@@ -15,7 +15,7 @@ from forebay.errors import ErrorCode
 from forebay.storage.real_disk import RealDisk, RealFile
 from forebay.wire.batch import HEADER_SIZE
 from support.brokers.local_broker import LocalBroker, local_broker
-from support.clients.share_member import ShareMember, configure, join, parts
+from support.clients.share_member import ShareMember, ack, configure, held, join, parts
 from support.clients.wire_client import WireClient, append, batch, create
 
 TOPIC = "frozen"
@@ -48,6 +48,7 @@ class FrozenDisk(RealDisk):
         self.is_cold = False
         self.readers: list[int] = []
         self.loop_name = ""
+        self.slow_s = SLOW_S
 
     def open(self, path: str, *, create: bool = False) -> FrozenFile:
         if create:
@@ -84,7 +85,7 @@ class SlowFile(FrozenFile):
 
     def pread(self, length: int, position: int) -> bytes:
         if self._frozen.is_cold and TOPIC in self.path:
-            time.sleep(SLOW_S)
+            time.sleep(self._frozen.slow_s)
         return super().pread(length, position)
 
 
@@ -109,6 +110,27 @@ def test_a_disk_that_takes_long_uses_up_no_deliveries(tmp_path: Path) -> None:
             (taken,) = ShareMember(client, TOPIC, topic_id).take()
             disk.is_cold = False
     assert (taken.value, taken.deliveries) == (b"v", 1)
+
+
+def test_a_disk_that_is_slower_than_the_lock_uses_up_no_deliveries(tmp_path: Path) -> None:
+    """What nobody got is not given up, however often it took too long."""
+    settings = {"group.share.delivery.count.limit": "2", "group.share.record.lock.duration.ms": "1000"}
+    with local_broker(tmp_path / "data", settings, make_disk=SlowDisk) as local:
+        disk = local.node.disk
+        assert isinstance(disk, SlowDisk)
+        with WireClient(local.bootstrap) as client:
+            topic_id = create(client, TOPIC)
+            configure(client, TOPIC)
+            join(client, TOPIC, TOPIC)
+            append(client, TOPIC, batch(b"v"))
+            member = ShareMember(client, TOPIC, topic_id)
+            disk.slow_s, disk.is_cold = 1.5, True
+            for _ in range(4):
+                assert held(member.fetch(wait_ms=2_500)) == []
+            disk.is_cold = False
+            (taken,) = member.take()
+            assert (taken.value, taken.deliveries) == (b"v", 1)
+            assert member.acknowledge(ack(0)) == ErrorCode.NONE, "its lock has just begun"
 
 
 class FailingFile(FrozenFile):
@@ -154,7 +176,7 @@ def test_what_the_disk_does_not_give_for_a_while_is_not_delivered_and_not_counte
 
 
 def test_a_group_gets_past_a_batch_that_is_damaged_on_the_disk(local: LocalBroker) -> None:
-    """It is locked all the same, so that the next fetch reads behind it."""
+    """The next fetch reads behind it."""
     with WireClient(local.bootstrap) as client:
         topic_id = create(client, TOPIC)
         configure(client, TOPIC)

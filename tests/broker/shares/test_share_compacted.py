@@ -11,6 +11,7 @@ import pytest
 from forebay.broker.node import Node
 from forebay.errors import ErrorCode
 from forebay.wire.batch import build_batch
+from forebay.wire.compression import Codec
 from forebay.wire.records import Record
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.share_member import ACCEPT, GAP, RELEASE, ShareMember, ack, configure, join, parts
@@ -35,16 +36,16 @@ def client(local: LocalBroker) -> Iterator[WireClient]:
 
 @pytest.fixture
 def topic_id(client: WireClient) -> bytes:
-    made = create(client, TOPIC, 1, cleanup_policy="compact", file_delete_delay_ms="0")
+    made = create(client, TOPIC, 1, cleanup_policy="compact", file_delete_delay_ms="0", segment_bytes="60000")
     configure(client, TOPIC)
     join(client, TOPIC, TOPIC)
     return made
 
 
-def put(client: WireClient, *keys: bytes) -> None:
+def put(client: WireClient, *keys: bytes, codec: int = Codec.NONE) -> None:
     now = int(time.time() * 1000)
     made = [Record(n, now, key, b"x") for n, key in enumerate(keys)]
-    assert append(client, TOPIC, bytes(build_batch(made))).error_code == ErrorCode.NONE
+    assert append(client, TOPIC, bytes(build_batch(made, codec=codec))).error_code == ErrorCode.NONE
 
 
 def compact(local: LocalBroker) -> None:
@@ -101,3 +102,48 @@ def test_messages_that_go_while_they_are_held_do_not_come_again(
     put(client, b"end")
     assert member.acknowledge(ack(0, 2, RELEASE), ack(3)) == ErrorCode.NONE
     assert take_all(member, 8) == [4, 5, 6, 7]
+
+
+def widened(local: LocalBroker) -> tuple[int, int]:
+    """The first and last offset of the first batch."""
+    scan = local.on_loop(lambda node: [each for _, each in node.partitions.get(TOPIC, 0).log.files.scan(0)])
+    return scan[0].base_offset, scan[0].last_offset
+
+
+def acquired(member: ShareMember) -> list[tuple[int, int]]:
+    ((_, data),) = parts(member.fetch()).items()
+    return [(each.first_offset, each.last_offset) for each in data.acquired_records]
+
+
+@pytest.mark.parametrize("added", [1, 5000])
+def test_a_member_holds_nothing_of_the_offsets_that_compaction_has_added_to_a_batch(
+    local: LocalBroker, client: WireClient, topic_id: bytes, added: int
+) -> None:
+    """The last batch with messages of a segment reaches to its end, however far that is."""
+    put(client, b"first", b"a")
+    put(client, *[b"b"] * added)
+    local.on_loop(lambda node: node.partitions.get(TOPIC, 0).log.roll())
+    put(client, *[b"b"] * 6000)
+    compact(local)
+    assert widened(local) == (0, added + 1)
+    member = ShareMember(client, TOPIC, topic_id)
+    assert acquired(member) == [(0, 1)]
+    assert member.acknowledge(ack(0, 1)) == ErrorCode.NONE
+    assert added + 6001 in acquired(member)[-1]
+
+
+def test_a_group_goes_on_from_within_the_offsets_that_compaction_has_added_to_a_batch(
+    local: LocalBroker, client: WireClient, topic_id: bytes
+) -> None:
+    """There are more than it may hold at once, many times over."""
+    put(client, b"first", b"a")
+    put(client, *[b"b"] * 1000)
+    put(client, *[b"b"] * 50_000, codec=Codec.ZSTD)
+    member = ShareMember(client, TOPIC, topic_id)
+    assert acquired(member)[-1][-1] == 1001
+    assert member.acknowledge(ack(0, 1001)) == ErrorCode.NONE
+    local.on_loop(lambda node: node.partitions.get(TOPIC, 0).log.roll())
+    put(client, *[b"b"] * 6000)
+    compact(local)
+    assert widened(local) == (0, 51_001)
+    assert acquired(member) == [(51_002, 57_001)]

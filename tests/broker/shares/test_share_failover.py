@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from forebay.broker.shares.state_store import ShareStateStore
+from forebay.broker.shares.state_writes import StateWrites
 from forebay.core.shares.sessions import SessionKey
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.describe_share_group_offsets import (
@@ -276,6 +277,40 @@ async def test_a_member_that_waits_while_the_lease_ends_gets_nothing(tmp_path: P
         finally:
             leader.lease.current = lease
         assert (answer.error_code, answer.acquired_records) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
+        await finish(members)
+
+
+async def test_a_delivery_that_waits_while_the_lease_ends_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is acquired and its write is done, but another broker may have given it to somebody by now."""
+    may_write = asyncio.Event()
+    may_write.set()
+    results = StateWrites._results
+
+    async def held_results(*args: Any) -> Any:
+        found = await results(*args)
+        await may_write.wait()
+        return found
+
+    monkeypatch.setattr(StateWrites, "_results", held_results)
+    async with working(tmp_path) as (cluster, members):
+        await hold(members[0])
+        leader = cluster[LEADER]
+        (share,) = leader.shares.shares
+        leader.shares.shares.session_ended(SessionKey(GROUP, members[0].id))
+        may_write.clear()
+        waiting = ShareMember(None, GROUP, share.key.topic_id)  # type: ignore[arg-type]
+        asking = asyncio.create_task(cluster.ask(LEADER, waiting.fetch_request(), 2))
+        await eventually(lambda: share.machine is not None and share.machine.holds(waiting.member))
+        lease, leader.lease.current = leader.lease.current, None
+        try:
+            may_write.set()
+            answer = parts(await asking)[0]
+        finally:
+            leader.lease.current = lease
+        assert (answer.error_code, answer.acquired_records) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
+        assert share.machine is None or not share.machine.holds(waiting.member)
         await finish(members)
 
 

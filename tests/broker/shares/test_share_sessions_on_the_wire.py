@@ -255,6 +255,24 @@ def test_a_broker_has_room_for_so_many_sessions(start_broker: StartBroker, topic
         assert members[2].fetch(epoch=0, wait_ms=10).error_code == ErrorCode.NONE
 
 
+def test_a_session_has_room_for_so_many_partitions(start_broker: StartBroker, topic: str) -> None:
+    """Also for those that do not exist: each request looks at all of them."""
+    broker = start_broker("group.share.max.session.partitions=3")
+    with WireClient(broker.bootstrap) as client:
+        topic_id = create(client, topic, 3)
+        configure(client, topic)
+        join(client, topic, topic)
+        append(client, topic, batch(b"a"))
+        refused = ShareMember(client, topic, topic_id, partitions=range(4)).fetch(wait_ms=0)
+        assert refused.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        assert "group.share.max.session.partitions" in refused.error_message
+        member = ShareMember(client, topic, topic_id, partitions=range(3))
+        assert [each.value for each in member.take()] == [b"a"]
+        grown = member.fetch(wait_ms=0, partitions=[3], epoch=member.epoch)
+        assert grown.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        assert member.acknowledge(ack(0)) == ErrorCode.NONE, "the session goes on"
+
+
 def test_version_1_has_sessions_too(client: WireClient, topic: str, topic_id: bytes) -> None:
     append(client, topic, batch(b"a", b"b"))
     member = ShareMember(client, topic, topic_id)

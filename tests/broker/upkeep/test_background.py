@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -128,3 +130,21 @@ async def test_what_is_cancelled_before_it_could_start_leaves_nothing_behind() -
     with pytest.raises(asyncio.CancelledError):
         await serve()
     assert inspect.getcoroutinestate(begun) == inspect.CORO_CLOSED
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_what_the_work_was_handed_is_closed_with_it(is_open: bool) -> None:
+    """An answer that the broker has no time for any more: the coroutine in it was never awaited."""
+    background = Background(Metrics())
+
+    async def answer(work: Coroutine[Any, Any, None]) -> None:
+        await work
+
+    inner = fails(ZeroDivisionError("it must not run"))
+    async with asyncio.TaskGroup() as tasks:
+        if is_open:
+            background.open(tasks)
+        background.spawn(answer(inner), "answering", inner)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+    assert inspect.getcoroutinestate(inner) == inspect.CORO_CLOSED

@@ -163,6 +163,25 @@ def test_what_is_young_stays_and_what_is_old_is_closed_in_time(tmp_path: Path) -
         assert len(everything(client, "young")) == 2
 
 
+def test_a_message_that_was_due_stays_visible_when_later_ones_go(tmp_path: Path) -> None:
+    """Its batch is not made to reach over offsets that are not due: then it would wait with them."""
+    day_ms = 86_400_000
+    with local_broker(tmp_path, EAGER) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "t", 1, **COMPACTED, forebay_delay_ms=str(day_ms))
+        now = int(time.time() * 1000)
+        for key, timestamp in ((b"a", now - 2 * day_ms), (b"b", now), (b"b", now)):
+            answer = append(client, "t", bytes(build_batch([Record(0, timestamp, key, b"1")])))
+            assert answer.error_code == 0
+        assert eventually(lambda: bool(read(client, "t", 0).records))
+        roll(broker, "t")
+        put(client, "t", (b"b", b"x" * 1900))
+        wait_until_clean(broker, "t")
+        scan = broker.on_loop(lambda running: list(partition_of(running, "t").log.files.scan(0)))
+        assert [header.base_offset for _, header in scan if header.record_count] == [0, 3]
+        (found,) = records(bytes(read(client, "t", 0).records or b""))
+        assert (found.offset, found.key) == (0, b"a")
+
+
 def test_a_producer_goes_on_where_it_was(tmp_path: Path) -> None:
     """Its last batch is superseded and its snapshot lost; what comes next is still known."""
     with local_broker(tmp_path, EAGER) as broker, WireClient(broker.bootstrap) as client:
@@ -430,3 +449,41 @@ def test_every_client_reads_past_what_is_gone(holey: LocalBroker, client: Client
         (199, b"b"),
         (200, b"c"),
     ]
+
+
+WIDE_SEGMENTS = 12
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, list[int]]]:
+    """A broker with a log whose segments begin with a message each, and have nothing behind it; the offsets
+    of these messages."""
+    with local_broker(tmp_path_factory.mktemp("wide"), EAGER) as broker:
+        with WireClient(broker.bootstrap) as client:
+            create(client, "t", 1, **COMPACTED)
+            kept = []
+            for number in range(WIDE_SEGMENTS):
+                kept.append(put(client, "t", (b"k%d" % number, b"1")))
+                for _ in range(12):
+                    put(client, "t", (b"b", b"x" * 60))
+                roll(broker, "t")
+            wait_until_clean(broker, "t")
+            put(client, "t", (b"c", b"last"))
+        scan = broker.on_loop(lambda running: list(partition_of(running, "t").log.files.scan(0)))
+        widths = {header.base_offset: header.last_offset_delta for _, header in scan}
+        # Some may have been cleaned meanwhile, and have grown together.
+        assert [widths[offset] for offset in kept].count(12) > WIDE_SEGMENTS // 2, "they were not widened"
+        yield broker, kept
+
+
+@each_client
+def test_every_client_goes_on_from_within_the_offsets_that_a_batch_has_got(
+    wide: tuple[LocalBroker, list[int]], client: Client
+) -> None:
+    need(client)
+    broker, kept = wide
+    for begin in (1, 3, WIDE_SEGMENTS // 2, WIDE_SEGMENTS - 1):
+        expected = [b"k%d" % number for number in range(begin, WIDE_SEGMENTS)] + [b"b", b"c"]
+        for offset in (kept[begin - 1] + 1, kept[begin - 1] + 7, kept[begin] - 1):
+            received = client.consume(broker.bootstrap, "t", len(expected), offset=offset)
+            assert [found.message.key for found in received] == expected

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.config import BrokerConfig, broker_config
+from forebay.config import BrokerConfig, TopicConfig, broker_config
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs, replace_configs
-from forebay.core.cluster.image import (
-    ALL_BROKERS,
-    BrokerPut,
-    ClusterImage,
-    ConfigOwner,
-    ConfigPut,
-)
+from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
+from forebay.core.cluster.image_changes import BrokerPut, ConfigOwner, ConfigPut
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.resources import ResourceType
+from forebay.core.cluster.resources import UNKNOWN_SETTINGS_MAX, ResourceType
 from forebay.core.cluster.topics import NewTopic, create_topic
 from forebay.errors import ErrorCode, KafkaError
 
@@ -95,16 +90,26 @@ def test_lists_are_edited_from_what_is_in_force(before: str | None, op: int, val
         (TOPIC, [alteration("bananas", AlterOp.SET, "1")], ErrorCode.INVALID_CONFIG),
         (TOPIC, [alteration("bananas", AlterOp.APPEND, "1")], ErrorCode.INVALID_CONFIG),
         (TOPIC, [alteration("remote.storage.enable", AlterOp.SET, "true")], ErrorCode.INVALID_CONFIG),
-        (BROKER, [alteration("authorizer.class.name", AlterOp.SET, "a.B")], ErrorCode.INVALID_CONFIG),
+        (BROKER, [alteration("authorizer.class.name", AlterOp.SET, "a.B")], ErrorCode.INVALID_REQUEST),
         (GROUP, [alteration("session.timeout.ms", AlterOp.SET, "1")], ErrorCode.INVALID_CONFIG),
         (TOPIC, [alteration("retention.ms", AlterOp.SET, "-5")], ErrorCode.INVALID_CONFIG),
         (TOPIC, [alteration("retention.ms", AlterOp.SET)], ErrorCode.INVALID_REQUEST),
         (TOPIC, [alteration("retention.ms", AlterOp.APPEND, "5")], ErrorCode.INVALID_CONFIG),
         (TOPIC, [alteration("retention.ms", 9, "5")], ErrorCode.INVALID_REQUEST),
-        (TOPIC, [alteration("cleanup.policy", AlterOp.SUBTRACT, "delete")], ErrorCode.INVALID_CONFIG),
         (TOPIC, [alteration("segment.ms", AlterOp.SET, "5")] * 2, ErrorCode.INVALID_REQUEST),
-        (BROKER, [alteration("log.dirs", AlterOp.SET, "/x")], ErrorCode.INVALID_CONFIG),
-        (BROKER, [alteration("retention.ms", AlterOp.SET, "5")], ErrorCode.INVALID_CONFIG),
+        (BROKER, [alteration("log.dirs", AlterOp.SET, "/x")], ErrorCode.INVALID_REQUEST),
+        (BROKER, [alteration("log.retention.ms", AlterOp.SET, "x")], ErrorCode.INVALID_REQUEST),
+        (BROKER, [alteration("retention.ms", AlterOp.SET, "5")], ErrorCode.INVALID_REQUEST),
+        (BROKER, [alteration("process.roles", AlterOp.SET, "broker")], ErrorCode.INVALID_REQUEST),
+        (BROKER, [alteration("ssl.cipher.suites", AlterOp.SET, "x")], ErrorCode.INVALID_REQUEST),
+        (BROKER, [alteration("forebay.flush.polici", AlterOp.SET, "ack")], ErrorCode.INVALID_REQUEST),
+        (BROKER, [alteration("a b", AlterOp.SET, "1")], ErrorCode.INVALID_REQUEST),
+        (BROKER, [alteration("a" * 201, AlterOp.SET, "1")], ErrorCode.INVALID_REQUEST),
+        (
+            BROKER,
+            [alteration(f"plugin.{n}", AlterOp.SET, "1") for n in range(UNKNOWN_SETTINGS_MAX + 1)],
+            ErrorCode.INVALID_REQUEST,
+        ),
     ],
 )
 def test_what_cannot_be_altered(resource: Resource, changes: list[Alteration], code: ErrorCode) -> None:
@@ -127,6 +132,27 @@ def test_what_cannot_replace(configs: list[tuple[str, str | None]], code: ErrorC
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("name", ["my.plugin.level", "sasl.kerberos.service.name", "config.providers"])
+def test_a_broker_keeps_settings_that_mean_nothing_to_it(name: str) -> None:
+    (change,) = alter_configs(cluster(), CONFIG, BROKER, [alteration(name, AlterOp.SET, "x")])
+    assert change == ConfigPut(owner=ConfigOwner.BROKER, name="1", overrides={name: "x"})
+    kept = cluster().apply([change])
+    in_force = CONFIG.with_dynamic(own=kept.broker_config("1").overrides, default={})
+    assert {**in_force.values, name: None} == {**CONFIG.values, name: None}
+    (change,) = alter_configs(kept, CONFIG, BROKER, [alteration(name, AlterOp.DELETE)])
+    assert change == ConfigPut(owner=ConfigOwner.BROKER, name="1", overrides={})
+
+
+def test_a_topic_may_have_no_cleanup_policy() -> None:
+    image = with_topic(cluster())
+    (change,) = alter_configs(
+        image, CONFIG, TOPIC, [alteration("cleanup.policy", AlterOp.SUBTRACT, "delete")]
+    )
+    assert change == ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides={"cleanup.policy": ""})
+    settings = TopicConfig.resolve(CONFIG, {"cleanup.policy": ""})
+    assert not settings.compacted and not settings.deletes
+
+
 def test_brokers_have_settings_of_their_own_and_in_common() -> None:
     change = [alteration("log.retention.ms", AlterOp.SET, "5")]
     overrides = {"log.retention.ms": "5"}
@@ -142,7 +168,16 @@ def test_brokers_have_settings_of_their_own_and_in_common() -> None:
     ("resource", "change", "text"),
     [
         (TOPIC, alteration("bananas", AlterOp.SET, "1"), "Unknown topic config name: bananas"),
-        (BROKER, alteration("bananas", AlterOp.SET, "1"), "Unknown broker config name: bananas"),
+        (
+            BROKER,
+            alteration("forebay.bananas", AlterOp.SET, "1"),
+            "Unknown broker config name: forebay.bananas",
+        ),
+        (
+            BROKER,
+            alteration("process.roles", AlterOp.SET, "broker"),
+            "Cannot update these configs dynamically: process.roles",
+        ),
         (GROUP, alteration("bananas", AlterOp.SET, "1"), "Unknown group config name: bananas"),
         (
             TOPIC,

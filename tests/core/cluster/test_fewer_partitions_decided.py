@@ -14,13 +14,9 @@ from forebay.core.cluster.fewer_partitions import (
     remove_closed,
     set_partitions,
 )
-from forebay.core.cluster.image import (
-    PartitionDeleted,
-    PartitionPut,
-    PartitionState,
-    TopicPut,
-)
+from forebay.core.cluster.image_changes import PartitionDeleted, PartitionPut, TopicPut
 from forebay.core.cluster.image_text import decode_topic, encode_topic
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.resources import ResourceType
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from support.brokers.folded_images import ENDS, NOW_MS, TOPIC_ID, emptied, folded, topic_of, with_topic

@@ -11,22 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.core.cluster import image_text
-from forebay.core.cluster.image import (
-    NO_CONTROLLER,
+from forebay.core.cluster.image import NO_CONTROLLER, ClusterImage
+from forebay.core.cluster.image_changes import (
     BrokerDeleted,
     BrokerPut,
     Change,
-    ClusterImage,
     ConfigOwner,
     ConfigPut,
     ControllerPut,
     PartitionPut,
-    PartitionState,
     TopicDeleted,
     TopicPut,
-    TopicRecord,
 )
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.topic_image import TopicRecord
 from forebay.errors import ProtocolError
 
 ID_1, ID_2 = bytes(15) + b"\x01", bytes(15) + b"\x02"

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.cluster.image import BrokerPut, ClusterImage, TopicPut, TopicRecord
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import BrokerPut, TopicPut
 from forebay.core.cluster.placement import Assignment, level_leaders, place
 from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.topic_image import TopicRecord
 
 
 def cluster(racks: Sequence[str | None], *, first: int = 1) -> ClusterImage:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from forebay.config import BrokerConfig, broker_config
-from forebay.core.cluster.image import (
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import (
     BrokerPut,
     Change,
-    ClusterImage,
     ConfigOwner,
     ConfigPut,
     TopicDeleted,

@@ -238,14 +238,27 @@ def test_classic_members_leave(runtime: ConsumerRuntime) -> None:
     a, s = ClassicClient(runtime, "a"), ClassicClient(runtime, "s", "one")
     for client in (a, s):
         client.act()
-    codes = runtime.leave((a.member_id, None), ("c", None), ("nobody", None), ("", "one"), ("", "two"))
+    codes = runtime.leave((a.member_id, None), ("nobody", None), ("", "one"), ("", "two"))
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    assert codes == [0, unknown, unknown, 0, unknown]
+    assert codes == [0, unknown, 0, unknown]
     assert set(runtime.consumers().state.members) == {"c"}
     a.restart()
     a.act()
     request = LeaveGroupRequest(group_id="g", member_id=a.member_id)
     assert runtime.ask("leave_group", request, 1).error_code == 0
+
+
+def test_an_administrator_removes_members_of_the_consumer_protocol(runtime: ConsumerRuntime) -> None:
+    members = [ConsumerClient(runtime, name, instance) for name, instance in (("c", None), ("s", "one"))]
+    members.append(ConsumerClient(runtime, "left", None))
+    settle(members)
+    had = members[0].owned | members[1].owned | members[2].owned
+    assert runtime.leave(("other", "one")) == [ErrorCode.FENCED_INSTANCE_ID]
+    assert runtime.leave(("", "one"), (members[0].member_id, None)) == [0, 0]
+    assert set(runtime.consumers().state.members) == {members[2].member_id}
+    assert members[1].beat() == ErrorCode.UNKNOWN_MEMBER_ID
+    settle(members[2:])
+    assert members[2].owned == had, "what the removed members had is read by the member that is left"
 
 
 def test_a_static_member_switches_its_protocol(runtime: ConsumerRuntime) -> None:

@@ -52,6 +52,7 @@ def test_groups_are_described() -> None:
     assert (member.member_id, member.client_id, member.client_host) == (a, "app", "/127.0.0.1")
     assert (member.member_metadata, member.member_assignment) == (subscription("orders"), a.encode())
     assert (unknown.group_state, unknown.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
+    assert unknown.error_message == "Group nobody not found."
     assert runtime.ask("describe_groups", request, 5).groups[1].error_code == 0
     runtime.enter()
     known, _ = runtime.ask("describe_groups", request, 6).groups

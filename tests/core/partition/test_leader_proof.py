@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.partition.leadership import FetchMark, LeaderProof, Leadership
 
 A, B = object(), object()

@@ -6,9 +6,16 @@ import pytest
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.user_text import decode_user, encode_user
-from forebay.core.security.users import Upsertion, UserAlteration, alter_user, described, new_credential
+from forebay.core.security.users import (
+    SALTED_BYTES_MAX,
+    Upsertion,
+    UserAlteration,
+    alter_user,
+    described,
+    new_credential,
+)
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
-from forebay.wire.sasl.scram import ScramMechanism
+from forebay.wire.sasl.scram import BY_CODE, ScramMechanism
 
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
 EMPTY = ClusterImage(cluster_id="c")
@@ -66,9 +73,19 @@ def test_what_cannot_be_is_refused(alteration: UserAlteration, code: ErrorCode) 
     assert refused.value.code == code
 
 
-def test_a_salted_password_of_another_mechanism_is_refused() -> None:
-    wrong = Upsertion(mechanism=2, iterations=4096, salt=b"s", salted_password=b"x" * 32)
-    with pytest.raises(KafkaError, match="64 bytes"):
+@pytest.mark.parametrize("length", [1, 32, 64, SALTED_BYTES_MAX])
+def test_a_salted_password_may_have_any_length_within_reason(length: int) -> None:
+    salted = b"x" * length
+    wanted = Upsertion(mechanism=2, iterations=4096, salt=b"s", salted_password=salted)
+    (change,) = alter_user(EMPTY, UserAlteration(name="a", upsertions=[wanted]))
+    (credential,) = EMPTY.apply([change]).users["a"].credentials.values()
+    assert credential.stored_key == BY_CODE[2].stored_key(salted)
+
+
+@pytest.mark.parametrize("length", [0, SALTED_BYTES_MAX + 1])
+def test_a_salted_password_that_is_none_or_too_long_is_refused(length: int) -> None:
+    wrong = Upsertion(mechanism=2, iterations=4096, salt=b"s", salted_password=b"x" * length)
+    with pytest.raises(KafkaError, match=f"has {length} bytes"):
         alter_user(EMPTY, UserAlteration(name="a", upsertions=[wrong]))
 
 

@@ -104,12 +104,12 @@ def test_what_is_taken_back_was_not_delivered() -> None:
     leader = ShareLeader(replace(SETTINGS, delivery_count_limit=2))
     for count in (1, 2):
         for _ in range(3):
-            taken = leader.take()
-            assert taken == [Acquired(0, 9, count)]
+            taken = leader.fetch()
+            assert taken.ranges == [Acquired(0, 9, count)]
             leader.save()
-            leader.shares.take_back("other", taken, until_ms=leader.now_ms + 50)
-            assert leader.states() == [(0, 9, "ACQUIRED", count)], "others do not hold it"
-            leader.shares.take_back("m", taken, until_ms=leader.now_ms + 50)
+            leader.shares.take_back(taken.hold - 1, taken.ranges, until_ms=leader.now_ms + 50)
+            assert leader.states() == [(0, 9, "ACQUIRED", count - 1)], "another acquisition"
+            leader.shares.take_back(taken.hold, taken.ranges, until_ms=leader.now_ms + 50)
             assert leader.states() == [(0, 9, "AVAILABLE", count - 1)]
             assert leader.shares.next_fetch_offset() == 10, "it has to wait"
             leader.advance(50)
@@ -122,11 +122,57 @@ def test_what_is_taken_back_was_not_delivered() -> None:
 
 def test_what_is_taken_back_and_deleted_by_then_does_not_come_again() -> None:
     leader = ShareLeader()
-    taken = leader.take()
+    taken = leader.fetch()
     leader.shares.log_start(5)
-    leader.shares.take_back("m", taken, until_ms=0)
+    leader.shares.take_back(taken.hold, taken.ranges)
     assert leader.states() == [(5, 9, "AVAILABLE", 0)]
     assert leader.take(records_max=5) == [Acquired(5, 9, 1)]
+
+
+def test_what_is_not_sent_in_time_was_not_delivered() -> None:
+    leader = ShareLeader(replace(SETTINGS, delivery_count_limit=2))
+    for _ in range(3):
+        assert leader.fetch().ranges == [Acquired(0, 9, 1)]
+        leader.advance(SETTINGS.lock_ms)
+        assert leader.states() == [(0, 9, "AVAILABLE", 0)]
+    leader.fetch()
+    leader.shares.release("m", leader.now_ms)
+    assert leader.save() == [], "nor is there anything to write"
+    assert leader.take() == [Acquired(0, 9, 1)]
+
+
+def test_the_lock_begins_when_the_record_is_sent() -> None:
+    leader = ShareLeader()
+    taken = leader.fetch()
+    leader.advance(SETTINGS.lock_ms - 1)
+    leader.shares.sent(taken.hold, taken.ranges, now_ms=leader.now_ms)
+    leader.advance(SETTINGS.lock_ms - 1)
+    assert leader.states() == [(0, 9, "ACQUIRED", 1)]
+    assert leader.acknowledge(0, 9, ACCEPT) == ErrorCode.NONE
+
+
+def test_a_member_can_acknowledge_what_it_had_before_it_is_sent_again() -> None:
+    leader = ShareLeader()
+    leader.take()
+    leader.advance(SETTINGS.lock_ms)
+    again = leader.fetch()
+    assert leader.acknowledge(0, 4, ACCEPT) == ErrorCode.NONE
+    assert leader.acknowledge(5, 6, RELEASE) == ErrorCode.NONE
+    assert leader.shares.still_held(again.hold, again.ranges) == [Acquired(7, 9, 2)]
+    assert leader.states() == [
+        (0, 4, "ACKNOWLEDGED", 1),
+        (5, 6, "AVAILABLE", 1),
+        (7, 9, "ACQUIRED", 1),
+    ]
+
+
+def test_an_acquisition_is_not_taken_for_a_later_one_of_the_same_member() -> None:
+    leader = ShareLeader()
+    slow = leader.fetch()
+    leader.advance(SETTINGS.lock_ms)
+    again = leader.fetch()
+    assert leader.shares.still_held(slow.hold, slow.ranges) == []
+    assert leader.shares.still_held(again.hold, again.ranges) == again.ranges
 
 
 def test_a_lock_ends_when_its_time_is_up() -> None:

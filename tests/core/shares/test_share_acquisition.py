@@ -44,7 +44,7 @@ def test_the_record_limit_is_never_exceeded_and_the_rest_of_the_batch_is_left() 
 
 def test_a_request_for_no_records_acquires_nothing() -> None:
     leader = ShareLeader()
-    assert leader.fetch(records_max=0) == ([], 0)
+    assert leader.fetch(records_max=0).ranges == []
     assert leader.states() == []
 
 
@@ -146,9 +146,45 @@ def test_nothing_else_is_in_a_fetch_with_throttled_records() -> None:
         assert ranges(leader.take()) == [(0, 9)]
         leader.acknowledge(0, 9, RELEASE)
     assert leader.take(records_max=100) == [Acquired(0, 4, 4)]
-    assert leader.take(records_max=100) == [Acquired(5, 6, 4)]
+    assert leader.take(records_max=100) == [Acquired(5, 9, 4)], "half of the batch, not of what is left"
     leader.acknowledge(0, 4, RELEASE)
     assert leader.take(records_max=100) == [Acquired(0, 0, 5)]
+
+
+def fetched_as_often_as_allowed(leader: ShareLeader) -> list[tuple[int, int]]:
+    """Everything that a member is given, and releases, until nothing is left."""
+    given = []
+    while taken := leader.take(records_max=512):
+        given += ranges(taken)
+        for first, last, _ in taken:
+            leader.acknowledge(first, last, RELEASE)
+    return given
+
+
+def singles(first: int, last: int) -> list[tuple[int, int]]:
+    return [(offset, offset) for offset in range(first, last + 1)]
+
+
+@pytest.mark.parametrize("batch_size", [100, 50, 1])
+def test_throttled_deliveries_have_the_sizes_that_they_have_in_kafka(batch_size: int) -> None:
+    """As its ShareConsumerTest counts them, in however many batches the producer has sent the records."""
+    batches = [(first, first + batch_size - 1) for first in range(0, 100, batch_size)]
+    leader = ShareLeader(batches=batches)
+    assert fetched_as_often_as_allowed(leader) == [
+        *[(0, 99)] * 3,
+        (0, 49),
+        *singles(0, 49),
+        (50, 99),
+        *singles(50, 99),
+    ]
+
+
+def test_a_member_that_asks_for_few_throttled_records_gets_as_many() -> None:
+    leader = ShareLeader(batches=[(0, 99)])
+    for _ in range(3):
+        assert ranges(leader.take()) == [(0, 99)]
+        leader.acknowledge(0, 99, RELEASE)
+    assert ranges(leader.take(records_max=20, is_record_limit=True)) == [(0, 19)]
 
 
 def test_records_before_throttled_ones_come_without_them() -> None:

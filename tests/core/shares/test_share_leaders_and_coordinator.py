@@ -84,7 +84,7 @@ class Leaders:
                 leader.advance(random.choice((10, 2_000)))
             case 8:
                 for letters in leader.shares.dead_letters():
-                    leader.shares.dead_lettered(letters.first, letters.last)
+                    leader.shares.dead_lettered([(letters.first, letters.last)])
             case _:
                 self.load()
         if random.random() < 0.7:

@@ -2,20 +2,22 @@
 
 The share coordinator is the only thing that survives a leader. At every step each offset has the state that
 the model gives it. Over all leaders: an accepted record whose write was done is never acquired again, a count
-that a member has seen (from 2 on) never comes back, and the persisted start offset never goes back.
+is never above the number of deliveries that were sent, a count that a member has seen comes back only from a
+new leader and none below it at all, and the persisted start offset never goes back.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
+from forebay.core.shares.partition.acquired_ranges import Demand, LogRead
 from forebay.core.shares.partition.record_states import ACQUIRED, AVAILABLE, FINISHED, RecordState
 from forebay.core.shares.partition.settings import ShareSettings
-from forebay.core.shares.partition.share_partition import SharePartition
+from forebay.core.shares.partition.share_partition import Acquisition, SharePartition
 from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
@@ -59,14 +61,19 @@ class Walk(RuleBasedStateMachine):
         """The one in flight."""
         self.replies: list[tuple[int, set[int]]] = []
         """Accepted offsets whose reply waits, by the number of the write."""
-        self.deliveries: list[tuple[int, str, list[Acquired]]] = []
+        self.deliveries: list[tuple[str, Acquisition]] = []
         """What was acquired and not yet sent."""
         self.accepted: set[int] = set()
-        self.counts_seen: dict[int, int] = {}
+        self.counts_seen: dict[int, tuple[int, int]] = {}
+        """The highest count that a member was told, and by the how-manieth leader."""
+        self.leaders = 0
+        self.sends: Counter[int] = Counter()
+        """How often each offset was sent."""
         self.append([5, 3, 4, 1], 0)
         self.load()
 
     def load(self) -> None:
+        self.leaders += 1
         self.shares = SharePartition(
             self.settings,
             start_offset=self.stored.start_offset,
@@ -102,7 +109,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(member=members)
     def fetch_all(self, member: str) -> None:
-        self.fetch(member, 100, 500, False, 6, False)
+        self.fetch(member, 100, 500, False, 6, False, False)
 
     @rule(
         member=members,
@@ -111,6 +118,7 @@ class Walk(RuleBasedStateMachine):
         is_record_limit=st.booleans(),
         batch_count=st.integers(0, 6),
         is_old=st.sampled_from([False, False, False, True]),
+        is_slow=st.sampled_from([False, False, False, True]),
     )
     def fetch(
         self,
@@ -120,22 +128,28 @@ class Walk(RuleBasedStateMachine):
         is_record_limit: bool,
         batch_count: int,
         is_old: bool,
+        is_slow: bool,
     ) -> None:
+        """A slow one waits for the disk until something else is sent."""
         read = self.old_read if is_old else self.read(batch_count)
         if read is None:
             return
         self.old_read = read
         demand = Demand(records_max, batch_size, is_record_limit)
-        ranges, write = self.shares.acquire(member, read, demand, now_ms=self.now_ms)
+        acquired = self.shares.acquire(member, read, demand, now_ms=self.now_ms)
+        ranges = acquired.ranges
         offsets = {offset for first, last, _ in ranges for offset in range(first, last + 1)}
         assert not offsets & self.accepted
         for first, last, count in ranges:
             for offset in range(first, last + 1):
-                assert count > self.counts_seen.get(offset, 0)
-        assert (write > self.shares.written) == any(count > 1 for _, _, count in ranges)
+                assert (count, self.leaders) > self.counts_seen.get(offset, (0, 0))
+                assert count <= self.sends[offset] + 1
+        assert (acquired.write > self.shares.written) == any(count > 1 for _, _, count in ranges)
+        assert self.shares.is_write_due or not acquired.write
         self.model.acquire(member, read, demand, ranges, self.shares.window.end, self.now_ms)
-        self.deliveries.append((write, member, ranges))
-        self.send()
+        self.deliveries.append((member, acquired))
+        if not is_slow:
+            self.send()
 
     def read(self, batch_count: int) -> LogRead | None:
         first = self.shares.next_fetch_offset()
@@ -149,15 +163,18 @@ class Walk(RuleBasedStateMachine):
 
     def send(self) -> None:
         """Send deliveries and replies whose write is done."""
-        for write, member, ranges in self.deliveries:
+        for member, (ranges, write, hold) in self.deliveries:
             if write <= self.shares.written:
-                for first, last, count in self.shares.still_held(member, ranges):
+                held = self.shares.still_held(hold, ranges)
+                for first, last, count in held:
                     for offset in range(first, last + 1):
                         entry = self.model.entries[offset]
                         assert (entry.state, entry.member) == (ACQUIRED, member)
-                        if count > 1:
-                            self.counts_seen[offset] = count
-        self.deliveries = [each for each in self.deliveries if each[0] > self.shares.written]
+                        self.counts_seen[offset] = count, self.leaders
+                        self.sends[offset] += 1
+                self.shares.sent(hold, held, now_ms=self.now_ms)
+                self.model.sent(held, self.now_ms)
+        self.deliveries = [each for each in self.deliveries if each[1].write > self.shares.written]
         for write, offsets in self.replies:
             if write <= self.shares.written:
                 self.accepted |= offsets
@@ -245,6 +262,27 @@ class Walk(RuleBasedStateMachine):
             assert write > self.shares.written or after == before
             self.replies.append((write, after - before))
 
+    @rule(pause_ms=st.sampled_from([0, 50]))
+    def give_back(self, pause_ms: int) -> None:
+        """The oldest delivery that waits took too long, or its disk failed."""
+        if self.deliveries:
+            _, (ranges, _, hold) = self.deliveries.pop(0)
+            held = self.shares.still_held(hold, ranges)
+            until_ms = self.now_ms + pause_ms if pause_ms else 0
+            self.shares.take_back(hold, ranges, until_ms=until_ms)
+            self.model.take_back(held, until_ms)
+
+    @rule(size=st.integers(1, 8), patience_ms=st.sampled_from([None, 0, 50, 100]))
+    def fail_to_read(self, size: int, patience_ms: int | None) -> None:
+        first = self.shares.next_fetch_offset()
+        if first is None or first >= self.log_end:
+            return
+        last = min(first + size, self.log_end) - 1
+        given_up = self.shares.unreadable(
+            first, last, patience_ms=patience_ms, retry_ms=30, now_ms=self.now_ms
+        )
+        assert given_up == self.model.unreadable(first, last, patience_ms, 30, self.now_ms)
+
     @rule(member=members)
     def end_session(self, member: str) -> None:
         self.shares.release(member, self.now_ms)
@@ -273,7 +311,7 @@ class Walk(RuleBasedStateMachine):
         for first, last, _, _ in self.shares.dead_letters():
             assert not set(range(first, last + 1)) & (self.model.changed | self.model.in_flight)
             last = first + int(part * (last - first))
-            self.shares.dead_lettered(first, last)
+            self.shares.dead_lettered([(first, last)])
             self.model.dead_lettered(range(first, last + 1))
 
     # Writes and leaders
@@ -341,6 +379,7 @@ class Walk(RuleBasedStateMachine):
                 entry = self.model.entries[offset]
                 assert (span.state, span.count) == (entry.state, entry.count)
                 assert (span.member, span.until_ms) == (entry.member, entry.until_ms)
+                assert span.count <= self.sends[offset], "what was not sent does not count"
         assert position == window.end + 1
 
     @invariant()
@@ -350,6 +389,7 @@ class Walk(RuleBasedStateMachine):
         assert seen.waiting == sum(each.state is AVAILABLE and each.until_ms > 0 for each in entries)
         assert seen.acquired == sum(each.state is ACQUIRED for each in entries)
         assert seen.finished == sum(each.state in FINISHED for each in entries)
+        assert self.shares.window.held == Counter(each.member for each in entries if each.state is ACQUIRED)
         first = min(
             (n for n, each in self.model.entries.items() if each.state is AVAILABLE and not each.until_ms),
             default=None,
@@ -381,7 +421,7 @@ class Walk(RuleBasedStateMachine):
         self.finish_writes()
         for _ in range(10 * (WINDOW_MAX + self.log_end)):
             self.wait(200)
-            self.fetch("a", 100, 500, False, 6, False)
+            self.fetch("a", 100, 500, False, 6, False, False)
             self.acknowledge_spans("a", ACCEPT)
             self.finish_writes()
             self.move_dead_letters(1.0)

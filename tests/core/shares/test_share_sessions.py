@@ -61,7 +61,7 @@ def acknowledge(epoch: int, member: str = "m") -> ShareAcknowledgeRequest:
 
 @pytest.fixture
 def sessions() -> ShareSessions:
-    return ShareSessions(sessions_max=2)
+    return ShareSessions(sessions_max=2, partitions_max=8)
 
 
 def partitions_of(sessions: ShareSessions, request: ShareFetchRequest, connection: str = "c") -> list[int]:
@@ -123,6 +123,19 @@ def test_an_opening_request_acknowledges_nothing(sessions: ShareSessions) -> Non
     opening = fetch(0, topic(TOPIC, 0, acks=ONE_ACK))
     assert refused(sessions.fetch, opening) == ErrorCode.INVALID_REQUEST
     assert len(sessions) == 0
+
+
+def test_a_session_has_a_limit_of_partitions(sessions: ShareSessions) -> None:
+    too_many = fetch(0, topic(TOPIC, *range(5)), topic(OTHER, *range(4)))
+    assert refused(sessions.fetch, too_many) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert (len(sessions), sessions.partition_count) == (0, 0)
+    assert len(partitions_of(sessions, fetch(0, topic(TOPIC, *range(8))))) == 8
+    assert refused(sessions.fetch, fetch(1, topic(TOPIC, 8))) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert len(partitions_of(sessions, fetch(1, topic(TOPIC, 0, 7)))) == 8, "named again, not added"
+    assert 0 not in partitions_of(sessions, fetch(2, topic(TOPIC, 8), forgotten=(0,)))
+    assert len(partitions_of(sessions, fetch(0, topic(OTHER, *range(8)), member="n"))) == 8
+    assert len(partitions_of(sessions, fetch(0, topic(TOPIC, *range(8))))) == 8, "a new session of the member"
+    assert sessions.partition_count == 16
 
 
 @pytest.mark.parametrize("member", ["", "m" * 37])

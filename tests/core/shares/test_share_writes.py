@@ -40,16 +40,40 @@ def test_a_batch_that_is_acquired_and_accepted_whole_is_one_range_and_then_none(
     assert (write.start_offset, write.ranges, write.delivery_complete_count) == (10, [], 0)
 
 
-def test_the_first_delivery_waits_for_nothing_and_a_redelivery_for_its_write() -> None:
+def test_the_first_delivery_waits_for_nothing_and_a_redelivery_for_a_write_of_those_before() -> None:
     leader = ShareLeader()
-    assert leader.fetch().write <= leader.shares.written
+    assert leader.fetch().write == 0
+    leader.shares.release("m", leader.now_ms)
+    leader.take()
     leader.acknowledge(0, 9, RELEASE)
     again = leader.fetch()
     assert again.ranges == [Acquired(0, 9, 2)]
     assert again.write > leader.shares.written
     leader.save()
     assert again.write <= leader.shares.written
-    assert leader.stored.ranges()[0] == StateRange(0, 0, AVAILABLE, 2)
+    assert leader.stored.ranges()[0] == StateRange(0, 0, AVAILABLE, 1)
+    leader.shares.sent(again.hold, again.ranges, now_ms=leader.now_ms)
+    leader.acknowledge(0, 9, RELEASE)
+    leader.save()
+    third = leader.fetch()
+    assert third.write > leader.shares.written, "though all is persisted: another may have taken over"
+    (write,) = leader.save()
+    assert write.ranges == []
+
+
+def test_what_was_not_sent_is_not_counted_by_the_next_leader_either() -> None:
+    leader = ShareLeader(replace(SETTINGS, delivery_count_limit=2))
+    leader.take()
+    leader.acknowledge(0, 9, RELEASE)
+    for _ in range(5):
+        again = leader.fetch()
+        assert again.ranges == [Acquired(0, 9, 2)]
+        leader.save()
+        leader.shares.take_back(again.hold, again.ranges)
+        leader.fetch()
+        leader.save()
+        leader.change_leader()
+    assert leader.take() == [Acquired(0, 9, 2)]
 
 
 @pytest.mark.parametrize("kind", [ACCEPT, GAP, REJECT])
@@ -82,11 +106,16 @@ def test_the_count_of_a_held_record_survives_a_change_of_the_leader() -> None:
         leader.change_leader()
 
 
-def test_a_first_delivery_that_was_not_written_is_forgotten() -> None:
+def test_a_delivery_that_was_not_written_is_forgotten() -> None:
     leader = ShareLeader()
     leader.take()
     leader.change_leader()
     assert leader.take() == [Acquired(0, 9, 1)]
+    leader.save()
+    leader.acknowledge(0, 9, RELEASE)
+    assert leader.take() == [Acquired(0, 9, 2)]
+    leader.change_leader()
+    assert leader.take() == [Acquired(0, 9, 2)]
 
 
 def test_the_write_of_a_first_delivery_waits_for_the_next_one() -> None:
@@ -106,12 +135,16 @@ def test_the_write_of_a_first_delivery_waits_for_the_next_one() -> None:
     assert not leader.shares.is_write_due
 
 
-def test_the_write_of_a_redelivery_is_due_at_once() -> None:
+def test_a_write_is_due_when_a_redelivery_waits_for_it() -> None:
     leader = ShareLeader()
     leader.take()
     leader.acknowledge(0, 9, RELEASE)
-    leader.take()
+    assert not leader.shares.is_write_due
+    again = leader.fetch()
     assert leader.shares.is_write_due
+    leader.save()
+    leader.shares.sent(again.hold, again.ranges, now_ms=leader.now_ms)
+    assert leader.shares.is_write_due, "a second delivery is written at once"
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, WITH_DEAD_LETTERS])
@@ -191,21 +224,21 @@ def test_a_delivery_that_waits_for_its_write_too_long_is_not_sent() -> None:
     leader = ShareLeader()
     leader.take("a")
     leader.advance(SETTINGS.lock_ms)
-    late = leader.take("a")
-    assert leader.shares.still_held("a", late) == late
+    late = leader.fetch("a")
+    assert leader.shares.still_held(late.hold, late.ranges) == late.ranges
     leader.advance(SETTINGS.lock_ms)
     leader.take("b")
     leader.save()
-    assert leader.shares.still_held("a", late) == []
+    assert leader.shares.still_held(late.hold, late.ranges) == []
 
 
 def test_of_a_delivery_that_waits_only_what_is_still_held_is_sent() -> None:
     leader = ShareLeader()
-    acquired = leader.take()
+    acquired = leader.fetch()
     leader.acknowledge(0, 2, ACCEPT)
     leader.acknowledge(8, 9, RELEASE)
     leader.save()
-    assert leader.shares.still_held("m", acquired) == [Acquired(3, 7, 1)]
+    assert leader.shares.still_held(acquired.hold, acquired.ranges) == [Acquired(3, 7, 1)]
 
 
 def test_released_records_come_after_a_pause_that_doubles() -> None:
@@ -248,11 +281,11 @@ def test_dead_letters_are_handed_out_once_they_are_persisted_until_they_are_in_t
     leader.save()
     assert leader.shares.dead_letters() == [DeadLetters(0, 3, 1, DeadLetterCause.REJECTED)]
     assert leader.shares.start_offset == 0
-    leader.shares.dead_lettered(0, 1)
+    leader.shares.dead_lettered([(0, 1)])
     assert leader.shares.dead_letters() == [DeadLetters(2, 3, 1, DeadLetterCause.REJECTED)]
     (write,) = leader.save()
     assert (write.start_offset, write.ranges) == (2, [])
-    leader.shares.dead_lettered(2, 3)
+    leader.shares.dead_lettered([(2, 3)])
     leader.save()
     assert leader.shares.start_offset == 4
 
@@ -302,6 +335,78 @@ def test_a_new_leader_gives_up_what_was_delivered_as_often_as_allowed() -> None:
     assert leader.states() == [(0, 9, "ARCHIVED", 2)]
     leader.save()
     assert leader.shares.start_offset == 10
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, WITH_DEAD_LETTERS])
+def test_what_the_disk_does_not_give_is_tried_again_and_given_up_alone(settings: ShareSettings) -> None:
+    leader = ShareLeader(settings)
+    leader.take()
+    failing = dict[str, int](patience_ms=100, retry_ms=50)
+    for _ in range(2):
+        assert leader.shares.next_fetch_offset() == 10
+        assert leader.shares.unreadable(10, 12, **failing, now_ms=leader.now_ms) == 0
+        assert leader.shares.next_fetch_offset() == 13, "others are not held up"
+        leader.advance(50)
+    assert leader.shares.unreadable(10, 12, **failing, now_ms=leader.now_ms) == 3
+    leader.save()
+    if settings.has_dead_letters:
+        unreadable = [DeadLetters(10, 12, 0, DeadLetterCause.UNREADABLE)]
+        assert leader.shares.dead_letters() == unreadable
+        leader.change_leader()
+        assert leader.shares.dead_letters() == unreadable, "no member can have rejected it"
+    else:
+        assert leader.states()[1] == (10, 12, "ARCHIVED", 0)
+    leader.change_leader()
+    assert leader.take() == [Acquired(0, 9, 2)]
+    assert leader.take(records_max=7) == [Acquired(13, 19, 1)]
+
+
+def test_a_disk_that_gives_nothing_is_waited_for() -> None:
+    leader = ShareLeader()
+    for _ in range(20):
+        assert leader.shares.unreadable(0, 500, patience_ms=None, retry_ms=50, now_ms=leader.now_ms) == 0
+        assert leader.shares.next_fetch_offset() is None, "the window is full"
+        leader.advance(50)
+    assert leader.take() == [Acquired(0, 9, 1)]
+
+
+def test_time_begins_anew_when_what_failed_can_be_read_again() -> None:
+    leader = ShareLeader()
+    leader.shares.unreadable(0, 9, patience_ms=100, retry_ms=50, now_ms=leader.now_ms)
+    leader.advance(50)
+    leader.take()
+    leader.advance(SETTINGS.lock_ms)
+    assert leader.shares.unreadable(0, 9, patience_ms=100, retry_ms=50, now_ms=leader.now_ms) == 0
+
+
+def test_time_begins_anew_for_what_could_be_read_and_was_not_wanted() -> None:
+    leader = ShareLeader()
+    leader.shares.unreadable(0, 9, patience_ms=100, retry_ms=50, now_ms=leader.now_ms)
+    leader.advance(50)
+    assert leader.take(records_max=4, is_record_limit=True) == [Acquired(0, 3, 1)]
+    leader.advance(100)
+    assert leader.shares.next_fetch_offset() == 4
+    assert leader.shares.unreadable(4, 9, patience_ms=100, retry_ms=50, now_ms=leader.now_ms) == 0
+
+
+def test_the_time_of_a_disk_that_gives_nothing_does_not_count() -> None:
+    leader = ShareLeader()
+    leader.shares.unreadable(0, 9, patience_ms=None, retry_ms=50, now_ms=leader.now_ms)
+    leader.advance(1_000)
+    assert leader.shares.unreadable(0, 9, patience_ms=100, retry_ms=50, now_ms=leader.now_ms) == 0
+
+
+def test_who_holds_records_is_known() -> None:
+    leader = ShareLeader()
+    leader.take()
+    assert leader.shares.window.held == {"m": 10}
+    leader.acknowledge(0, 3, RELEASE)
+    leader.acknowledge(4, 4, ACCEPT)
+    assert leader.shares.window.held == {"m": 5}
+    assert leader.shares.holds("m")
+    leader.shares.release("m", leader.now_ms)
+    assert not leader.shares.holds("m")
+    assert leader.shares.window.held == {}
 
 
 def test_a_lower_limit_gives_up_available_records_and_leaves_those_that_are_held() -> None:

@@ -17,10 +17,11 @@ from forebay.wire.batch import (
     split,
 )
 from forebay.wire.compression import Codec
-from forebay.wire.record_spans import keep_records, payload_of, record_spans
+from forebay.wire.record_spans import keep_records, payload_of, record_spans, widened
 from forebay.wire.records import Record
 from forebay.wire.state.delay_notes import is_note
 
+LIMIT = 1 << 20
 PRODUCER = 77
 
 
@@ -56,7 +57,7 @@ def stored_offsets(batches: list[bytearray]) -> list[int]:
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
 def test_messages_keep_their_place_and_lose_their_producer(codec: Codec) -> None:
     data = memoryview(sent(5, 6, 8, codec=codec))
-    copied = copy_batches(data, 5, [])
+    copied = copy_batches(data, 5, [], LIMIT)
     (batch,) = copied.batches
     assert list(records(batch)) == [message(offset) for offset in (5, 6, 8)]
     header = read_header(batch)
@@ -69,7 +70,7 @@ def test_messages_keep_their_place_and_lose_their_producer(codec: Codec) -> None
 def test_what_was_aborted_is_left_out_and_what_was_committed_is_not() -> None:
     aborted = sent(0, 1, attributes=TRANSACTIONAL) + marker(2, commit=False)
     committed = sent(3, 4, attributes=TRANSACTIONAL) + marker(5, commit=True)
-    copied = copy_batches(memoryview(aborted + committed), 0, [Aborted(PRODUCER, 0)])
+    copied = copy_batches(memoryview(aborted + committed), 0, [Aborted(PRODUCER, 0)], LIMIT)
     assert stored_offsets(copied.batches) == [3, 4]
     assert not any(read_header(batch).is_transactional for batch in copied.batches)
     assert copied.next_offset == 6, "also markers are read past"
@@ -85,7 +86,7 @@ def test_a_transaction_that_is_aborted_again_is_left_out_again() -> None:
             sent(4, attributes=TRANSACTIONAL),
         ]
     )
-    copied = copy_batches(memoryview(data), 0, [Aborted(PRODUCER, 2), Aborted(PRODUCER, 0)])
+    copied = copy_batches(memoryview(data), 0, [Aborted(PRODUCER, 2), Aborted(PRODUCER, 0)], LIMIT)
     assert stored_offsets(copied.batches) == [4]
 
 
@@ -96,30 +97,40 @@ def test_deletions_begin_their_time_anew() -> None:
     payload = payload_of(data, header, 1 << 20)
     compacted = keep_records(header, payload, list(record_spans(payload, header)), delete_horizon_ms=900)
     assert read_header(compacted).delete_horizon_ms == 900
-    (batch,) = copy_batches(memoryview(compacted), 3, []).batches
+    (batch,) = copy_batches(memoryview(compacted), 3, [], LIMIT).batches
     assert read_header(batch).delete_horizon_ms is None
     assert list(records(batch)) == [message(3), message(4)], "their own times stay"
 
 
 def test_of_a_batch_that_begins_too_early_the_rest_is_taken() -> None:
     data = memoryview(sent(3, 4, 5, 6))
-    copied = copy_batches(data, 5, [])
+    copied = copy_batches(data, 5, [], LIMIT)
     (batch,) = copied.batches
     assert (read_header(batch).base_offset, stored_offsets([batch])) == (5, [5, 6])
     assert (copied.next_offset, copied.record_count) == (7, 2)
     assert source_epoch(read_header(batch)) == 4
-    assert copy_batches(data, 7, []).batches == []
+    assert copy_batches(data, 7, [], LIMIT).batches == []
+
+
+def test_nothing_is_taken_of_the_offsets_that_compaction_has_added_to_a_batch() -> None:
+    data = sent(3, 4)
+    header = read_header(data)
+    wide = memoryview(widened(data, header, header._replace(base_offset=20)))
+    copied = copy_batches(wide, 5, [], LIMIT)
+    assert (copied.batches, copied.next_offset, copied.epoch) == ([], 22, 4)
+    (batch,) = copy_batches(wide, 3, [], LIMIT).batches
+    assert (read_header(batch).last_offset, stored_offsets([batch])) == (21, [3, 4])
 
 
 def test_a_damaged_batch_is_not_stored() -> None:
     data = bytearray(sent(0, 1))
     data[-1] ^= 1
     with pytest.raises(ProtocolError):
-        copy_batches(memoryview(data), 0, [])
+        copy_batches(memoryview(data), 0, [], LIMIT)
 
 
 def test_an_empty_answer_leads_nowhere() -> None:
-    copied = copy_batches(memoryview(b""), 12, [])
+    copied = copy_batches(memoryview(b""), 12, [], LIMIT)
     assert (copied.batches, copied.next_offset) == ([], 12)
 
 

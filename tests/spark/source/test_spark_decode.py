@@ -16,9 +16,11 @@ from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.source.record_batches import Piece, select
 from forebay.wire.batch import (
     HEADER,
+    HEADER_SIZE,
     NOTED,
     TRANSACTIONAL,
     EndTxnMarker,
+    assemble,
     build_batch,
     build_marker,
     patch_append_time,
@@ -41,7 +43,7 @@ headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size
 
 @st.composite
 def logs(draw: st.DrawFn) -> bytes:
-    """Some batches, with gaps between offsets as compaction leaves them."""
+    """Some batches, with gaps between offsets as compaction leaves them, also at the end of a batch."""
     log = bytearray()
     offset = draw(st.integers(0, 1 << 40))
     for _ in range(draw(st.integers(1, 4))):
@@ -54,6 +56,9 @@ def logs(draw: st.DrawFn) -> bytes:
         batch = build_batch(found, base_offset=base, codec=draw(st.sampled_from(Codec)))
         if draw(st.booleans()):
             patch_append_time(batch, 0, draw(st.integers(0, 1 << 41)))
+        if draw(st.booleans()):
+            header = read_header(batch)._replace(last_offset_delta=offset - 1 - base)
+            batch = assemble(header, bytes(batch[HEADER_SIZE:]))
         log += batch
     return bytes(log)
 

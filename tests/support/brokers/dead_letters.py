@@ -120,7 +120,8 @@ class ShareStory:
         now_ms = self.cluster[self.cluster.leader(SOURCE)].time.uptime_ms()
         read = LogRead(0, self._batches[-1][1], self._batches)
         demand = Demand(records_max=2000, batch_size=2000)
-        share.machine.acquire("m", read, demand, now_ms=now_ms)
+        acquired = share.machine.acquire("m", read, demand, now_ms=now_ms)
+        share.machine.sent(acquired.hold, acquired.ranges, now_ms=now_ms)
         said = [
             AcknowledgementBatch(first_offset=offset, last_offset=offset, acknowledge_types=[kind])
             for offset in offsets

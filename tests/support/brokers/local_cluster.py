@@ -22,7 +22,8 @@ from forebay.broker.node import Node
 from forebay.broker.system_ports import real_ports
 from forebay.config import BrokerConfig, broker_config
 from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, Store, StoreError, TxnResult
-from forebay.core.cluster.image import PartitionPut, PartitionState
+from forebay.core.cluster.image_changes import PartitionPut
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.replicas.controller import plan
 from forebay.errors import KafkaError
 from forebay.storage.real_disk import RealDisk
@@ -39,7 +40,9 @@ class _Session:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
+        self.known = store.known
         self.get = store.get
+        self.identity = store.identity
         self.expiring = store.expiring
         self.revoke = store.revoke
         self.meanwhile: Callable[[], Awaitable[None]] | None = None

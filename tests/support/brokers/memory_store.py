@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from forebay.coordination.keyspace import HISTORY_MAX, Keyspace
-from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, TxnResult
+from forebay.coordination.known_store import KnownStore
+from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, StoreIdentity, TxnResult
 
 
 class MemoryLease:
@@ -25,8 +26,13 @@ class MemoryLease:
 class MemoryStore:
     def __init__(self, *, history_max: int = HISTORY_MAX) -> None:
         self.keyspace = Keyspace(history_max=history_max)
+        self.known = KnownStore()
         self._leases: dict[int, MemoryLease] = {}
         self._last_lease = 0
+
+    async def identity(self) -> StoreIdentity:
+        revision = self.keyspace.revision
+        return StoreIdentity(cluster="memory", index=revision, revision=revision)
 
     async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
         return self.keyspace.range(prefix)

@@ -21,12 +21,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from support.import_path import import_path
+
 IMPORTED = ("forebay.cli.main", "forebay.cli.serve", "forebay.broker.process", "forebay.config")
 _MESSAGE_BYTES_MAX = 1 << 17
 _POLL_SECONDS = (0.001, 0.02)
 _ANSWER_SECONDS_MAX = 180.0
 _END_SECONDS_MAX = 60.0
-_TESTS = Path(__file__).parents[2]
 
 
 class ForkedProcess:
@@ -118,7 +119,7 @@ class Nursery:
                 [sys.executable, "-m", __name__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(_TESTS)},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": import_path()},
                 pass_fds=[theirs.fileno()],
             )
         ours.settimeout(_ANSWER_SECONDS_MAX)

@@ -13,7 +13,8 @@ from dataclasses import replace
 from forebay.config import ClusterConfig, broker_config
 from forebay.coordination.etcd.lease import EtcdLease
 from forebay.coordination.etcd.store import EtcdStore
-from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, TxnResult
+from forebay.coordination.known_store import KnownStore
+from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, StoreIdentity, TxnResult
 from forebay.local.etcd import EtcdCluster
 
 _numbers = itertools.count()
@@ -44,6 +45,13 @@ class OwnCorner:
     async def open(cls, etcd: EtcdCluster) -> OwnCorner:
         store = await EtcdStore.open(cluster_config(etcd))
         return cls(etcd, store, (await store.range("nothing"))[1])
+
+    @property
+    def known(self) -> KnownStore:
+        return self.store.known
+
+    async def identity(self) -> StoreIdentity:
+        return await self.store.identity()
 
     async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
         items, revision = await self.store.range(self._prefix + prefix)

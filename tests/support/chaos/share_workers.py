@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import AcknowledgeType
 
 from support.clients.share_worker import Worker
+from support.import_path import import_path
 
-TESTS = Path(__file__).resolve().parents[2]
 MESSAGES_PER_POLL = 100
 WORK_SECONDS_MAX = 0.1
 STOP_SECONDS_MAX = 60.0
@@ -102,7 +102,7 @@ class Crew:
             return subprocess.Popen(
                 [sys.executable, __file__, *self._about, str(life)],
                 stderr=errors,
-                env={**os.environ, "PYTHONPATH": str(TESTS)},
+                env={**os.environ, "PYTHONPATH": import_path()},
             )
 
 

@@ -20,7 +20,8 @@ T = TypeVar("T")
 
 
 CLIENT_FOLDER = str(Path(client.__file__).parent)
-HOLDS_A_LOCK = frozenset({"note_delivery", "_forget_failures"})
+HOLDS_A_LOCK = frozenset({"note_delivery", "_forget_failures", "inside", "inside_if_free"})
+FINALIZER = "__del__"
 
 
 class Struck(BaseException):
@@ -94,7 +95,8 @@ Line = tuple[str, int]
 class CtrlC:
     """Interrupts forebay.client between two of its lines, as a signal does, in the thread that enters this.
 
-    Not where a lock is held: tracing interrupts even the line that lets go of it, which a signal cannot.
+    Not where a lock is held: tracing interrupts even the line that lets go of it, which a signal cannot. Nor
+    in finalizers: Python ignores what is raised there.
     """
 
     def __init__(self, at: int | None = None) -> None:
@@ -112,7 +114,7 @@ class CtrlC:
     def _enter_function(self, frame: types.FrameType, _event: str, _: object) -> Any:
         code = frame.f_code
         is_ours = code.co_filename.startswith(CLIENT_FOLDER) and code.co_name not in HOLDS_A_LOCK
-        return self._line if is_ours else None
+        return self._line if is_ours and not _is_finalizing(frame) else None
 
     def _line(self, frame: types.FrameType, event: str, _: object) -> Any:
         if event == "line":
@@ -120,6 +122,14 @@ class CtrlC:
             if len(self.lines) - 1 == self._at:
                 raise Struck
         return self._line
+
+
+def _is_finalizing(frame: types.FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename.startswith(CLIENT_FOLDER):
+        if frame.f_code.co_name == FINALIZER:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Cancels:

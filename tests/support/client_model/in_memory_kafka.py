@@ -428,6 +428,9 @@ class Consumer:
     def consumer_group_metadata(self) -> tuple[str, int]:
         return self._group, self.kafka.generations[self._group]
 
+    def memberid(self) -> str:
+        return self._group
+
     def close(self) -> None:
         if self._open:
             self._open = False

@@ -15,6 +15,7 @@ from typing import Any
 
 from confluent_kafka import AcknowledgeType, ShareConsumer
 
+from forebay.client.closing import close_share_consumer
 from forebay.client.errors import error_of
 from forebay.errors import ErrorCode
 
@@ -46,7 +47,7 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+        close_share_consumer(self._consumer)
 
     def work(self, judge: Callable[[Any], AcknowledgeType] = lambda _: AcknowledgeType.ACCEPT) -> None:
         """One poll: what came is acknowledged as `judge` says of each message."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterator
 
+from support.faults.frames import Frames
 from support.faults.proxy import Proxy, Rule
 
 _PRODUCE = 0
-_SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")
 _ANSWER = struct.Struct(">i")
 
@@ -26,7 +25,7 @@ class SwallowingProxy(Proxy):
         super().__init__()
 
     def rule(self) -> Rule:
-        requests, answers = _Frames(), _Frames()
+        requests, answers = Frames(), Frames()
         produced: set[int] = set()
 
         def passing(chunk: bytes, to_broker: bool) -> int:
@@ -43,19 +42,3 @@ class SwallowingProxy(Proxy):
             return len(chunk)
 
         return passing
-
-
-class _Frames:
-    """Whole frames out of the pieces in which one direction of a connection arrives."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def take(self, chunk: bytes) -> Iterator[bytes]:
-        self._rest += chunk
-        while len(self._rest) >= _SIZE.size:
-            end = _SIZE.size + _SIZE.unpack_from(self._rest)[0]
-            if len(self._rest) < end:
-                return
-            frame, self._rest = self._rest[_SIZE.size : end], self._rest[end:]
-            yield frame

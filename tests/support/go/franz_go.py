@@ -1,4 +1,4 @@
-"""Clients on franz-go, fetched from Go's module proxy and built.
+"""Clients on franz-go and kafka-go, fetched from Go's module proxy and built.
 
 A share consumer (`main.go` beside this file), and producers and consumers that go on until they are told to
 stop (`steady.go`).
@@ -45,6 +45,20 @@ def consume(bootstrap: str, topic: str, group: str, count: int, verdict: str) ->
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def read_by_kafka_go(bootstrap: str, topic: str, last_offset: int) -> list[int]:
+    """The offsets of the messages of partition 0 in the order in which they came."""
+    done = subprocess.run(
+        [PROGRAM, "kafka-go", bootstrap, topic, str(last_offset)],
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    offsets: list[int] = json.loads(done.stdout)
+    return offsets
 
 
 def start(bootstrap: str, folder: Path) -> AskedProgram:

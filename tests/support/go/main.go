@@ -7,7 +7,7 @@
 //
 // It ends when COUNT messages are accepted or rejected, and the broker has confirmed that.
 //
-// `steady SERVERS` is another program: see steady.go.
+// `steady SERVERS` is another program: see steady.go. So is `kafka-go SERVERS TOPIC LAST_OFFSET`: see kafka_go.go.
 package main
 
 import (
@@ -30,6 +30,13 @@ const (
 func main() {
 	if os.Args[1] == "steady" {
 		steady(os.Args[2])
+		return
+	}
+	if os.Args[1] == "kafka-go" {
+		if err := readAll(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	if err := run(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {

@@ -40,25 +40,31 @@ class Done:
 
 def why_not() -> str | None:
     """What is missing for the tools on this machine, None when they are there."""
+    return why_not_fetched(POM, ("kafka-tools-{version}", "kafka_2.13-{version}"))
+
+
+def why_not_fetched(pom: Path, names: tuple[str, ...]) -> str | None:
+    """The same for what `pom` names; it goes into target/libs beside it. `names`: some of these jars."""
     for program, purpose in (("java", "run"), ("mvn", "fetch")):
         if shutil.which(program) is None:
             return f"no `{program}` on the path to {purpose} Kafka's tools with"
-    if _is_fetched():
+    if _is_fetched(pom, names):
         return None
-    fetch = ["mvn", "-B", "-q", "-f", str(POM), "dependency:copy-dependencies"]
+    fetch = ["mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
     try:
         done = subprocess.run(fetch, capture_output=True, text=True, timeout=MAVEN_S_MAX, check=False)
     except subprocess.TimeoutExpired:
         return "Maven did not answer in time"
-    if done.returncode or not _is_fetched():
+    if done.returncode or not _is_fetched(pom, names):
         return f"Maven could not fetch Kafka's tools: {(done.stdout + done.stderr).strip()[-500:]}"
     return None
 
 
-def _is_fetched() -> bool:
-    version = re.search(r"<kafka.version>(.*)</kafka.version>", POM.read_text())
+def _is_fetched(pom: Path, names: tuple[str, ...]) -> bool:
+    version = re.search(r"<kafka.version>(.*)</kafka.version>", pom.read_text())
     assert version is not None
-    return all((LIBS / f"{name}-{version[1]}.jar").exists() for name in ("kafka-tools", "kafka_2.13"))
+    libs = pom.parent / "target" / "libs"
+    return all((libs / f"{name.format(version=version[1])}.jar").exists() for name in names)
 
 
 def command(tool: str, bootstrap: str, *arguments: str) -> list[str]:

@@ -102,9 +102,9 @@ def compact(
     aborted = log.aborted_transactions(task.segments[0].base_offset, task.plan.end_offset)
     for group in cleaner.read_keys(aborted):
         at("rewrite")
-        new = cleaner.rewrite(group)
-        if new is not None:
-            swap_in(log, group, new, at)
+        rewritten = cleaner.rewrite(group)
+        if rewritten is not None:
+            swap_in(log, *rewritten, at)
     return cleaner.end_offset
 
 

@@ -92,6 +92,7 @@ class ShareLeader:
         batch_size: int = 500,
         is_record_limit: bool = False,
     ) -> Acquisition:
+        """Acquire, and send nothing yet."""
         first = self.shares.next_fetch_offset()
         if first is None:
             return Acquisition([], 0)
@@ -101,7 +102,10 @@ class ShareLeader:
     def take(
         self, member: str = "m", records_max: int = 10, *, is_record_limit: bool = False
     ) -> list[Acquired]:
-        return self.fetch(member, records_max, is_record_limit=is_record_limit).ranges
+        """Acquire and send, whatever is not persisted yet."""
+        acquired = self.fetch(member, records_max, is_record_limit=is_record_limit)
+        self.shares.sent(acquired.hold, acquired.ranges, now_ms=self.now_ms)
+        return acquired.ranges
 
     def acknowledge(
         self, first: int, last: int, *types: int, member: str = "m", is_renew_request: bool = False

@@ -33,6 +33,11 @@ class Entry:
     count: int = 0
     member: str = ""
     until_ms: int = 0
+    is_sent: bool = False
+    """Whether the member has it, while it is ACQUIRED."""
+    together: int = 0
+    """How many were acquired with it, when that was not throttled."""
+    failing_since_ms: int | None = None
     is_lost: bool = False
     """The log has nothing here: the start offset passes it without a write."""
 
@@ -77,7 +82,9 @@ class ShareModel:
 
     def _release(self, offset: int, now_ms: int) -> None:
         entry = self.entries[offset]
-        if entry.count >= self.settings.delivery_count_limit:
+        if not entry.is_sent:
+            self._undo(offset, 0)
+        elif entry.count >= self.settings.delivery_count_limit:
             self._give_up(offset)
         elif offset < self.log_start:
             self._lose(offset)
@@ -85,6 +92,13 @@ class ShareModel:
             self._become(offset, AVAILABLE)
             pause_ms = min(self.settings.backoff_ms * 2 ** (entry.count - 1), self.settings.backoff_ms_max)
             entry.until_ms = now_ms + pause_ms if pause_ms else 0
+
+    def _undo(self, offset: int, until_ms: int) -> None:
+        if offset < self.log_start:
+            self._lose(offset)
+        else:
+            self._become(offset, AVAILABLE)
+            self.entries[offset].until_ms = until_ms
 
     def _lose(self, offset: int) -> None:
         self._become(offset, ARCHIVED)
@@ -221,20 +235,67 @@ class ShareModel:
         empty = {o for first, last in read.empty_ranges() for o in range(first, last + 1)}
         if demand.records_max > 0:
             self._follow_end(set(acquired), empty, end)
+            for offset in range(read.first, read.last + 1):
+                if offset in self.entries:
+                    self.entries[offset].failing_since_ms = None
         for first, last, count in ranges:
             for offset in range(first, last + 1):
                 entry = self.entries[offset]
                 assert count == entry.count + 1 <= self.settings.delivery_count_limit
-                entry.count, entry.state, entry.member = count, ACQUIRED, member
+                entry.state, entry.member, entry.is_sent = ACQUIRED, member, False
+                entry.until_ms = now_ms + self.settings.lock_ms
+                if entry.count < self._threshold:
+                    entry.together = last - first + 1
+        self.settle()
+
+    def sent(self, ranges: Sequence[Acquired], now_ms: int) -> None:
+        for first, last, count in ranges:
+            for offset in range(first, last + 1):
+                entry = self.entries[offset]
+                assert (entry.state, entry.is_sent, entry.count) == (ACQUIRED, False, count - 1)
+                entry.count, entry.is_sent = count, True
                 entry.until_ms = now_ms + self.settings.lock_ms
                 self.changed.add(offset)
+
+    def take_back(self, ranges: Sequence[Acquired], until_ms: int) -> None:
+        for first, last, _ in ranges:
+            for offset in range(first, last + 1):
+                self._undo(offset, until_ms)
         self.settle()
+
+    def unreadable(self, first: int, last: int, patience_ms: int | None, retry_ms: int, now_ms: int) -> int:
+        """How many are given up."""
+        given_up = 0
+        if not self.entries:
+            self.start = max(self.start, first)
+        for offset in range(self.end + 1, min(last, self.end + max(self._room(), 0)) + 1):
+            self.entries[offset] = Entry()
+        for offset in range(max(first, self.start), min(last, self.end) + 1):
+            entry = self.entries[offset]
+            if entry.state is not AVAILABLE or entry.until_ms:
+                continue
+            if patience_ms is None:
+                entry.failing_since_ms = None
+            elif entry.failing_since_ms is None:
+                entry.failing_since_ms = now_ms
+            since_ms = entry.failing_since_ms
+            if patience_ms is not None and since_ms is not None and now_ms - since_ms >= patience_ms:
+                self._give_up(offset)
+                given_up += 1
+            else:
+                entry.until_ms = now_ms + retry_ms
+        self.settle()
+        return given_up
+
+    @property
+    def _threshold(self) -> int:
+        return max(2, -(-self.settings.delivery_count_limit // 2))
 
     def _judge_amount(
         self, acquired: list[int], candidates: list[int], read: LogRead, demand: Demand
     ) -> None:
         limit = self.settings.delivery_count_limit
-        threshold = max(2, -(-limit // 2))
+        threshold = self._threshold
         counts = [self.entries[each].count if each in self.entries else 0 for each in candidates]
         room = max(self._room(), 0)
         if not self.entries:
@@ -246,7 +307,8 @@ class ShareModel:
             run = 0
             while run < len(counts) and counts[run] == counts[0] and candidates[run] == candidates[0] + run:
                 run += 1
-            most = 1 if counts[0] == limit - 1 else max(1, run >> (counts[0] - threshold + 1))
+            together = max(run, *(self.entries[each].together for each in candidates[:run]))
+            most = 1 if counts[0] == limit - 1 else max(1, together >> (counts[0] - threshold + 1))
             assert 1 <= len(acquired) <= min(most, demand.records_max)
         else:
             plain = next((n for n, count in enumerate(counts) if count >= threshold), len(counts))

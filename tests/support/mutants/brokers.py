@@ -22,7 +22,7 @@ from forebay.broker.partition import assignment, partition
 from forebay.broker.produce import write_cycle
 from forebay.broker.replication import follower_append, follower_tracking, isr, truncation
 from forebay.broker.upkeep import compaction
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.replicas import controller
 from forebay.core.groups.classic import timeouts
 from forebay.core.groups.classic.group import ClassicState
@@ -34,6 +34,7 @@ from forebay.core.partition.producer_admission import Decision, Repeats
 from forebay.core.partition.producer_table import ProducerState, ProducerTable
 from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
+from forebay.storage.checkpoints import Checkpoints
 from forebay.storage.datadir import DataDir
 from forebay.storage.log.recovery import log_recovery
 from forebay.storage.log.writer import LogWriter
@@ -254,12 +255,12 @@ def compact_what_is_clean_again(patch: pytest.MonkeyPatch) -> None:
         self._futile.clear()
         return True
 
-    patch.setattr(DataDir, "write_first_dirty_offset", lambda *_, **__: None)
+    patch.setattr(Checkpoints, "write_first_dirty", lambda *_, **__: None)
     patch.setattr(compaction.Compactor, "_try", again)
 
 
 def forget_deletions_that_a_replica_has_not_seen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(compaction.Compactor, "_is_on_all_replicas", lambda *_: True)
+    patch.setattr(compaction.Compactor, "_forgets_deletions", lambda *_: True)
     patch.setattr(
         compaction.Compactor, "_delete_retention_ms", lambda _, each: each.config.delete_retention_ms
     )
@@ -267,7 +268,7 @@ def forget_deletions_that_a_replica_has_not_seen(patch: pytest.MonkeyPatch) -> N
 
 def forget_logs_that_cannot_be_opened(patch: pytest.MonkeyPatch) -> None:
     """What was known of them is dropped, and an orderly stop of the others vouches for them, too."""
-    patch.setattr(DataDir, "_known_and_away", lambda *_: set())
+    patch.setattr(Checkpoints, "_known_and_away", lambda *_: set())
     patch.setattr(DataDir, "distrust", lambda *_: None)
 
 

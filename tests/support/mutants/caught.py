@@ -49,6 +49,13 @@ from support.mutants.brokers import (
     take_any_batch_with_known_numbers_for_a_repeat,
     take_commits_of_whoever_asks,
 )
+from support.mutants.compaction import (
+    give_members_all_offsets_of_widened_batches,
+    leave_followers_behind_that_end_within_a_batch,
+    widen_batches_into_other_epochs,
+    widen_batches_over_what_is_not_due,
+    widen_batches_that_make_no_sense,
+)
 from support.mutants.copies import (
     close_copied_partitions_of_other_leaders,
     close_partitions_before_they_are_copied,
@@ -88,9 +95,16 @@ from support.mutants.folds import (
     take_what_goes_elsewhere_now,
     tell_numbers_before_hearing_that_they_stay,
 )
+from support.mutants.logs import read_batches_unchecked, take_missing_indexes_for_empty_ones
 from support.mutants.quotas import tell_clients_to_wait_and_read_on
+from support.mutants.restores import (
+    believe_restored_in_sync_sets,
+    elect_by_the_first_claim,
+    give_out_producer_ids_again,
+)
 from support.mutants.shares import (
     answer_acknowledgements_before_they_are_persisted,
+    count_unsent_deliveries,
     deliver_before_the_beginning_is_persisted,
     deliver_what_is_not_committed_yet,
     deliver_what_was_aborted,
@@ -98,6 +112,8 @@ from support.mutants.shares import (
     do_not_fence_leaders_that_were_replaced,
     do_not_fence_states_that_were_reset,
     drop_dead_letters_that_cannot_be_written,
+    give_each_partition_to_one_member,
+    give_up_the_neighbours_of_damaged_batches,
     keep_what_ended_sessions_held,
     move_dead_letters_without_a_journal,
     notice_lost_messages_in_the_first_term_only,
@@ -105,6 +121,12 @@ from support.mutants.shares import (
     pass_records_that_were_released,
     redeliver_before_it_is_persisted,
     renew_locks_without_effect,
+)
+from support.mutants.store_values import lead_unjudged_logs, take_the_unreadable_for_absent
+from support.mutants.stores import (
+    believe_a_store_that_went_back,
+    believe_any_store,
+    delete_logs_by_absence,
 )
 from support.mutants.views import (
     begin_too_late_in_the_cache_of_views,
@@ -123,19 +145,26 @@ MUTANTS: dict[Mutant, str] = {
     forget_producers_by_the_time_of_their_messages: "deposed-leaders",
     serve_beyond_the_high_watermark: "deposed-leaders",
     cut_logs_on_the_loop: "deposed-leaders",
+    take_the_unreadable_for_absent: "unreadable-values",
+    lead_unjudged_logs: "unreadable-power-cuts",
     elect_outside_the_in_sync_set: "lonely-leaders",
     shrink_before_the_store_agrees: "cut-off-leaders",
     no_sync_where_nobody_else_is_in_sync: "lost-power",
     say_nothing_of_lost_power: "power-cuts",
     count_time_outs_as_refusals: "refusals",
-    end_any_registration_of_the_broker: "refusals",
     judge_without_a_bound: "refusals",
     leave_the_lease_to_who_is_judged: "wrong-refusals",
+    believe_restored_in_sync_sets: "restored-store",
+    elect_by_the_first_claim: "restored-store",
+    give_out_producer_ids_again: "restored-store",
     acknowledge_repeats_without_a_lease: "doubts",
+    believe_any_store: "wrong-stores",
+    believe_a_store_that_went_back: "wrong-stores",
     cut_a_log_at_a_gap_between_segments: "copied-keys",
     compact_what_is_clean_again: "copied-keys",
     serve_committed_readers_undecided_messages: "reused-numbers",
     take_any_batch_with_known_numbers_for_a_repeat: "reused-numbers",
+    take_missing_indexes_for_empty_ones: "lost-indexes",
     forget_what_coordinators_knew: "coordinators",
     forget_commits_when_coordinators_move: "coordinators",
     keep_members_whose_session_has_ended: "coordinators",
@@ -144,7 +173,7 @@ MUTANTS: dict[Mutant, str] = {
     answer_administrators_before_it_is_done: "coordinators",
     measure_time_by_the_wall: "clocks",
     answer_acknowledgements_before_they_are_persisted: "deposed-shares",
-    redeliver_before_it_is_persisted: "deposed-shares",
+    count_unsent_deliveries: "away-coordinators",
     do_not_fence_leaders_that_were_replaced: "deposed-shares",
     pass_records_that_were_released: "deposed-shares",
     deliver_before_the_beginning_is_persisted: "late-shares",
@@ -166,7 +195,6 @@ MUTANTS: dict[Mutant, str] = {
     schedule_what_is_not_committed: "alarms",
     forget_transactions_that_were_open: "alarms",
     deliver_before_the_index_knows_the_term_before: "alarms",
-    report_deliveries_that_are_not_committed: "alarms",
     delete_what_waits: "short-alarms",
     begin_too_late_in_the_cache_of_views: "views",
     copy_aborted_messages: "fills",
@@ -187,7 +215,7 @@ MUTANTS: dict[Mutant, str] = {
 """Each with the plot whose stories show it."""
 
 BEGIN_WITH: dict[Mutant, int] = {
-    report_deliveries_that_are_not_committed: 5,
+    believe_a_store_that_went_back: 3,
     do_not_raise_the_leader_epoch: 10,
     elect_outside_the_in_sync_set: 3,
     serve_committed_readers_undecided_messages: 7,
@@ -195,7 +223,7 @@ BEGIN_WITH: dict[Mutant, int] = {
     take_commits_of_whoever_asks: 2,
     measure_time_by_the_wall: 2,
     answer_acknowledgements_before_they_are_persisted: 3,
-    redeliver_before_it_is_persisted: 3,
+    count_unsent_deliveries: 3,
     do_not_fence_leaders_that_were_replaced: 3,
     pass_records_that_were_released: 3,
     notice_lost_messages_in_the_first_term_only: 2,
@@ -205,12 +233,21 @@ BEGIN_WITH: dict[Mutant, int] = {
     forget_transactions_that_were_open: 2,
     delete_what_waits: 2,
     judge_without_a_bound: 3,
-    end_any_registration_of_the_broker: 2,
     leave_the_lease_to_who_is_judged: 4,
 }
 """Of the stories of its plot the one that showed it when this was written, to be quick; the others follow."""
 
 CAUGHT_BY_TESTS: dict[Mutant, str] = {
+    end_any_registration_of_the_broker: "broker/cluster/test_refused_brokers.py::"
+    "test_a_broker_that_registers_anew_while_it_is_judged_keeps_its_registration",
+    report_deliveries_that_are_not_committed: "broker/delays/test_delays_disk.py::"
+    "test_a_delivery_of_which_nobody_knows_whether_it_is_committed_is_not_acknowledged",
+    delete_logs_by_absence: "broker/replication/test_logs_let_go.py::"
+    "test_a_topic_that_a_broker_finds_missing_is_put_aside",
+    read_batches_unchecked: "storage/test_checked_batches.py::"
+    "test_a_reader_that_cannot_do_without_stops_at_damage",
+    give_each_partition_to_one_member: "core/groups/share/test_share_assignor.py::"
+    "test_as_many_members_as_partitions_have_two_each",
     let_partitions_go_without_the_numbers_of_their_producers: "broker/produce/test_gone_partitions.py::"
     "test_the_numbers_of_producers_outlive_their_partition",
     refuse_for_good_without_asking_followers: "broker/produce/test_refusals_replicated.py::"
@@ -219,6 +256,16 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_what_the_dead_had_is_synced_when_they_are_missed",
     forget_deletions_that_a_replica_has_not_seen: "broker/replication/test_deletions_replicated.py::"
     "test_a_replica_that_was_away_hears_of_a_deletion_however_late",
+    leave_followers_behind_that_end_within_a_batch: "broker/replication/test_copies_of_compacted_logs.py::"
+    "test_a_follower_of_a_compacted_log_ends_with_its_contents",
+    widen_batches_into_other_epochs: "broker/replication/test_copies_of_compacted_logs.py::"
+    "test_a_follower_of_a_compacted_log_ends_with_its_contents",
+    widen_batches_that_make_no_sense: "storage/test_cleaner.py::"
+    "test_a_batch_that_lies_about_its_offsets_does_not_come_true_at_the_end_of_a_segment",
+    widen_batches_over_what_is_not_due: "broker/upkeep/test_compacted_topics.py::"
+    "test_a_message_that_was_due_stays_visible_when_later_ones_go",
+    give_members_all_offsets_of_widened_batches: "broker/shares/test_share_compacted.py::"
+    "test_a_member_holds_nothing_of_the_offsets_that_compaction_has_added_to_a_batch",
     forget_logs_that_cannot_be_opened: "broker/upkeep/test_unopened_partitions.py::"
     "test_a_clean_stop_forgets_nothing_of_a_partition_that_could_not_be_opened",
     leave_out_a_batch_whose_beginning_was_deleted: "broker/replication/test_delete_records_replicated.py::"
@@ -235,6 +282,10 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_an_older_index_finds_nothing_that_compaction_has_removed",
     forget_what_was_ended_out_of_order: "broker/delays/test_note_order.py::"
     "test_nothing_is_cut_that_an_index_made_anew_would_miss",
+    redeliver_before_it_is_persisted: "core/shares/test_share_writes.py::"
+    "test_the_first_delivery_waits_for_nothing_and_a_redelivery_for_a_write_of_those_before",
+    give_up_the_neighbours_of_damaged_batches: "broker/shares/test_share_damage.py::"
+    "test_a_damaged_batch_is_given_up_alone_with_its_letter",
     do_not_fence_states_that_were_reset: "core/shares/test_share_coordinator.py::TestWrite::"
     "test_only_to_the_state_that_was_read",
     drop_dead_letters_that_cannot_be_written: "broker/shares/test_dead_letters.py::"

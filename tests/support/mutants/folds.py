@@ -14,7 +14,7 @@ from forebay.broker.partition import passed_on_batches, topic_policy
 from forebay.broker.produce import request, transaction_verification
 from forebay.broker.upkeep import folded_partitions, growing_topics, number_handover
 from forebay.core.cluster import fewer_partitions
-from forebay.core.cluster.image import TopicPut
+from forebay.core.cluster.image_changes import TopicPut
 from forebay.core.groups.group import Context
 from forebay.core.partition import leadership
 from forebay.core.partition.batch_rules import AppendPolicy

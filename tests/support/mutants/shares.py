@@ -12,14 +12,19 @@ from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.shares import acquiring
 from forebay.broker.shares.live_share import LiveShare
 from forebay.broker.shares.state_reads import StateReads
+from forebay.core.groups.share import assignor
 from forebay.core.moves.move import MoverState
 from forebay.core.shares.coordinator.decisions import StateDraft
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.acknowledgements import AcknowledgeType
-from forebay.core.shares.partition.record_states import AVAILABLE, FINISHED, RELEASE
+from forebay.core.shares.partition.record_states import AVAILABLE, FINISHED, RELEASE, DeadLetterCause
 from forebay.core.shares.partition.share_partition import Acknowledgement, Acquisition, SharePartition
 from forebay.core.shares.partition.window import Span, Window
 from forebay.errors import KafkaError
+from forebay.storage.log import intact_reads
+from forebay.storage.log.intact_reads import Unreadable
+from forebay.storage.log.segment.batch_parts import DamagedPart
+from forebay.storage.log.segment.segment import Segment
 from forebay.wire.messages.read_share_group_state import PartitionResult
 from forebay.wire.messages.write_share_group_state import PartitionData
 
@@ -40,6 +45,29 @@ def redeliver_before_it_is_persisted(patch: pytest.MonkeyPatch) -> None:
         return careful(self, *args, **named)._replace(write=0)
 
     patch.setattr(SharePartition, "acquire", hasty)
+
+
+def count_unsent_deliveries(patch: pytest.MonkeyPatch) -> None:
+    """What was acquired and not sent is given back with its count raised."""
+
+    def undo(self: SharePartition, span: Span, until_ms: int = 0) -> bool:
+        span.count += 1
+        if span.count >= self.settings.delivery_count_limit:
+            return self._give_up(span, DeadLetterCause.DELIVERY_LIMIT)
+        return self._apply(RELEASE, span, until_ms=until_ms)
+
+    patch.setattr(SharePartition, "_undo", undo)
+
+
+def give_up_the_neighbours_of_damaged_batches(patch: pytest.MonkeyPatch) -> None:
+    """What is read together with a damaged batch is taken for damaged."""
+    careful = intact_reads._unreadable
+
+    def careless(segment: Segment, part: DamagedPart, offset: int, end: int) -> Unreadable | None:
+        found = careful(segment, part, offset, end)
+        return None if found is None else found._replace(last=min(found.last + 1, end - 1))
+
+    patch.setattr(intact_reads, "_unreadable", careless)
 
 
 def do_not_fence_leaders_that_were_replaced(patch: pytest.MonkeyPatch) -> None:
@@ -151,3 +179,7 @@ def deliver_before_the_beginning_is_persisted(patch: pytest.MonkeyPatch) -> None
         return await self._host.resolve_start(self.partition, self.settings, lambda: self.is_current)
 
     patch.setattr(LiveShare, "_choose_start", hasty)
+
+
+def give_each_partition_to_one_member(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(assignor, "MEMBERS_PER_PARTITION", 1)

@@ -55,8 +55,8 @@ def copy_aborted_messages(patch: pytest.MonkeyPatch) -> None:
     """A materialized view takes what its source shows to readers of committed messages only by a list."""
     copy = copying.copy_batches
 
-    def all_of_it(data: memoryview, first_offset: int, _: Iterable[Aborted]) -> Copied:
-        return copy(data, first_offset, [])
+    def all_of_it(data: memoryview, first_offset: int, _: Iterable[Aborted], limit: int) -> Copied:
+        return copy(data, first_offset, [], limit)
 
     patch.setattr(materializing, "copy_batches", all_of_it)
 

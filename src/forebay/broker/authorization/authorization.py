@@ -8,7 +8,7 @@ that wait for data.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from forebay.broker.authorization.audit import log_refusal
@@ -19,7 +19,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.core.acls.authorizer import Authorizer
-from forebay.core.acls.bindings import CLUSTER_NAME, EVERYONE, Operation
+from forebay.core.acls.bindings import CLUSTER_NAME, EVERYONE, AclBinding, Operation
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.guards.guard import CLUSTER, TOPIC, Access, Resource, Shortcut
 
@@ -30,7 +30,7 @@ class Authorization:
     def __init__(self, settings: LiveConfig, image: ClusterImage, metrics: Metrics) -> None:
         config = settings.current.authorization
         self._authorizer = Authorizer(super_users=config.super_users, allow_if_no_acl=config.allow_if_no_acl)
-        self._authorizer.replace(image.acls)
+        self._authorizer.replace(_rules(image))
         self._settings = settings
         self._metrics = metrics
         self._image = image
@@ -41,9 +41,12 @@ class Authorization:
         self._warn()
 
     def follow(self, _before: ClusterImage, after: ClusterImage) -> None:
-        before, self._image = self._image.acls, after
-        if after.acls is not before and after.acls != before:
-            self._authorizer.replace(after.acls)
+        before, self._image = self._image, after
+        if after.acls is before.acls and after.unreadable is before.unreadable:
+            return
+        rules = _rules(after)
+        if rules != _rules(before):
+            self._authorizer.replace(rules)
             self.revision += 1
             self.changed.send()
 
@@ -125,6 +128,11 @@ class Authorization:
             return False
         self.refused(context, [Resource(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)])
         return True
+
+
+def _rules(image: ClusterImage) -> Mapping[str, AclBinding]:
+    """With those that hold in place of rules that cannot be read."""
+    return {**image.acls, **image.unreadable.denials()} if image.unreadable else image.acls
 
 
 def opened_by_broker(

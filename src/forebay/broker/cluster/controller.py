@@ -15,15 +15,18 @@ from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.live_config import LiveConfig
 from forebay.coordination.controller_election import campaign
 from forebay.coordination.metadata import Metadata
-from forebay.coordination.store import Compare, Lease, Store, StoreClosed, StoreError
-from forebay.core.cluster.image import Change, ClusterImage, PartitionPut
+from forebay.coordination.store import Compare, Delete, Lease, Store, StoreClosed, StoreError
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change, PartitionPut
 from forebay.core.cluster.replicas.controller import plan, prefer
 from forebay.core.cluster.replicas.internal_topics import Widening
+from forebay.core.cluster.replicas.restored_partitions import settle_unsettled
 
 log = logging.getLogger(__name__)
 
 NOT_ELECTED = -1
 _RETRY_S = 0.2
+_RESIGN_S = 1.0
 _OVERTAKEN_S = 0.02
 """Before a plan is made again because another writer was faster. A broker that died may be waiting for it."""
 
@@ -49,6 +52,7 @@ class Controller:
         self._preferred_s = 0.0
         """When leaders were last evened out, in the event loop's time."""
         self._trouble = ""
+        self._awaited: dict[int, int] = {}
         self.epoch = NOT_ELECTED
         """The create revision of the controller's key while it is this broker's."""
 
@@ -72,6 +76,18 @@ class Controller:
                 self._complain(error)
                 await asyncio.sleep(_RETRY_S)
 
+    async def resign(self) -> None:
+        """Let another broker be elected at once: this one stops. Call it when `run` has ended."""
+        lease, key = self._lease.current, self._metadata.keys.controller
+        try:
+            async with asyncio.timeout(_RESIGN_S):
+                item = await self._store.get(key)
+                if item is not None and lease is not None and item.lease == lease.id:
+                    compare = Compare.unchanged(key, item.mod_revision)
+                    await self._store.txn([compare], deletes=[Delete(key=key)])
+        except (StoreError, TimeoutError) as error:
+            log.warning("the controller's election ends with the lease", extra={"reason": str(error)})
+
     def _complain(self, error: StoreError) -> None:
         """Once for each trouble, though it is tried again several times a second."""
         if str(error) != self._trouble:
@@ -84,6 +100,7 @@ class Controller:
             and before.topics is after.topics
             and before.topic_configs is after.topic_configs
             and before.broker_configs is after.broker_configs
+            and before.claims is after.claims
         )
         if not same:
             self._wake.set()
@@ -108,7 +125,9 @@ class Controller:
         while lease.valid():
             self._wake.clear()
             image, config = self._metadata.image, self._settings.current
-            changes = plan(image, config.controller) or self.preferences()
+            restored, awaited = settle_unsettled(image)
+            self._report_awaited(awaited)
+            changes = restored or plan(image, config.controller) or self.preferences()
             wider = [] if changes else widening.plan(image, config.topics.replication_factor)
             if not changes and not wider:
                 await self._until_something_changes()
@@ -117,6 +136,19 @@ class Controller:
             widening.begun(change for change in wider if change not in failed)
             if failed and not await self._still_elected():
                 return
+
+    def _report_awaited(self, awaited: dict[int, int]) -> None:
+        """Say which brokers are missing, when that changes."""
+        if awaited.keys() != self._awaited.keys():
+            if awaited:
+                log.error(
+                    "partitions have no leader before these brokers have said what they hold, because the "
+                    "store was restored: start the brokers, or ask for unclean elections",
+                    extra={"partitions by broker": awaited},
+                )
+            else:
+                log.info("every partition has a leader again after the restore of the store")
+        self._awaited = awaited
 
     def preferences(self) -> list[PartitionPut]:
         """Leaders that should go back to their first replicas, when it is time to look."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Container
 from forebay.broker.live_config import LiveConfig
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import StoreError
-from forebay.core.cluster.image import PartitionPut
+from forebay.core.cluster.image_changes import PartitionPut
 from forebay.core.cluster.replicas.controller import departure, new_terms, withdrawal
 from forebay.core.topic_partition import TopicPartition
 
@@ -49,6 +49,29 @@ class Departure:
             log.warning("cannot leave the in-sync sets of damaged logs", extra={"reason": str(error)})
             return False
         return True
+
+    async def step_down(
+        self, partition: TopicPartition, *, unsynced: bool, damaged: bool, lost: bool
+    ) -> bool:
+        """Lead a partition no more before a new election, and leave its in-sync set as `depart` does.
+
+        Returns whether that is done; if not, it has to be tried again. It is written once, and not until
+        nothing is left to write: this broker may be elected again at once.
+        """
+        changes = departure(
+            self._metadata.image,
+            self._node_id,
+            unsynced=unsynced,
+            damaged=damaged,
+            lost=lost,
+            only={partition},
+            min_insync_replicas=self._settings.current.controller.min_insync_replicas,
+        )
+        try:
+            return not await self._metadata.change_all(changes)
+        except StoreError as error:
+            log.warning("cannot leave the in-sync set of a partition", extra={"reason": str(error)})
+            return False
 
     async def hand_over(self) -> None:
         """Let others lead what this broker leads, and can be led by others. Raises StoreError.

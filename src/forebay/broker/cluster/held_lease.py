@@ -8,7 +8,7 @@ from forebay.coordination.store import Lease
 class HeldLease:
     """Written by `Membership`; all other parts only read it."""
 
-    __slots__ = ("current", "epoch", "seen")
+    __slots__ = ("current", "epoch", "seen", "store_refused")
 
     def __init__(self) -> None:
         self.current: Lease | None = None
@@ -16,8 +16,14 @@ class HeldLease:
         """The broker epoch: larger with every registration."""
         self.seen = False
         """Whether the image shows the registration under the lease."""
+        self.store_refused = False
+        """True while another store answers than the one that has granted it (`Metadata.refused`)."""
 
     def valid(self) -> bool:
         """Whether this broker can be sure that no other broker counts it as dead, or did before its image
         says so."""
-        return self.seen and self.current is not None and self.current.valid()
+        return self.seen and not self.store_refused and self.current is not None and self.current.valid()
+
+    def doubt_store(self, refused: object | None) -> None:
+        """What answers is not believed, for this reason; or for None it is the store again."""
+        self.store_refused = refused is not None

@@ -22,21 +22,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 from forebay.broker.cluster.departure import Departure
 from forebay.broker.cluster.held_lease import HeldLease
+from forebay.broker.cluster.predecessor import Predecessor
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.ports import Address
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.config.listeners import EVERY_INTERFACE
-from forebay.coordination.metadata import Metadata, register_broker
-from forebay.coordination.store import Compare, Delete, Lease, Put, Store, StoreClosed, StoreError
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.registrations import register_broker
+from forebay.coordination.store import (
+    Lease,
+    Put,
+    Store,
+    StoreAway,
+    StoreClosed,
+    StoreError,
+    StoreMismatch,
+)
 from forebay.core.cluster.config_changes import taken_back
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.image_text import decode_broker
 from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.store_format import STORE_FORMAT
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ConfigError
 from forebay.storage.datadir import DataDir
@@ -44,10 +56,21 @@ from forebay.storage.datadir import DataDir
 log = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
+_DIRECTORY_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _FAREWELL_S = 10.0
 _REVOKE_S = 1.0
 _EXPIRY_MARGIN_S = 3.0
 """For this time after its end a lease may still be seen, while etcd changes its leader for example."""
+
+
+class LateRoles(Protocol):
+    """Partitions that cannot be read in the store now, and are looked at when they can be."""
+
+    def begin(self, *, unsynced: bool, lost: bool) -> None:
+        """The broker is about to join. Its disk may lack what was not synced, or is a new one."""
+
+    def note(self, image: ClusterImage) -> bool:
+        """Remember what cannot be read; whether there is any."""
 
 
 class Membership:
@@ -61,12 +84,15 @@ class Membership:
         data: DataDir,
         lease: HeldLease,
         departure: Departure,
+        predecessor: Predecessor,
+        late_roles: LateRoles,
+        process: str,
         damaged: Callable[[], set[TopicPartition]],
         metrics: Metrics,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """`damaged` gives the partitions that cannot be opened here, or lack messages that no crash can have
-        taken."""
+        """`process` is random text that no other process has. `damaged` gives the partitions that cannot be
+        opened here, or lack messages that no crash can have taken."""
         self._node_id = node_id
         self._settings = settings
         self._metadata = metadata
@@ -74,6 +100,11 @@ class Membership:
         self._data = data
         self._lease = lease
         self._departure = departure
+        self._predecessor = predecessor
+        self._late_roles = late_roles
+        self._owns_up = False
+        """While it leaves the in-sync sets before it joins."""
+        self._process = process
         self._damaged = damaged
         self._metrics = metrics
         self._loop = loop
@@ -98,8 +129,27 @@ class Membership:
             rack=node.rack,
             directory=self._data.directory_id,
             listeners=tuple((name, *address) for name, address in told.items()),
+            process=self._process,
+            store_format=STORE_FORMAT,
         )
-        await self._await_predecessor(self._registration)
+        await self._until_store_answers(self._join)
+
+    async def _until_store_answers(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it again while the store is away, for as long as a broker waits for it when it starts."""
+        deadline_s = self._loop.time() + self._settings.current.cluster.registration_timeout_ms / 1000
+        while True:
+            try:
+                return await work()
+            except StoreAway as error:
+                if self._loop.time() > deadline_s:
+                    raise
+                log.warning("waiting for the store before joining", extra={"reason": error.message})
+                await asyncio.sleep(_RETRY_S)
+
+    async def _join(self) -> None:
+        assert self._registration is not None
+        patience_s = self._settings.current.cluster.lease_ttl_ms / 1000 + _EXPIRY_MARGIN_S
+        await self._predecessor.await_end(self._registration, patience_s)
         await self._own_up()
         await self._register()
         await self._metadata.change(lambda image: taken_back(image, self._settings.current, self._node_id))
@@ -150,6 +200,8 @@ class Membership:
 
     def follow(self, _before: ClusterImage, after: ClusterImage) -> None:
         """Stop leading as soon as the image does not show the registration. Other parts follow after this."""
+        if self._owns_up:
+            self._late_roles.note(after)
         held = self._lease
         if held.seen and not self._is_shown(after):
             held.seen = False
@@ -186,24 +238,6 @@ class Membership:
 
     # -- before ------------------------------------------------------------------------------------------
 
-    async def _await_predecessor(self, registration: BrokerRegistration) -> None:
-        """Wait until the lease of this node's process on another disk ends: it may be dead, it may be alive.
-
-        Before its registration is gone, nothing may be written in its name.
-        """
-        loop = self._loop
-        deadline_s = loop.time() + self._settings.current.cluster.lease_ttl_ms / 1000 + _EXPIRY_MARGIN_S
-        report = log.warning
-        while True:
-            try:
-                return await self._clear_own_remains(registration)
-            except ConfigError as error:
-                if loop.time() > deadline_s:
-                    raise
-                report("waiting for a lease to end", extra={"reason": str(error)})
-                report = log.debug
-                await asyncio.sleep(_RETRY_S)
-
     async def _own_up(self) -> None:
         """Leave the in-sync sets for what this disk lacks of what the cluster believes it has."""
         if self._settings.current.cluster.embedded:
@@ -213,9 +247,11 @@ class Membership:
             self._data.accept_power_loss()
             return
         lost = await self._is_new_directory()
+        self._late_roles.begin(unsynced=self._data.power_lost, lost=lost)
         # The image is from before the logs were opened. Until the last registration ended, a leader may have
         # let this broker join an in-sync set; now none does.
         await self._metadata.catch_up()
+        self._owns_up, has_doubts = True, self._late_roles.note(self._metadata.image)
         if lost or self._data.power_lost:
             log.warning(
                 "leaving the in-sync sets before joining",
@@ -231,12 +267,20 @@ class Membership:
             )
             await self._departure.depart(damaged=True, only=damaged)
         await self._claim_node()
-        self._data.accept_power_loss()
+        self._owns_up = False
+        # As long as there are partitions that could not be read, the loss is not made good.
+        if not self._late_roles.note(self._metadata.image) and not has_doubts:
+            self._data.accept_power_loss()
 
     async def _is_new_directory(self) -> bool:
         """Whether this node had another data directory before."""
         item = await self._store.get(self._node_key)
-        return item is not None and item.value not in (b"", self._data.directory_id.encode())
+        if item is None or item.value in (b"", self._data.directory_id.encode()):
+            return False
+        if not _DIRECTORY_ID.fullmatch(item.value):
+            log.error("the directory of this node cannot be read in the store", extra={"key": self._node_key})
+            return False
+        return True
 
     async def _claim_node(self) -> None:
         await self._store.txn(puts=[Put(key=self._node_key, value=self._data.directory_id.encode())])
@@ -250,7 +294,7 @@ class Membership:
     async def _register(self) -> None:
         registration, held = self._registration, self._lease
         assert registration is not None
-        await self._clear_own_remains(registration)
+        await self._predecessor.clear(registration)
         lease = await self._store.lease(self._settings.current.cluster.lease_ttl_ms / 1000)
         try:
             epoch = await register_broker(self._store, self._metadata.keys, registration, lease)
@@ -258,47 +302,45 @@ class Membership:
             await lease.revoke()
             raise
         held.current, held.epoch, held.seen = lease, epoch, False
-        image = await self._metadata.wait_for(epoch)
+        image = await self._wait_for(epoch, lease)
         if not self._is_shown(image):
             await self._give_up(lease)
             raise StoreError("the registration was ended as soon as it was made")
         held.seen = True
 
+    async def _wait_for(self, epoch: int, lease: Lease) -> ClusterImage:
+        """The image once it has come to the registration. Raises StoreError when the lease is lost before.
+
+        If the store was put back since, no image comes so far.
+        """
+        shown = asyncio.create_task(self._metadata.wait_for(epoch))
+        lost = asyncio.create_task(lease.lost.wait())
+        try:
+            await asyncio.wait((shown, lost), return_when=asyncio.FIRST_COMPLETED)
+            if shown.done():
+                return await shown
+        finally:
+            shown.cancel()
+            lost.cancel()
+        raise StoreError("the lease was lost before the registration was seen")
+
     async def _register_again(self) -> None:
+        told = ""
         while True:
             try:
+                # The store may have been put back meanwhile, and be further than before again. The watch
+                # does not show that; a look at everything does, and raises StoreMismatch.
+                await self._metadata.catch_up()
                 await self._register()
             except StoreClosed:
                 raise
             except (StoreError, ConfigError) as error:
-                log.warning("cannot join the cluster again yet", extra={"reason": str(error)})
+                if str(error) != told:
+                    told = str(error)
+                    report = log.error if isinstance(error, StoreMismatch) else log.warning
+                    report("cannot join the cluster again yet", extra={"reason": told})
                 await asyncio.sleep(_RETRY_S)
             else:
                 log.info("joined the cluster again", extra={"epoch": self._lease.epoch})
                 self.rejoined.send()
                 return
-
-    async def _clear_own_remains(self, registration: BrokerRegistration) -> None:
-        """Remove the registration of a process before this one; it is dead, for we hold its disk."""
-        await self._clear_registration(registration)
-        await self._clear_election()
-
-    async def _clear_registration(self, registration: BrokerRegistration) -> None:
-        item = await self._store.get(self._metadata.keys.broker(registration.id))
-        if item is None:
-            return
-        found = decode_broker(registration.id, item.value, item.create_revision)
-        if found.directory != registration.directory:
-            raise ConfigError(
-                f"another broker is registered as node {registration.id}, at {found.host}:{found.port}: "
-                "give each broker its own node.id"
-            )
-        compare = Compare.unchanged(item.key, item.mod_revision)
-        await self._store.txn([compare], deletes=[Delete(key=item.key)])
-
-    async def _clear_election(self) -> None:
-        """The process before may have been the controller: another need not wait for its lease to end."""
-        item = await self._store.get(self._metadata.keys.controller)
-        if item is not None and item.value == str(self._node_id).encode():
-            compare = Compare.unchanged(item.key, item.mod_revision)
-            await self._store.txn([compare], deletes=[Delete(key=item.key)])

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import ClusterImage, PartitionPut
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import PartitionPut
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import KafkaError
 

@@ -14,7 +14,8 @@ from typing import Protocol, TypeAlias, TypeVar
 from forebay.broker.live_config import LiveConfig
 from forebay.config import TopicConfig
 from forebay.coordination.metadata import Metadata, Plan
-from forebay.core.cluster.image import Change, ClusterImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change
 from forebay.core.cluster.topics import DEFAULT, NewTopic, create_topic
 from forebay.errors import ErrorCode, KafkaError
 

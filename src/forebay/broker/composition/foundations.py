@@ -10,6 +10,7 @@ from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.cluster.peer_dialing import PeerDialing
+from forebay.broker.cluster.store_memory import StoreMemory
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.ports import Ports
 from forebay.broker.quotas.client_quotas import ClientQuotas
@@ -37,6 +38,7 @@ class Foundations:
         data: DataDir,
         store: Store,
         metadata: Metadata,
+        store_memory: StoreMemory,
         login_secret: bytes,
     ) -> None:
         self.node_id = node_id
@@ -45,6 +47,7 @@ class Foundations:
         self.data = data
         self.store = store
         self.metadata = metadata
+        self.store_memory = store_memory
         self.login_secret = login_secret
         self.loop = asyncio.get_running_loop()
         self.settings = LiveConfig(config, node_id)
@@ -67,5 +70,6 @@ class Foundations:
         self.workers = WorkerThreads(self.loop, ports.executor(_UPKEEP_THREADS, "forebay-keep"))
         self.read_pool = ports.executor(_READING_THREADS, "forebay-read")
         self.lease = HeldLease()
+        metadata.on_refusal = self.lease.doubt_store
         self.tls = TlsEndpoints(config.tls, self.metrics, self.workers, self.loop)
         self.dialing = PeerDialing(self.settings, ports.network, self.tls, ports.entropy)

@@ -33,6 +33,9 @@ class LocalPartitions:
         )
         self.table = PartitionTable(metadata, may_lead=may_lead)
         self.departure = Departure(metadata, base.settings, base.node_id)
+        self.opener = PartitionOpener(
+            base.data, ports.disk, ports.clock, base.settings, base.metrics, ports.delay_indexes
+        )
         self.assignment = Assignment(
             self.table,
             node_id=base.node_id,
@@ -40,9 +43,7 @@ class LocalPartitions:
             metadata=metadata,
             write_cycle=self.write_cycle,
             data=base.data,
-            opener=PartitionOpener(
-                base.data, ports.disk, ports.clock, base.settings, base.metrics, ports.delay_indexes
-            ),
+            opener=self.opener,
             opening_pool=lambda: ports.executor(_OPENING_THREADS, "forebay-open"),
             jobs=LogJobs(loop, ports.executor(_LOG_THREADS, "forebay-logs")),
             workers=base.workers,

@@ -49,7 +49,9 @@ class Replication:
             heard_ms=heard_ms,
             time_s=base.loop.time,
         )
-        truncation = Truncation(base.data, local.assignment.lend, base.settings, base.background)
+        truncation = Truncation(
+            base.data, local.assignment.lend, base.settings, base.background, base.time.now_ms
+        )
         appender = FollowerAppend(local.write_cycle, local.arrivals, base.metrics, truncation)
 
         def make_fetcher(leader: int, resume: Callable[[Partition], None]) -> Fetcher:

@@ -43,7 +43,8 @@ class Shares:
         def settings_of(group_id: str) -> ShareGroupSettings:
             return coordinators.groups.settings_of(group_id).share
 
-        sessions = ShareSessions(base.settings.current.groups.share.max_share_sessions)
+        limits = base.settings.current.groups.share
+        sessions = ShareSessions(limits.max_share_sessions, limits.max_session_partitions)
         appends = MoveAppends(
             base.metadata,
             local.table,

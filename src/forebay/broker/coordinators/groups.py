@@ -48,6 +48,7 @@ class Groups:
         self._entropy = entropy
         config = settings.current.groups
         self._topics = _topics_view(host.metadata.image)
+        self._in_doubt = host.metadata.image.unreadable.has_topics
         self._common = GroupSettings.resolve(config, {})
         self._by_group = _settings_by_group(config, host.metadata.image)
         """The settings of groups that have some of their own."""
@@ -104,10 +105,13 @@ class Groups:
             self._by_group = _settings_by_group(self._settings.current.groups, after)
         if after.topics is before.topics and after.views is before.views:
             return
-        topics = _topics_view(after)
-        if topics == self._topics:
+        topics, in_doubt = _topics_view(after), after.unreadable.has_topics
+        if in_doubt:
+            kept = self._topics.keys() & after.unreadable.topics  # they are there, and cannot be read
+            topics = {**{name: self._topics[name] for name in kept}, **topics}
+        if topics == self._topics and in_doubt == self._in_doubt:
             return  # leaders and replicas change more often than topics do
-        self._topics = topics
+        self._topics, self._in_doubt = topics, in_doubt
         for shard in self.coordinator.ready_shards():
             self.coordinator.run(shard, "seeing changed topics", self._show_topics)
 
@@ -119,7 +123,7 @@ class Groups:
         return self._by_group.get(group_id, self._common)
 
     def _show_topics(self, machine: GroupShard) -> Step:
-        return machine.topics_changed(self._topics, self._time.now())
+        return machine.topics_changed(self._topics, self._time.now(), in_doubt=self._in_doubt)
 
     # -- the state of share groups at the share coordinators -------------------------------------------
 

@@ -118,7 +118,7 @@ class Shard(Generic[M]):
         marker = read_marker(batch) if header.is_control and header.record_count else None
         if marker is None:
             producer = (header.producer_id,) if header.is_transactional else ()
-            for record in records(batch):
+            for record in records(batch, self.partition.log.config.decompress_max_bytes):
                 state = StateRecord(record.key or b"", record.value, record.offset)
                 self.machine.replay(state, *producer)
         elif end_transaction is not None:

@@ -1,23 +1,41 @@
-"""Producer ids, unique in the cluster: blocks are taken from the store, single ids from the block."""
+"""Producer ids, unique in the cluster: blocks are taken from the store, single ids from the block.
+
+The end of the last block is remembered on the disk before the first id of it is used. A store that was put
+back to an earlier state does not make this broker give out an id again. What other brokers have given out is
+in the logs (`raise_counter`), or skipped by the marker of the restore (`cluster/store_memory.py`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
 
+from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.keys import Keys
-from forebay.coordination.metadata import allocate_producer_ids
+from forebay.coordination.metadata import UnreadableCounter, allocate_producer_ids
 from forebay.coordination.store import Store, StoreError
+from forebay.core.partition.folds.aliases import named_by
+from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import ErrorCode, KafkaError
+from forebay.storage.datadir import DataDir
+
+log = logging.getLogger(__name__)
 
 BLOCK = 1000
 
 
 class ProducerIds:
-    def __init__(self, store: Store, keys: Keys) -> None:
+    def __init__(self, store: Store, keys: Keys, data: DataDir, workers: WorkerThreads) -> None:
         self._store = store
         self._keys = keys
+        self._data = data
+        self._workers = workers
         self._lock = asyncio.Lock()
         self._block = iter(range(0))
+        self._floor = 0
+        """Above every id in the logs that were here when this broker started."""
 
     async def next(self) -> int:
         """Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS while the store gives none: clients come back."""
@@ -28,10 +46,39 @@ class ProducerIds:
                 producer_id = next(self._block)
             return producer_id
 
+    async def raise_counter(self, tables: Iterable[ProducerTable]) -> None:
+        """Before this broker joins: nobody is given an id that is in its logs. Raises StoreError."""
+        self._floor = max((end_of_ids(table) for table in tables), default=0)
+        try:
+            await allocate_producer_ids(self._store, self._keys, 0, floor=self._end)
+        except UnreadableCounter as error:
+            # No broker gives out an id until it is repaired; all else goes on.
+            log.error("no producer ids can be given out", extra={"reason": error.message})
+
+    @property
+    def _end(self) -> int:
+        """All ids below it are known to be given out."""
+        known = self._data.store_evidence
+        return max(self._floor, 0 if known is None else known.producer_ids_end)
+
+    def _remember(self, end: int) -> None:
+        self._data.update_store_evidence(lambda known: replace(known, producer_ids_end=end))
+
     async def _allocate(self) -> range:
         try:
-            return await allocate_producer_ids(self._store, self._keys, BLOCK)
+            block = await allocate_producer_ids(self._store, self._keys, BLOCK, floor=self._end)
+            await self._workers.run(lambda: self._remember(block.stop))
+            return block
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id can be noted: {error}"
+            ) from error
         except StoreError as error:
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id can be given: {error.message}"
             ) from error
+
+
+def end_of_ids(table: ProducerTable) -> int:
+    """Above every producer id in a partition; an alias stands for the id of its producer."""
+    return max((named_by(state.producer_id, 0).producer_id + 1 for state in table), default=0)

@@ -30,7 +30,7 @@ from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.loaded_shard import Commit, EndTransaction, M, Shard, Ticket, can_coordinate
 from forebay.broker.coordinators.steps import FailureResponse, StepRunner
 from forebay.broker.partition.partition import Partition
-from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.step import Effect, RequestInfo, Step
 from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.wire.batch import EndTxnMarker

@@ -52,6 +52,7 @@ class ShareStates:
         self._peers = peers
         config = settings.current.share_coordinator
         self._topics = _topics_view(host.metadata.image)
+        self._in_doubt = host.metadata.image.unreadable.has_topics
         self.coordinator = Coordinator(
             host,
             topic=SHARE_STATE_TOPIC,
@@ -75,9 +76,9 @@ class ShareStates:
         self.coordinator.follow()
         if after.topics is before.topics:
             return
-        topics = _topics_view(after)
-        if topics != self._topics:
-            self._topics = topics
+        topics, in_doubt = _topics_view(after), after.unreadable.has_topics
+        if topics != self._topics or in_doubt != self._in_doubt:
+            self._topics, self._in_doubt = topics, in_doubt
             for shard in self.coordinator.ready_shards():
                 self.coordinator.run(shard, "seeing changed topics", self._show_topics)
 
@@ -110,7 +111,7 @@ class ShareStates:
         return result
 
     def _show_topics(self, machine: ShareCoordinatorShard) -> Step:
-        return machine.topics_changed(self._topics, self._time.now())
+        return machine.topics_changed(self._topics, self._time.now(), in_doubt=self._in_doubt)
 
     def _perform(self, effect: Effect) -> None:
         """Let a partition begin where its oldest needed record is; its followers do the same."""

@@ -62,6 +62,7 @@ class IndexFollower:
     async def open(self) -> None:
         """Load the index; one that does not go with this log is made anew from it."""
         partition, log = self._partition, self._partition.log
+        await self._host.threads.run(partial(self._host.indexes.keep, log.directory))
         state = await self._host.threads.run(partial(self.index.load, partition.topic_id))
         is_below = state.position <= log.start_offset
         known = is_below or partition.epochs.epoch_at(state.position - 1) == state.leader_epoch

@@ -119,6 +119,7 @@ class LiveDelays:
         watch = _Watch(self.wake)
         self._partition.waits[watch] = None
         self._waiting.on_carry, self._waiting.sync_index = self.wake, self._index.sync
+        self._waiting.find_keys = self._index.waiting_under
         backoff = Backoff()
         try:
             while not self._closing.done():
@@ -132,6 +133,7 @@ class LiveDelays:
         finally:
             self._partition.waits.pop(watch, None)
             self._waiting.index = self._waiting.on_carry = self._waiting.sync_index = None
+            self._waiting.find_keys = None
 
     async def _serve(self) -> None:
         try:

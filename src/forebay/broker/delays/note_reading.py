@@ -1,7 +1,7 @@
-"""Reading a log for its delay notes, in a thread: only control batches are opened, the others hopped over.
+"""Reading a log for its delay notes, in a thread: only control batches are unpacked.
 
-A control batch that is damaged, or makes no sense, is passed over, and the others count. What a marker said
-that is damaged is known from the list of aborted transactions.
+What is damaged, or makes no sense, is passed over, and the rest counts. What a marker said that is damaged is
+known from the list of aborted transactions.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from typing import NamedTuple, Protocol
 
 from forebay.errors import ProtocolError, StorageError
 from forebay.storage.delays.index import Ended, Entry, Noted, Undecided
-from forebay.storage.log.segment.batch_file import NO_NEXT, BatchFile, CorruptBatch, Stretch
-from forebay.storage.log.segment.segment import Segment
-from forebay.wire.batch import BatchHeader, crc_ok, read_marker
+from forebay.storage.log.segment.batch_file import BatchFile, Stretch
+from forebay.storage.log.segment.batch_parts import CorruptBatch, DamagedPart
+from forebay.wire.batch import BatchHeader, EndTxnMarker, build_marker, read_marker
 from forebay.wire.state.delay_notes import NewerNote, Note, binds, is_note, note_value, parse_note
 
 _NOTE_BYTES_MAX = 4 << 20
 _BATCHES_MAX = 20_000
 """So much is read in one go, so that the index moves on in between."""
+_MARKER_BYTES = len(build_marker(EndTxnMarker(0, 0, commit=True, coordinator_epoch=0), timestamp=0))
 
 
 class Aborted(Protocol):
     """A transaction that was aborted."""
+
+    @property
+    def producer_id(self) -> int: ...
 
     @property
     def last_offset(self) -> int:
@@ -71,14 +75,8 @@ def read_notes(
     reader = _Reader(read, aborted, position, end_offset)
     try:
         for stretch in stretches:
-            rest: Stretch | None = stretch
-            while rest is not None:
-                part, rest = rest, None
-                try:
-                    if not reader.take(part):
-                        return read
-                except CorruptBatch as error:
-                    rest = reader.pass_over(part, error)
+            if not reader.take(stretch):
+                break
     except CorruptBatch:
         if read.position == position:
             raise
@@ -99,7 +97,11 @@ class _Reader:
     def take(self, stretch: Stretch) -> bool:
         """Read a part of a file; whether to go on with the next."""
         read = self._read
-        for at, header in stretch.file.headers(stretch.position, stretch.end):
+        for part in stretch.file.read(stretch.position, end=stretch.end):
+            if isinstance(part, DamagedPart):
+                self._pass_over(stretch.file, part)
+                continue
+            _, batch, header = part
             if header.last_offset < self._position:
                 continue
             if header.base_offset >= self._end_offset:
@@ -113,34 +115,50 @@ class _Reader:
                 _settle(read, self._bound, header)
                 self._bound = None
             if header.is_control and header.record_count:
-                self._bound = self._open(stretch.file, at, header)
+                self._bound = self._open(batch, header)
                 if self._bound is not None:
                     continue  # the position stays before the note until its batch is seen
             read.position, read.leader_epoch = header.next_offset, header.partition_leader_epoch
         return True
 
-    def pass_over(self, part: Stretch, error: CorruptBatch) -> Stretch | None:
-        """The headers do not lead on: what to read then, from the next batch that the offset index knows."""
-        file, read = part.file, self._read
-        self._bound = None
-        position = file.position_after(error.position) if isinstance(file, Segment) else None
-        if position is not None and position < part.end:
-            _, header = next(file.headers(position, part.end))
-            if header.base_offset > read.position:  # otherwise the damage lies where this need not be read
-                read.passed_over.append(PassedOver(read.position, str(error)))
-            return Stretch(file, position, part.end)
-        if file.next_base == NO_NEXT or file.next_base > self._end_offset:
-            raise error  # until there is another file to go on with
-        read.passed_over.append(PassedOver(read.position, f"{error}, and the file to its end"))
-        read.position = max(read.position, file.next_base)
-        return None
+    def _pass_over(self, file: BatchFile, part: DamagedPart) -> None:
+        """Leave out a part of a file. Raises CorruptBatch until something is known to follow it."""
+        read, next_offset = self._read, part.next_offset
+        if next_offset is not None and next_offset <= read.position:
+            return  # the damage lies where this need not be read
+        bound, self._bound = self._bound, None
+        if next_offset is None and part.claimed is not None and part.claimed.next_offset == self._end_offset:
+            next_offset = self._end_offset  # the log ends where the damaged batch says that it does
+        if part.unreadable is not None:
+            raise part.unreadable
+        ends_file = part.end == file.size
+        if next_offset is None or (ends_file and next_offset > self._end_offset):
+            raise CorruptBatch(file.file.path, part.position, part.why)
+        if bound is not None:
+            _settle_damaged(read, bound, part)
+        read.passed_over.append(PassedOver(max(part.first_offset, read.position), part.why))
+        read.entries += self._ended_within(part, next_offset)
+        if ends_file:
+            read.position = next_offset
 
-    def _open(self, file: BatchFile, at: int, header: BatchHeader) -> _Bound | None:
+    def _ended_within(self, part: DamagedPart, next_offset: int) -> list[Ended]:
+        """What the markers said in a damaged part.
+
+        Aborted transactions are listed. That one was committed has only the damaged marker for a witness: it
+        is believed if the part has the size of a marker and is not listed.
+        """
+        first_offset = max(part.first_offset, self._read.position)
+        listed = [
+            each for each in self._aborted(first_offset, next_offset) if each.last_offset >= first_offset
+        ]
+        ended = [Ended(each.producer_id, commit=False) for each in listed if each.last_offset < next_offset]
+        if not ended and part.claimed is not None and _may_be_marker(part, part.claimed):
+            ended.append(Ended(part.claimed.producer_id, commit=True))
+        return ended
+
+    def _open(self, batch: memoryview, header: BatchHeader) -> _Bound | None:
         """Take note of a control batch; what waits for the next batch, if it does."""
-        batch = file.file.pread(header.size, at)
         try:
-            if not crc_ok(batch, 0, header.size):
-                raise ProtocolError("it fails its CRC")
             if is_note(header):
                 return self._note(batch, header)
             self._marker(batch)
@@ -153,7 +171,7 @@ class _Reader:
                 self._read.entries.append(self._as_listed(header))
         return None
 
-    def _note(self, batch: bytes, header: BatchHeader) -> _Bound | None:
+    def _note(self, batch: memoryview, header: BatchHeader) -> _Bound | None:
         value = note_value(batch)
         if value is None:
             return None
@@ -164,7 +182,7 @@ class _Reader:
         self._read.entries.append(Noted(header.base_offset, note.changes, bound=False))
         return None
 
-    def _marker(self, batch: bytes) -> None:
+    def _marker(self, batch: memoryview) -> None:
         marker = read_marker(batch)
         if marker is not None:
             self._read.entries.append(Ended(marker.producer_id, marker.commit))
@@ -176,11 +194,28 @@ class _Reader:
         return Ended(marker.producer_id, commit=not is_abort)
 
 
+def _may_be_marker(part: DamagedPart, claimed: BatchHeader) -> bool:
+    is_like_one = claimed.is_control and claimed.is_transactional and not claimed.last_offset_delta
+    return is_like_one and part.end - part.position == _MARKER_BYTES
+
+
 def _settle(read: NotesRead, bound: _Bound, after: BatchHeader) -> None:
     note = bound.header
     if not binds(note, after):
         return  # it was left alone by a crash: its producer has sent the batch again, if at all
     if after.is_transactional:
         read.entries.append(Undecided(note.base_offset, note.next_offset, after.producer_id, bound.value))
+    else:
+        read.entries.append(Noted(note.base_offset, bound.note.changes))
+
+
+def _settle_damaged(read: NotesRead, bound: _Bound, part: DamagedPart) -> None:
+    """What a note is bound to is damaged. It is there, so the note counts: one write brought both.
+
+    A crash that tears the write leaves no damage, because opening the log cuts it off.
+    """
+    note, claimed = bound.header, part.claimed
+    if claimed is not None and claimed.is_transactional:
+        read.entries.append(Undecided(note.base_offset, note.next_offset, claimed.producer_id, bound.value))
     else:
         read.entries.append(Noted(note.base_offset, bound.note.changes))

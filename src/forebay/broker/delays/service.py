@@ -8,7 +8,7 @@ from forebay.broker.delays.following import DelayHost
 from forebay.broker.delays.live_delays import LiveDelays
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.errors import ErrorCode, KafkaError
 
 _LOOKS_EVERY_S = 1.0

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from typing import TypeVar
 
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.errors import KafkaError, StorageError
@@ -18,6 +19,8 @@ from forebay.storage.log.files import LogFiles
 from forebay.storage.log.segment.segment_list import LogSlice
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Outcomes = list[KafkaError | None]
 """What went wrong with each slice, in their order."""
@@ -38,6 +41,23 @@ class ColdReads:
         """Runs in a thread."""
         outcomes = [_warm(files, found) for files, found in slices]
         self._loop.call_soon_threadsafe(done, outcomes)
+
+    def run(self, work: Callable[[], T], done: Callable[[T | KafkaError], None]) -> None:
+        """Have a thread do what may wait for the device, then call `done` on the loop with its result."""
+        self._metrics.cold_reads += 1
+        self._pool.submit(self._run, work, done)
+
+    def _run(self, work: Callable[[], T], done: Callable[[T | KafkaError], None]) -> None:
+        """Runs in a thread."""
+        result: T | KafkaError
+        try:
+            result = work()
+        except KafkaError as error:
+            result = error
+        except Exception as error:
+            log.exception("a log could not be read")
+            result = StorageError(f"a log could not be read: {error}")
+        self._loop.call_soon_threadsafe(done, result)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)

@@ -7,7 +7,7 @@ from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.partition.leader_epoch_checks import check_end_known
 from forebay.broker.partition.table import PartitionTable
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.wire.messages.list_offsets import (
     ListOffsetsPartition,

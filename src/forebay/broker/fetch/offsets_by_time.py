@@ -11,7 +11,7 @@ from forebay.clock import Clock
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.disk import FileClosed
 from forebay.storage.log.log import Log
-from forebay.storage.log.timestamp_search import Search, TimestampOffset, Walk, Walked
+from forebay.storage.log.timestamp_search import Search, TimestampOffset, Walk
 
 _TRIES_MAX = 5
 
@@ -65,7 +65,7 @@ class OffsetsByTime:
             found: TimestampOffset | None = end.value
             return found
 
-    async def _walk(self, walk: Walk) -> Walked:
+    async def _walk(self, walk: Walk) -> TimestampOffset | None:
         if self._closed:
             raise _stopped()
         pace = Pace(self._clock)

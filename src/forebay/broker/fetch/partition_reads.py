@@ -13,7 +13,7 @@ from forebay.broker.fetch.cold_reads import Outcomes
 from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.partition.partition import Partition
-from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.registration import addresses_by
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.core.views.catalog import named_topic

@@ -13,7 +13,7 @@ from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.net.dispatch import RequestContext, answer_with
+from forebay.broker.net.dispatch import RequestContext, answer_later
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.transactions import replies
@@ -32,7 +32,7 @@ def handle(
     # The requests of brokers are independent of each other: the next need not wait for this one's answer.
     reply = context.defer(pipelined=context.api_version >= replies.BATCHED_FROM)
     work = _add(transactions, metadata, time, context, request)
-    background.spawn(answer_with(reply, work), "answering a request")
+    answer_later(background, reply, work, "answering a request")
     return reply
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
+
 from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.shares.dead_letters.circles import CircleCheck
+from forebay.config import is_unknown
 from forebay.core.cluster.config_changes import Resource, replace_configs
+from forebay.core.cluster.resources import ResourceType
 from forebay.wire.messages import alter_configs as wire
+
+log = logging.getLogger(__name__)
 
 
 async def handle(
@@ -25,6 +32,8 @@ async def handle(
             lambda image: replace_configs(image, settings.current, resource, configs),
             validate_only=request.validate_only,
         )
+        if not request.validate_only:
+            warn_of_unknown(resource, [name for name, _ in configs])
 
     return wire.AlterConfigsResponse(
         responses=[
@@ -37,3 +46,10 @@ async def handle(
             for item, code, message in await alter_each(request.resources, alter)
         ]
     )
+
+
+def warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
+    """Kafka keeps such settings for plugins. Here they may be mistakes."""
+    if resource.type == ResourceType.BROKER:
+        for name in filter(is_unknown, names):
+            log.warning("no broker knows the setting %s: it is kept, and has no effect", name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.broker.background import Background
 from forebay.broker.delays.service import DelayService
 from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.net.dispatch import RequestContext, answer_with
+from forebay.broker.net.dispatch import RequestContext, answer_later
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.alter_delays import (
     CANCEL,
@@ -21,7 +21,7 @@ def handle(
     delays: DelayService, background: Background, context: RequestContext, request: AlterDelaysRequest
 ) -> Reply:
     reply = context.defer()
-    background.spawn(answer_with(reply, _answer(delays, request)), "altering delays")
+    answer_later(background, reply, _answer(delays, request), "altering delays")
     return reply
 
 

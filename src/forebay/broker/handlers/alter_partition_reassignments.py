@@ -10,7 +10,8 @@ from forebay.broker.cluster.topic_changes import named_twice
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import ClusterImage, PartitionPut
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import PartitionPut
 from forebay.core.cluster.replicas.reassignment import reassign
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError

@@ -6,7 +6,7 @@ from forebay.broker.background import Background
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.moves.copy_appends import CopyAppends
 from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.net.dispatch import RequestContext, answer_with
+from forebay.broker.net.dispatch import RequestContext, answer_later
 from forebay.errors import KafkaError
 from forebay.wire.messages.append_copies import AppendCopiesRequest, AppendCopiesResponse
 
@@ -25,5 +25,5 @@ def handle(
     if request.records is not None:
         request.records = memoryview(bytearray(request.records))  # the buffer that it came in is used again
     reply = context.defer(pipelined=True)
-    background.spawn(answer_with(reply, copies.answer(request)), "appending copies of records")
+    answer_later(background, reply, copies.answer(request), "appending copies of records")
     return reply

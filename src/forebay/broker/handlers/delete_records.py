@@ -76,7 +76,7 @@ def _start_at(
             f"{topic} holds the state of groups and transactions, which cannot be deleted",
         )
     partition = partitions.get_for_certain(topic, index)
-    if not partition.config.deletes:
+    if partition.config.compacted and not partition.config.deletes:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"{partition} is compacted only; cleanup.policy does not have delete"
         )

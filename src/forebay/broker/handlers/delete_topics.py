@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.topic_changes import named_twice, repeated
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.quotas.mutation_quota import MutationQuota
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import Change, ClusterImage, TopicImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change
 from forebay.core.cluster.image_text import topic_id_text
+from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.cluster.topics import check_deletion, delete_topic, existing_topic
 from forebay.core.views.catalog import delete_view, view_named
 from forebay.errors import ErrorCode, KafkaError
@@ -23,6 +26,7 @@ async def handle(
     metadata: Metadata,
     settings: LiveConfig,
     quotas: ClientQuotas,
+    time: BrokerTime,
     context: RequestContext,
     request: wire.DeleteTopicsRequest,
 ) -> wire.DeleteTopicsResponse:
@@ -31,7 +35,9 @@ async def handle(
     twice = named_twice(_key(topic) for topic in wanted)
     results: dict[str | bytes, wire.DeletableTopicResult] = {}
     for topic in wanted:
-        results[_key(topic)] = await _delete(metadata, settings, quota, topic, repeats=_key(topic) in twice)
+        results[_key(topic)] = await _delete(
+            metadata, settings, quota, time, topic, repeats=_key(topic) in twice
+        )
     return quota.answered(wire.DeleteTopicsResponse(responses=list(results.values())))
 
 
@@ -43,6 +49,7 @@ async def _delete(
     metadata: Metadata,
     settings: LiveConfig,
     quota: MutationQuota,
+    time: BrokerTime,
     topic: wire.DeleteTopicState,
     *,
     repeats: bool,
@@ -58,7 +65,7 @@ async def _delete(
             return delete_view(view)
         found = _find(image, topic)
         deleted[:] = [(found.name, found.topic_id)]
-        return delete_topic(image, settings.current, found.name)
+        return delete_topic(image, settings.current, found.name, deleted_ms=time.now_ms())
 
     try:
         if repeats:

@@ -27,6 +27,11 @@ def handle(
 
 def _entry(quota: QuotaImage) -> wire.EntryData:
     return wire.EntryData(
-        entity=[wire.EntityData(entity_type=kind, entity_name=name) for kind, name in quota.entity.parts],
+        entity=[
+            wire.EntityData(entity_type=kind, entity_name=name)
+            for kind, name in sorted(
+                quota.entity.parts
+            )  # the client-id before the user, as Kafka's tools print
+        ],
         values=[wire.ValueData(key=key, value=value) for key, value in sorted(quota.values.items())],
     )

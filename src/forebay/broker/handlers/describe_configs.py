@@ -20,6 +20,7 @@ from forebay.config import (
     describe_broker,
     describe_group,
     describe_topic,
+    describe_unknown,
 )
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
@@ -161,9 +162,13 @@ def _own_settings(view: _View) -> list[ConfigEntry]:
             str(advertised[each.name]) for each in listeners.all if each.name in advertised
         ),
     }
-    return [
-        replace(entry, value=in_force.get(entry.name, entry.value)) for entry in describe_broker(view.config)
-    ]
+    unknown = {
+        Source.DYNAMIC_BROKER_CONFIG: view.image.broker_config(str(view.node_id)).overrides,
+        Source.DYNAMIC_DEFAULT_BROKER_CONFIG: view.image.broker_config(ALL_BROKERS).overrides,
+    }
+    known = describe_broker(view.config)
+    shown = [replace(entry, value=in_force.get(entry.name, entry.value)) for entry in known]
+    return shown + describe_unknown(unknown)
 
 
 def check_own_id(node_id: int, name: str) -> None:

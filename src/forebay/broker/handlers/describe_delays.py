@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.broker.background import Background
 from forebay.broker.delays.service import DelayService
 from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.net.dispatch import RequestContext, answer_with
+from forebay.broker.net.dispatch import RequestContext, answer_later
 from forebay.core.delays.delivered_batch import SCHEDULE_ID, SCHEDULED_AT, as_record
 from forebay.errors import KafkaError
 from forebay.wire.messages.describe_delays import (
@@ -23,7 +23,7 @@ def handle(
     delays: DelayService, background: Background, context: RequestContext, request: DescribeDelaysRequest
 ) -> Reply:
     reply = context.defer()
-    background.spawn(answer_with(reply, _answer(delays, request)), "describing delays")
+    answer_later(background, reply, _answer(delays, request), "describing delays")
     return reply
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from forebay.broker.background import Background
 from forebay.broker.cluster.failover_times import FailoverTimes
 from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.net.dispatch import RequestContext, answer_with
+from forebay.broker.net.dispatch import RequestContext, answer_later
 from forebay.errors import KafkaError
 from forebay.wire.messages.describe_failovers import (
     DescribedFailover,
@@ -20,7 +20,7 @@ def handle(
     times: FailoverTimes, background: Background, context: RequestContext, _: DescribeFailoversRequest
 ) -> Reply:
     reply = context.defer()
-    background.spawn(answer_with(reply, _answer(times)), "describing failovers")
+    answer_later(background, reply, _answer(times), "describing failovers")
     return reply
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.operations import ON_TOPIC
-from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
+from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.more_partitions import growth_of
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.topic_folds import Gone
-from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.cluster.topic_image import TopicImage
+from forebay.core.cluster.topics import INTERNAL_TOPICS, unknown_topic_code
 from forebay.core.views.catalog import readable_topic, readable_topics
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID
@@ -43,7 +45,7 @@ def _page(
     for name in names:
         topic = readable_topic(image, name)
         if topic is None:
-            topics.append(_failed(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            topics.append(_failed(name, unknown_topic_code(name)))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         if not left:

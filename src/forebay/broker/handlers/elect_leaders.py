@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from forebay.broker.cluster.partition_changes import carry_out_each
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import ClusterImage, PartitionPut
-from forebay.core.cluster.replicas.requested_elections import elect
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import PartitionPut
+from forebay.core.cluster.replicas.requested_elections import LastClaimBook, elect
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import elect_leaders as wire
@@ -26,9 +28,8 @@ async def handle(
     unclean = request.election_type == _UNCLEAN
     places = _places(metadata.image, request)
     minimum = settings.current.controller.min_insync_replicas
-    errors = await carry_out_each(
-        metadata, {place: partial(_elect, place, unclean, minimum) for place in places}
-    )
+    decide = partial(elect, unclean=unclean, min_insync_replicas=minimum, claims_in=LastClaimBook())
+    errors = await carry_out_each(metadata, {place: partial(_elect, decide, place) for place in places})
     if request.topic_partitions is None:
         # Of a request for all partitions, the response lists those where there was something to do.
         errors = {place: error for place, error in errors.items() if not _not_needed(error)}
@@ -41,8 +42,10 @@ def _places(image: ClusterImage, request: wire.ElectLeadersRequest) -> list[Topi
     return [(topic.name, state.index) for topic in image.topics.values() for state in topic.partitions]
 
 
-def _elect(place: TopicPartition, unclean: bool, minimum: int, image: ClusterImage) -> list[PartitionPut]:
-    return elect(image, *place, unclean=unclean, min_insync_replicas=minimum)
+def _elect(
+    decide: Callable[[ClusterImage, str, int], list[PartitionPut]], place: TopicPartition, image: ClusterImage
+) -> list[PartitionPut]:
+    return decide(image, *place)
 
 
 def _not_needed(error: KafkaError | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.broker.background import Background
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.net.dispatch import RequestContext, answer_with
+from forebay.broker.net.dispatch import RequestContext, answer_later
 from forebay.broker.upkeep.number_handover import NumberHandover
 from forebay.errors import KafkaError
 from forebay.wire.messages.hand_over_numbers import HandOverNumbersRequest, HandOverNumbersResponse
@@ -23,5 +23,5 @@ def handle(
     except KafkaError as error:
         return HandOverNumbersResponse(error_code=error.code, error_message=error.message)
     reply = context.defer(pipelined=True)
-    background.spawn(answer_with(reply, numbers.answer(request)), "taking over the numbers of producers")
+    answer_later(background, reply, numbers.answer(request), "taking over the numbers of producers")
     return reply

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
+from forebay.broker.handlers.alter_configs import warn_of_unknown
 from forebay.broker.handlers.describe_configs import check_own_id
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
@@ -60,3 +61,5 @@ async def _alter(
         lambda image: alter_configs(image, settings.current, resource, changes),
         validate_only=validate_only,
     )
+    if not validate_only:
+        warn_of_unknown(resource, [each.name for each in changes if each.op != AlterOp.DELETE])

@@ -6,6 +6,9 @@ their time either.
 
 Offsets by meaning are known at once, but for the latest of a delayed topic. That, and a search by time, may
 have to read, so such a request is answered when threads have done it.
+
+A new leader that does not know yet how far the leader before has committed refuses, as Kafka does, what may
+lie beyond: the latest offset, and a message that it finds there. Nothing waits for it: clients ask again.
 """
 
 from __future__ import annotations
@@ -32,13 +35,15 @@ EARLIEST_PENDING_UPLOAD = -6
 READ_COMMITTED = 1
 
 _NOT_FOUND = (-1, -1)
+_KNOWS_NOT_AVAILABLE = 5
+"""The first version whose clients know OFFSET_NOT_AVAILABLE."""
 
 
 def handle(
     partitions: PartitionTable,
     offsets_by_time: OffsetsByTime,
     delays: TopicDelays,
-    _context: RequestContext,
+    context: RequestContext,
     request: wire.ListOffsetsRequest,
 ) -> wire.ListOffsetsResponse | Coroutine[None, None, wire.ListOffsetsResponse]:
     must_read = any(
@@ -47,8 +52,8 @@ def handle(
         for wanted in topic.partitions
     )
     if must_read:
-        return _search_all(partitions, offsets_by_time, delays, request)
-    return _response(request, _look_up_all(partitions, request))
+        return _search_all(partitions, offsets_by_time, delays, context, request)
+    return _response(context, request, _look_up_all(partitions, request))
 
 
 def _look_up_all(
@@ -63,6 +68,7 @@ async def _search_all(
     partitions: PartitionTable,
     offsets_by_time: OffsetsByTime,
     delays: TopicDelays,
+    context: RequestContext,
     request: wire.ListOffsetsRequest,
 ) -> wire.ListOffsetsResponse:
     answers = [
@@ -70,12 +76,16 @@ async def _search_all(
         for topic in request.topics
         for wanted in topic.partitions
     ]
-    return _response(request, iter(answers))
+    return _response(context, request, iter(answers))
 
 
 def _response(
-    request: wire.ListOffsetsRequest, answers: Iterator[wire.ListOffsetsPartitionResponse]
+    context: RequestContext,
+    request: wire.ListOffsetsRequest,
+    answers: Iterator[wire.ListOffsetsPartitionResponse],
 ) -> wire.ListOffsetsResponse:
+    if context.api_version < _KNOWS_NOT_AVAILABLE:
+        answers = map(_for_older, answers)
     return wire.ListOffsetsResponse(
         topics=[
             wire.ListOffsetsTopicResponse(
@@ -94,6 +104,8 @@ def _look_up(
 ) -> wire.ListOffsetsPartitionResponse:
     try:
         partition, end_offset = _find_partition(partitions, request, topic, wanted)
+        if wanted.timestamp == LATEST:
+            check_end_known(partition)
         return _answer(wanted, partition, (-1, _by_meaning(partition, wanted.timestamp, end_offset)))
     except KafkaError as error:
         return _refusal(wanted, error)
@@ -120,7 +132,10 @@ async def _search(
         finally:
             # The partition may be deleted by now, or led by another broker: that error comes first.
             partition, end_offset = _find_partition(partitions, request, topic, wanted)
-        return _answer(wanted, partition, found if found and found[1] < end_offset else _NOT_FOUND)
+        if found and found[1] >= end_offset:
+            check_end_known(partition)  # the leader before may have shown it to consumers
+            found = None
+        return _answer(wanted, partition, found or _NOT_FOUND)
     except KafkaError as error:
         return _refusal(wanted, error)
 
@@ -134,8 +149,14 @@ def _find_partition(
     """A partition that is led here for certain, and where the client's reading ends."""
     partition = partitions.get_for_certain(partitions.source_of(topic), wanted.partition_index)
     check_leader_epoch(partition, wanted.current_leader_epoch)
-    check_end_known(partition)
     return partition, partition.readable_end(committed=request.isolation_level == READ_COMMITTED)
+
+
+def _for_older(answer: wire.ListOffsetsPartitionResponse) -> wire.ListOffsetsPartitionResponse:
+    """As Kafka says it to clients that do not know the error: try again."""
+    if answer.error_code == ErrorCode.OFFSET_NOT_AVAILABLE:
+        answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+    return answer
 
 
 def _is_delayed(partitions: PartitionTable, topic: str, wanted: wire.ListOffsetsPartition) -> bool:

@@ -14,12 +14,15 @@ from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.quotas.mutation_quota import MutationQuota
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.operations import ON_CLUSTER, ON_TOPIC, operations
-from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
-from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
+from forebay.core.cluster.topic_image import TopicImage
+from forebay.core.cluster.topics import INTERNAL_TOPICS, unknown_topic_code
 from forebay.core.views.catalog import readable_topic, readable_topic_by_id, readable_topics
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages import metadata as wire
+from forebay.wire.messages.metadata import is_by_id
 
 _NEVER_FORGET = ("librdkafka", "confluent-kafka-")
 """What clients on librdkafka call themselves."""
@@ -28,6 +31,8 @@ _KEEP_BATCHES = ("apache-kafka-java", "kafka-python")
 _ASKS_AGAIN_S = 5.0
 """A producer that asks again so soon has messages for partitions that it was not shown."""
 _LISTENER_NOT_FOUND_FROM = 6
+_IDS_FROM = 12
+"""Versions 10 and 11 have the field of the topic id already, but only name topics."""
 
 _Answer: TypeAlias = wire.MetadataResponse | Coroutine[Any, Any, wire.MetadataResponse]
 
@@ -44,6 +49,8 @@ def handle(
 ) -> _Answer:
     def answer() -> _Answer:
         image = metadata.image
+        if context.api_version < _IDS_FROM and any(map(_needs_ids, request.topics or ())):
+            return _response(image, addresses, context, request, _without_ids(request))
         if _wants_all(context, request):
             allowed = _allowed(request)
             topics = [_topic(image, topic, allowed) for topic in readable_topics(image)]
@@ -70,10 +77,28 @@ def _leaders(image: ClusterImage, context: RequestContext, request: wire.Metadat
 
 def _found(image: ClusterImage, request: wire.MetadataRequest) -> Iterator[TopicImage]:
     for wanted in request.topics or ():
-        name = wanted.name
-        found = readable_topic_by_id(image, wanted.topic_id) if name is None else readable_topic(image, name)
+        found = _lookup(image, wanted)
         if found is not None:
             yield found
+
+
+def _lookup(image: ClusterImage, wanted: wire.MetadataRequestTopic) -> TopicImage | None:
+    if is_by_id(wanted):
+        return readable_topic_by_id(image, wanted.topic_id)
+    return readable_topic(image, wanted.name or "")
+
+
+def _needs_ids(wanted: wire.MetadataRequestTopic) -> bool:
+    return wanted.name is None or is_by_id(wanted)
+
+
+def _without_ids(request: wire.MetadataRequest) -> list[wire.MetadataResponseTopic]:
+    return [
+        wire.MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id
+        )
+        for topic in request.topics or ()
+    ]
 
 
 async def _after(failovers: PendingFailovers, answer: Callable[[], _Answer]) -> wire.MetadataResponse:
@@ -89,7 +114,7 @@ def _wants_all(context: RequestContext, request: wire.MetadataRequest) -> bool:
 
 def _missing(image: ClusterImage, request: wire.MetadataRequest) -> list[str]:
     topics, views = image.topics, image.views
-    names = [topic.name for topic in request.topics or () if topic.name]
+    names = [topic.name for topic in request.topics or () if topic.name and not is_by_id(topic)]
     return [name for name in names if name not in topics and name not in views]
 
 
@@ -177,18 +202,19 @@ def _allowed(request: wire.MetadataRequest) -> int:
 def _wanted_topic(
     image: ClusterImage, wanted: wire.MetadataRequestTopic, errors: dict[str, ErrorCode], allowed: int
 ) -> wire.MetadataResponseTopic:
-    if wanted.name is None:
-        by_id = readable_topic_by_id(image, wanted.topic_id)
-        if by_id is None:
-            return wire.MetadataResponseTopic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
-            )
-        return _topic(image, by_id, allowed)
-    by_name = readable_topic(image, wanted.name)
-    if by_name is None:
-        code = errors.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return wire.MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=ZERO_UUID)
-    return _topic(image, by_name, allowed)
+    found = _lookup(image, wanted)
+    if found is not None:
+        return _topic(image, found, allowed)
+    if is_by_id(wanted):
+        return wire.MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
+        )
+    name = wanted.name or ""
+    if name in image.unreadable.topics:
+        code = ErrorCode.LEADER_NOT_AVAILABLE  # it exists, so clients are to wait for it
+    else:
+        code = errors[name] if name in errors else unknown_topic_code(name)
+    return wire.MetadataResponseTopic(error_code=code, name=name, topic_id=ZERO_UUID)
 
 
 def _topic(image: ClusterImage, topic: TopicImage, allowed: int) -> wire.MetadataResponseTopic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.broker.background import Background
 from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.net.dispatch import RequestContext, answer_with
+from forebay.broker.net.dispatch import RequestContext, answer_later
 from forebay.wire.messages.move_journal import MoveJournalRequest
 
 
@@ -13,5 +13,5 @@ def handle(
     journal: MoveJournal, background: Background, context: RequestContext, request: MoveJournalRequest
 ) -> Reply:
     reply = context.defer(pipelined=True)
-    background.spawn(answer_with(reply, journal.answer(request, context.info)), "answering a mover")
+    answer_later(background, reply, journal.answer(request, context.info), "answering a mover")
     return reply

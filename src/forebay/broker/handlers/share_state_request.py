@@ -11,16 +11,11 @@ from typing import Any
 from forebay.broker.background import Background
 from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.net.dispatch import RequestContext, answer_with
-from forebay.core.step import RequestInfo
+from forebay.broker.net.dispatch import RequestContext, answer_later
 
 
 def handle(states: ShareStates, background: Background, context: RequestContext, request: Any) -> Reply:
     reply = context.defer(pipelined=True)
-    background.spawn(_answer(states, reply, request, context.info), "answering about share groups")
+    work = states.answer(request, context.info)
+    answer_later(background, reply, work, "answering about share groups")
     return reply
-
-
-async def _answer(states: ShareStates, reply: Reply, request: Any, info: RequestInfo) -> None:
-    """The inner coroutine is made here: a broker that ends does not start this one any more."""
-    await answer_with(reply, states.answer(request, info))

@@ -9,27 +9,24 @@ from forebay.wire.messages import update_features as wire
 
 _UPGRADE_TYPES_FROM = 1
 _RESULTS_UNTIL = 1
-"""Later versions have no results of each feature: the first error is that of the request."""
+"""Later versions have no results of each feature. With an error of the whole request none has any."""
 
 
 def handle(context: RequestContext, request: wire.UpdateFeaturesRequest) -> wire.UpdateFeaturesResponse:
     version = context.api_version
     refused = refusals(_update(each, version) for each in request.feature_updates)
-    if version <= _RESULTS_UNTIL:
-        return wire.UpdateFeaturesResponse(results=[_result(name, why) for name, why in refused.items()])
     reason = next(filter(None, refused.values()), None)
-    if reason is None:
+    if reason is not None:
+        message = f"The update failed for all features since the following feature had an error: {reason}"
+        return wire.UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=message)
+    if version > _RESULTS_UNTIL:
         return wire.UpdateFeaturesResponse()
-    message = f"The update failed for all features since the following feature had an error: {reason}"
-    return wire.UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=message)
+    return wire.UpdateFeaturesResponse(
+        results=[wire.UpdatableFeatureResult(feature=name) for name in refused]
+    )
 
 
 def _update(key: wire.FeatureUpdateKey, version: int) -> Update:
     if version >= _UPGRADE_TYPES_FROM:
         return Update(key.feature, key.max_version_level, key.upgrade_type)
     return Update(key.feature, key.max_version_level, SAFE_DOWNGRADE if key.allow_downgrade else UPGRADE)
-
-
-def _result(name: str, why: str | None) -> wire.UpdatableFeatureResult:
-    code = ErrorCode.NONE if why is None else ErrorCode.INVALID_UPDATE_VERSION
-    return wire.UpdatableFeatureResult(feature=name, error_code=code, error_message=why)

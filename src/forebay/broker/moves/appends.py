@@ -18,8 +18,7 @@ from forebay.broker.produce.folded_batches import Handovers, folded_request
 from forebay.broker.produce.record_checks import Examiner, Outcome
 from forebay.broker.produce.write_cycle import ACKS_ALL, WriteCycle
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import NO_LEADER
-from forebay.core.partition.batch_rules import AppendPolicy
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.partition.folds.closed_partition import OUT_OF_PLACE, PassOn
 from forebay.core.partition.record_rules import Examined, Unexamined
 from forebay.errors import ErrorCode, KafkaError, known_code
@@ -105,7 +104,7 @@ class MoveAppends:
             try:
                 self._queue(partition, batch, known)
             except Unexamined:
-                examined = await self._examine(batch, partition.policy)
+                examined = await self._examine(batch, partition)
                 self._queue(partition, batch, known, examined)
         except KafkaError as error:
             if known.repeats is None or error.code not in OUT_OF_PLACE:
@@ -141,9 +140,9 @@ class MoveAppends:
         if partition.log.end_offset > end_offset:
             self._write_cycle.queued(partition, len(batch))
 
-    async def _examine(self, batch: memoryview, policy: AppendPolicy) -> Examined:
+    async def _examine(self, batch: memoryview, partition: Partition) -> Examined:
         outcome: asyncio.Future[Outcome] = self._loop.create_future()
-        self._examiner.submit(batch, policy, outcome.set_result)
+        self._examiner.submit(batch, partition, outcome.set_result)
         found = await outcome
         if isinstance(found, KafkaError):
             raise found

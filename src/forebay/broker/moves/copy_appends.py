@@ -16,7 +16,7 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.commit_wait import committed
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.partition.batch_rules import place
 from forebay.core.partition.producer_admission import APPEND, Repeats, admit
 from forebay.errors import ErrorCode, KafkaError, known_code

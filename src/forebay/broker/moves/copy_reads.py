@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,11 +15,9 @@ from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.storage.log.log import Log
 from forebay.storage.log.segment.batch_file import Stretch
 from forebay.storage.log.segment.txn_index import AbortedTxn
-from forebay.wire.batch import BatchHeader, crc_ok, records
-from forebay.wire.compression import Codec
+from forebay.wire.batch import BatchHeader, records
+from forebay.wire.compression import Codec, OutputTooLarge
 from forebay.wire.records import Record
-
-log_ = logging.getLogger(__name__)
 
 BYTES_MAX = 512 * 1024
 """Of the records of one move; one record may be larger."""
@@ -80,17 +77,23 @@ class _Entering:
 
     def take(self, stretch: Stretch) -> bool:
         """In a thread. False if the end was reached."""
-        pass_over = self.log.unreadable.pass_over
         for batch, header in stretch.batches():
             if header.base_offset >= self.end:
                 return False
             if header.next_offset <= self.offsets.end_offset:
                 continue
-            if not self.is_full:
-                self.is_full = not note_keys(batch, header, self.offsets, self.track, pass_over)
-            if self.is_full:
-                raise_keys(batch, header, self.offsets, self.track)
+            try:
+                self._enter(batch, header)
+            except OutputTooLarge as error:
+                raise _not_copied(self.log, header, error) from error
         return True
+
+    def _enter(self, batch: memoryview, header: BatchHeader) -> None:
+        pass_over, max_bytes = self.log.unreadable.pass_over, self.log.config.decompress_max_bytes
+        if not self.is_full:
+            self.is_full = not note_keys(batch, header, self.offsets, self.track, pass_over, max_bytes)
+        if self.is_full:
+            raise_keys(batch, header, self.offsets, self.track, max_bytes)
 
 
 async def read_latest(log: Log, start: int, latest: OffsetMap, workers: WorkerThreads) -> CopyRead:
@@ -109,7 +112,7 @@ async def read_latest(log: Log, start: int, latest: OffsetMap, workers: WorkerTh
 
     read = CopyRead(start)
     for stretch in log.stretches(start):
-        whole = partial(_collect, stretch, read, start, end, is_wanted, latest=latest)
+        whole = partial(_collect, log, stretch, read, start, end, is_wanted, latest=latest)
         if not await workers.run(whole):
             return read
     read.end = end
@@ -128,7 +131,7 @@ async def read_again(log: Log, offsets: Sequence[int], workers: WorkerThreads) -
         return read
     wanted = frozenset(offsets)
     for stretch in log.stretches(start):
-        whole = partial(_collect, stretch, read, start, end, _has_records, wanted=wanted)
+        whole = partial(_collect, log, stretch, read, start, end, _has_records, wanted=wanted)
         if not await workers.run(whole):
             break
     return read
@@ -139,6 +142,7 @@ def _has_records(header: BatchHeader) -> bool:
 
 
 def _collect(
+    log: Log,
     stretch: Stretch,
     read: CopyRead,
     start: int,
@@ -150,14 +154,15 @@ def _collect(
 ) -> bool:
     """In a thread. False if there was no room for all, or the end was reached.
 
-    Takes the last ones of their keys, or else those that are wanted.
+    Takes the last ones of their keys, or else those that are wanted. Raises CorruptBatch if the disk has
+    damaged a batch: another replica may have it whole.
     """
     for batch, header in stretch.batches():
         if header.base_offset >= end:
             read.end = end
             return False
         if header.next_offset > start and is_wanted(header) and header.record_count:
-            for record in _records(batch, header):
+            for record in _records(log, batch, header):
                 if not start <= record.offset < end or record.key is None:
                     continue
                 if latest is None:
@@ -174,21 +179,25 @@ def _collect(
     return True
 
 
-def _records(batch: memoryview, header: BatchHeader) -> Sequence[Record]:
-    """Raises KafkaError if the disk has damaged the batch: another replica may have it whole.
+def _records(log: Log, batch: memoryview, header: BatchHeader) -> Sequence[Record]:
+    """Raises KafkaError if they cannot be had, because they unpack to too much or make no sense.
 
-    What makes no sense was stored like that, before the topic was compacted. No consumer can read it.
+    Some consumer may read them all the same, so the fold waits until they can be read or are gone.
     """
-    if not crc_ok(batch, 0, len(batch)):
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"the batch at offset {header.base_offset} is damaged, and cannot be copied",
-        )
     try:
-        return list(records(batch))
+        return list(records(batch, log.config.decompress_max_bytes))
     except ProtocolError as error:
-        log_.warning(
-            "a batch that nobody can read is not copied",
-            extra={"offset": header.base_offset, "reason": str(error)},
-        )
-        return ()
+        raise _not_copied(log, header, error) from error
+
+
+def _not_copied(log: Log, header: BatchHeader, error: ProtocolError) -> KafkaError:
+    log.unreadable.pass_over(header.base_offset, str(error))
+    what_to_do = (
+        "raise forebay.decompress.max.bytes"
+        if isinstance(error, OutputTooLarge)
+        else "delete the records before the next offset, or keep the partitions"
+    )
+    return KafkaError(
+        ErrorCode.CORRUPT_MESSAGE,
+        f"the batch at offset {header.base_offset} cannot be copied: {error}; {what_to_do}",
+    )

@@ -226,7 +226,7 @@ class LiveMover:
     def _is_gone(self, move: Move) -> bool:
         """Whether the target was deleted; an image from before the move was planned may not have it yet."""
         image = self._host.metadata.image
-        return image.revision >= move.revision and move.topic_id not in image.topic_names
+        return image.revision >= move.revision and not image.may_have(move.topic_id)
 
     # -- patience --------------------------------------------------------------------------------------
 

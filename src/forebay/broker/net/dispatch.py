@@ -114,7 +114,7 @@ class Dispatcher:
         if outcome is None or isinstance(outcome, Reply):
             return
         if asyncio.iscoroutine(outcome):
-            self._background.spawn(answer_with(context.defer(), outcome), "answering a request")
+            answer_later(self._background, context.defer(), outcome, "answering a request")
             return
         connection.respond(response_frame(header.api_key, version, header.correlation_id, outcome))
 
@@ -139,6 +139,11 @@ class Dispatcher:
         if known is None:
             return f"{wanted}: there is no such API here"
         return f"{wanted}: served are {known.min_version} to {known.max_version}"
+
+
+def answer_later(background: Background, reply: Reply, work: Coroutine[Any, Any, Any], doing: str) -> None:
+    """Resolve a reply with what a coroutine returns, beside the event loop's other work."""
+    background.spawn(answer_with(reply, work), doing, work)
 
 
 async def answer_with(reply: Reply, work: Coroutine[Any, Any, Any]) -> None:

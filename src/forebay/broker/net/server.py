@@ -215,10 +215,10 @@ class Server:
     def connection_count(self) -> int:
         return len(self.connections)
 
-    def close_idle(self) -> None:
-        """Close connections on which nothing has moved for connections.max.idle.ms."""
+    def close_idle(self, is_needed: Callable[[Connection], bool]) -> None:
+        """Close connections on which nothing has moved for connections.max.idle.ms, and that nobody needs."""
         oldest = self.loop.time() - self._config.idle_ms_max / 1000
-        for connection in [c for c in self.connections if c.last_active < oldest]:
+        for connection in [c for c in self.connections if c.last_active < oldest and not is_needed(c)]:
             self._metrics.connections_idle_closed += 1
             connection.close()
 

@@ -8,7 +8,13 @@ Partitions are opened in a thread, and the log of a partition that follows can b
 making files, checking a log after a crash and truncating it take longer than the loop may be blocked. A
 partition that is being opened, or whose log is lent, is not used: the table refuses it, and it is `closed`
 for the parts that still hold it. When it is back, the newest image is applied: it takes the role that it has
-by then, or is deleted. Until then no other partition of its name is opened.
+by then, or is let go. Until then no other partition of its name is opened.
+
+A log that is not used any more is deleted only if the image says positively that it may be; otherwise it is
+put aside (`unused_logs.py`). A partition whose topic or state cannot be read
+(`core/cluster/unreadable.py`) rests: it neither leads nor follows, and nothing of it is deleted. One that
+could not be read when this broker started is opened when it can be, and may have to wait for its role
+(`late_roles.py`).
 """
 
 from __future__ import annotations
@@ -17,25 +23,29 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from functools import partial
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.departure import Departure
 from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.late_roles import LateRoles
 from forebay.broker.partition.log_jobs import LogJobs
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.opening import PartitionOpener
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.passed_on_batches import follow_fold
 from forebay.broker.partition.producer_replay import save_producers
-from forebay.broker.partition.strays import sort_out_strays
+from forebay.broker.partition.strays import is_in_doubt
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.partition.unused_logs import UnusedLogs
 from forebay.broker.signals import Signal
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import ClusterImage, PartitionState, TopicImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
+from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
@@ -91,7 +101,6 @@ class Assignment:
         self._opener = opener
         self._opening_pool = opening_pool
         self._jobs = jobs
-        self._workers = workers
         self._background = background
         self._departure = departure
         self._uptime_ms, self._trusted_ms = time.uptime_ms, time.trusted_ms
@@ -101,8 +110,14 @@ class Assignment:
         self._opening = False
         self._all_open = asyncio.Event()
         self._all_open.set()
-        self._deleted: list[str] = []
-        """Directories moved out of the way, still to be removed."""
+        self.late_roles = LateRoles(
+            departure,
+            background,
+            loop,
+            damaged=lambda: table.damaged() | data.made,
+            take_role=self._take_late_role,
+        )
+        self.unused_logs = UnusedLogs(data, node_id, workers, time.now_ms)
         self.role_taken: Signal[Partition, PartitionState] = Signal()
         """A partition leads or follows as this state says: a new role, or a new state in the same role."""
         self.term_begun: Signal[[]] = Signal()
@@ -111,13 +126,15 @@ class Assignment:
         """A partition is out of use: deleted here, or its log is lent."""
         self.opened: Signal[[]] = Signal()
         """Partitions have come into use at another time than when the image changes."""
+        self.ahead: Signal[Partition, PartitionState] = Signal()
+        """The log of a partition has later leader epochs than the store knows of."""
 
     # -- following the image ---------------------------------------------------------------------------
 
     def open_all(self, image: ClusterImage) -> None:
         """Open what the image assigns to this broker. Blocks; done before the broker serves."""
         wanted = list(self._assigned(image))
-        self._deleted += sort_out_strays(self._data, image, {(t.name, state.index) for t, state in wanted})
+        self.unused_logs.sort_out(image)
         with self._opening_pool() as pool:
             opened = list(pool.map(lambda item: self._opener.open(image, *item), wanted))
         for found, (topic, state) in zip(opened, wanted, strict=True):
@@ -161,8 +178,9 @@ class Assignment:
             del self._unopened[key]
             state = image.partition(*key)
             known = key in table.usable or key in table.lent
-            if state is not None and self._is_assigned(image, key) and not known:
-                wanted.append((image.topics[key[0]], state))
+            if state is None or state.unreadable or known or not self._is_assigned(image, key):
+                continue
+            wanted.append((image.topics[key[0]], state))
         if not wanted:
             self._all_open.set()
             return
@@ -186,8 +204,15 @@ class Assignment:
             elif self._still_here(image, found):
                 self._add(key, found, image)
             else:
-                self._drop(found)
+                self._drop(found, image)
         self._go_on()
+
+    def _take_late_role(self, key: TopicPartition) -> None:
+        partition, image = self._table.usable.get(key), self._metadata.image
+        state = image.partition(*key)
+        if partition is not None and state is not None and not is_in_doubt(image, *key):
+            self._take_role(partition, image.topics[key[0]], state)
+            self._go_on()
 
     def _withdraw(self, key: TopicPartition) -> None:
         """Let other replicas lead what cannot be opened here."""
@@ -208,15 +233,27 @@ class Assignment:
             # Written by a process that was killed, or just now by a thread: no append asks for its flush.
             self._write_cycle.unsynced[partition] = None
         self._reconfigure_one(partition, image)
+        if is_in_doubt(image, *key):
+            self._rest(partition)
+            return
         state = image.partition(*key)
         assert state is not None
         self._take_role(partition, image.topics[key[0]], state)
 
+    def _rest(self, partition: Partition) -> None:
+        """Neither lead nor follow: it is unknown who leads."""
+        state = PartitionState.in_doubt(partition.index, partition.leader_epoch)
+        partition.follow(state)
+        self.role_taken.send(partition, state)
+
     def _still_here(self, image: ClusterImage, partition: Partition) -> bool:
+        if partition.topic in image.unreadable.topics:
+            return True
         topic = image.topic_by_id(partition.topic_id)
         if topic is None or partition.index >= len(topic.partitions):
             return False
-        return self._node_id in topic.partitions[partition.index].replicas
+        state = topic.partitions[partition.index]
+        return state.unreadable or self._node_id in state.replicas
 
     def _go_on(self) -> None:
         """Partitions have come into use: open the next, and have what depends on them look again."""
@@ -264,7 +301,7 @@ class Assignment:
             partition.closed = False
             self._add(key, partition, image)
         else:
-            self._drop(partition)
+            self._drop(partition, image)
             self._unopened[key] = None  # there may be another of its name
         self._go_on()
 
@@ -281,46 +318,62 @@ class Assignment:
                 same = (
                     known and known[state.index] is state and (topic.name, state.index) in self._table.usable
                 )
-                if self._node_id in state.replicas and not same:
+                if self._node_id in state.replicas and not same and not state.unreadable:
                     yield topic, state
 
     def _take_role(self, partition: Partition, topic: TopicImage, state: PartitionState) -> None:
         """Lead or follow, as the image says; closed or open to new messages."""
+        if self.late_roles.defers(partition):
+            self._rest(partition)
+            return
         me = self._node_id
         leads_on = partition.is_leader and partition.leader_epoch == state.leader_epoch
-        if state.leader == me:
+        if not state.unsettled and partition.last_epoch > state.leader_epoch:
+            state = replace(state, leader=NO_LEADER, isr=(), unsettled=True)
+            self.ahead.send(partition, state)
+        if state.unsettled:
+            partition.stand_still(state)
+        elif state.leader == me:
             partition.lead(me, state, self._uptime_ms())
         else:
             partition.follow(state)
         if topic.record.folding is not None:
             follow_fold(partition, topic, self._settings.current.storage, self._trusted_ms())
-        if topic.name in self._metadata.image.fills and not partition.is_filled:
-            partition.is_filled = True
+        image = self._metadata.image
+        is_filled = topic.name in image.fills or topic.name in image.unreadable.views
+        if is_filled != partition.is_filled:
+            partition.is_filled = is_filled
             partition.configure(partition.config, self._settings.current.storage.decompress_max_bytes)
         self.role_taken.send(partition, state)
         if state.leader == me and not leads_on:
             self.term_begun.send()
 
     def _drop_gone(self, image: ClusterImage) -> None:
-        """Partitions of deleted topics, and those that were moved away, are deleted here."""
+        """Let go of partitions that do not belong to this broker any more."""
         table = self._table
         for key, partition in list(table.usable.items()):
             if not self._still_here(image, partition):
                 del table.usable[key]
-                self._drop(partition)
+                self._drop(partition, image)
+            elif image.unreadable and is_in_doubt(image, *key):
+                self._rest(partition)
         table.broken = {key: error for key, error in table.broken.items() if self._is_assigned(image, key)}
 
     def _is_assigned(self, image: ClusterImage, key: TopicPartition) -> bool:
         state = image.partition(*key)
+        if image.unreadable and is_in_doubt(image, *key):
+            return True
         return state is not None and self._node_id in state.replicas
 
-    def _drop(self, partition: Partition) -> None:
+    def _drop(self, partition: Partition, image: ClusterImage) -> None:
         partition.close()
         self.dropped.send(partition)
         try:
-            self._deleted.append(self._data.delete_log(partition.topic, partition.index, partition.log))
+            self.unused_logs.let_go(partition, image)
         except (OSError, StorageError):
-            log.exception("a deleted partition stays on the disk", extra={"partition": str(partition)})
+            log.exception(
+                "a partition that is not used any more stays on the disk", extra={"partition": str(partition)}
+            )
         release(partition)
 
     def _reconfigure(self, image: ClusterImage) -> None:
@@ -334,23 +387,10 @@ class Assignment:
 
     # -- upkeep ----------------------------------------------------------------------------------------
 
-    async def remove_deleted(self) -> None:
-        """Remove the directories of deleted partitions, beside the loop."""
-        paths, self._deleted = self._deleted, []
-        for path in paths:
-            try:
-                await self._workers.run(partial(self._data.remove_deleted, path))
-            except OSError as error:
-                log.warning(
-                    "a deleted partition could not be removed yet",
-                    extra={"directory": path, "reason": str(error)},
-                )
-                self._deleted.append(path)
-
     def checkpoint(self) -> None:
         """Write down how far the logs have come. Blocks; any thread."""
         partitions = dict(self._table.usable)
-        self._data.write_checkpoints(
+        self._data.checkpoints.write(
             {key: partition.log for key, partition in partitions.items()},
             {key: partition.high_watermark for key, partition in partitions.items()},
         )

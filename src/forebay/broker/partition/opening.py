@@ -11,7 +11,9 @@ from forebay.broker.partition.topic_policy import append_policy, log_config
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.clock import Clock
 from forebay.config import TopicConfig
-from forebay.core.cluster.image import ClusterImage, PartitionState, TopicImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.partition_state import PartitionState
+from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
@@ -60,14 +62,16 @@ class PartitionOpener:
             return StorageError(f"partition {state.index} of {topic.name!r}: {error}")
 
     def _open(self, key: TopicPartition, topic_id: bytes, config: TopicConfig) -> Partition:
-        log_ = self._data.open_log(*key, log_config(config), topic_id=topic_id, clock=self._clock)
+        storage = self._settings.current.storage
+        log_settings = log_config(config, storage.decompress_max_bytes)
+        log_ = self._data.open_log(*key, log_settings, topic_id=topic_id, clock=self._clock)
+        notes: list[bool] = []
         try:
             epochs = LeaderEpochs(self._disk, log_.directory)
-            producers = load_producers(log_, epochs)
+            producers = load_producers(log_, epochs, on_note=lambda: notes.append(True))
         except BaseException:
             log_.discard()
             raise
-        storage = self._settings.current.storage
         partition = Partition(
             topic=key[0],
             topic_id=topic_id,
@@ -79,7 +83,7 @@ class PartitionOpener:
             policy=append_policy(config, storage.decompress_max_bytes, key[1]),
             high_watermark=self._data.high_watermark(*key),
             syncs_alone=storage.flush_on_ack,
-            has_notes=self._delay_indexes.exists(log_.directory),
+            has_notes=bool(notes) or self._delay_indexes.exists(log_.directory),
         )
         log_.on_roll = lambda _: save_producers(log_, partition.producers)
         log_.unreadable.on_found = self._count_unreadable

@@ -23,7 +23,7 @@ from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions,
 from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.config import TopicConfig
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.partition import producer_admission as admission
 from forebay.core.partition.batch_rules import AppendPolicy, patch_place, place, placed, restore, validate
 from forebay.core.partition.commit_rules import commit_rules
@@ -153,7 +153,7 @@ class Partition:
         self.policy = append_policy(config, decompress_max_bytes, self.index, closed=closed)
         if self.policy.delays is not None and self.waiting is None:
             self.waiting = WaitingMessages(self.leader_epoch, self.log.end_offset)
-        self.log.configure(log_config(config))
+        self.log.configure(log_config(config, decompress_max_bytes))
         self.count_replicas()
 
     # -- roles -----------------------------------------------------------------------------------------
@@ -177,6 +177,20 @@ class Partition:
             self._end_term(state)
             self.epochs.forget_from(self.log.end_offset)
         self.count_replicas()
+
+    def stand_still(self, state: PartitionState) -> None:
+        """Nobody leads before it is known what all replicas hold: nothing is written here, or cut off."""
+        if self.is_leader or self.leader_epoch != state.leader_epoch:
+            self._end_term(state)
+        self.count_replicas()
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last batch that was stored here; -1 if there was none, or it is unknown."""
+        end_offset = self.log.end_offset
+        if end_offset == self.log.start_offset:
+            return self.epochs.latest if end_offset else -1
+        return self.epochs.epoch_at(end_offset - 1)
 
     def _end_term(self, state: PartitionState) -> None:
         self.is_leader, self.leadership = False, None

@@ -8,8 +8,8 @@ from forebay.broker.partition.append_refusals import require_known_producers
 from forebay.broker.partition.fold_state import FoldedInto
 from forebay.broker.partition.partition import Partition
 from forebay.config.keys.broker import StorageConfig
-from forebay.core.cluster.image import TopicImage
 from forebay.core.cluster.topic_folds import Stop
+from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.partition.folds.aliases import named_by, under_alias
 from forebay.core.partition.folds.closed_partition import (
     PassOn,

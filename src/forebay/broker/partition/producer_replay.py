@@ -3,7 +3,8 @@
 The replay also restores what a crash may have lost: leader epochs that were not yet in their file, and
 entries of the index of aborted transactions. Entries below the recovery point are on the disk. So the
 snapshot must not be newer than the recovery point: the replay must include every marker after that point. Nor
-may it be older than the first batch of the log: the batches between the two are deleted.
+may it be older than the first batch of the log: the batches between the two are deleted. An index of aborted
+transactions that was lost altogether is made anew first.
 
 After a truncation while the log is in use those files are intact, so the newest snapshot is enough.
 """
@@ -11,20 +12,30 @@ After a truncation while the log is in use those files are intact, so the newest
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 
 from forebay.core.partition.batch_checksums import stored_crc
 from forebay.core.partition.producer_table import ProducerTable
-from forebay.errors import ProtocolError
+from forebay.errors import ProtocolError, StorageError
 from forebay.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from forebay.storage.log.log import Log
+from forebay.storage.log.segment.batch_parts import WholeBatch
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import BatchHeader, read_marker
+from forebay.wire.state.delay_notes import is_note
 
 log = logging.getLogger(__name__)
 
 
-def load_producers(log_: Log, epochs: LeaderEpochs) -> ProducerTable:
-    """The producers' state as of the end of the log. Blocks."""
+def load_producers(
+    log_: Log, epochs: LeaderEpochs, on_note: Callable[[], None] = lambda: None
+) -> ProducerTable:
+    """The producers' state as of the end of the log. Blocks.
+
+    `on_note` is called for delay notes that are met on the way.
+    """
+    if log_.lost_txn_indexes:
+        log_.files.replace_lost_aborted(_aborted_transactions(log_, on_note))
     offset, table = _newest_snapshot(log_, log_.recovery_point)
     epochs.forget_from(log_.recovery_point)
     if epochs.latest == UNDEFINED_EPOCH:
@@ -32,17 +43,36 @@ def load_producers(log_: Log, epochs: LeaderEpochs) -> ProducerTable:
         offset, table = log_.begin_offset, ProducerTable()
     if offset < log_.end_offset:
         # Also batches before the log start offset: a marker there has ended its transaction.
-        for batch, header in log_.files.scan(offset):
+        for batch, header in _whole_batches(log_, offset):
             epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if is_note(header):
+                on_note()
             _replay(log_, table, batch, header)
     return table
+
+
+def _aborted_transactions(log_: Log, on_note: Callable[[], None]) -> Iterator[AbortedTxn]:
+    """All that the log tells, in the order of their markers, up to where an index was lost.
+
+    Read from the beginning: a transaction may have begun in any segment before the one of its marker.
+    """
+    table, end_offset = ProducerTable(), log_.lost_txn_indexes[-1].next_base
+    for batch, header in _whole_batches(log_, log_.begin_offset):
+        if header.base_offset >= end_offset:
+            return
+        if is_note(header):
+            on_note()
+        elif header.is_transactional:
+            aborted = _accept(table, batch, header)
+            if aborted is not None:
+                yield aborted
 
 
 def reload_producers(log_: Log) -> ProducerTable:
     """The same of a log that was cut, or could not be written, while it was in use. Blocks."""
     offset, table = _newest_snapshot(log_, log_.end_offset)
     if offset < log_.end_offset:
-        for batch, header in log_.files.scan(offset):
+        for batch, header in _whole_batches(log_, offset):
             _accept(table, batch, header)
     return table
 
@@ -68,6 +98,21 @@ def _newest_snapshot(log_: Log, offset_max: int) -> tuple[int, ProducerTable]:
     return begin_offset, ProducerTable()
 
 
+def _whole_batches(log_: Log, offset: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """Those from an offset on that are not damaged.
+
+    A damaged one does not keep the partition from being opened: reading it is an error for consumers, and
+    what its producer sent is known from the batches around it.
+    """
+    for part in log_.files.parts(offset):
+        if isinstance(part, WholeBatch):
+            yield part.data, part.header
+        elif part.unreadable is not None:
+            raise StorageError(f"cannot read {log_.directory}: {part.unreadable}") from part.unreadable
+        else:
+            log_.unreadable.pass_over(part.first_offset, part.why)
+
+
 def _replay(log_: Log, table: ProducerTable, batch: memoryview, header: BatchHeader) -> None:
     aborted = _accept(table, batch, header)
     if aborted is not None:
@@ -88,7 +133,9 @@ def accept_batch(table: ProducerTable, batch: memoryview, header: BatchHeader) -
         # It is compared in transactions only.
         table.accept(header._replace(crc=stored_crc(header)) if header.is_transactional else header)
         return None
-    marker = read_marker(batch) if header.record_count else None  # compaction leaves empty ones
+    if not header.is_transactional or not header.record_count:
+        return None  # no marker; compaction leaves empty ones
+    marker = read_marker(batch)
     ended = None if marker is None else table.accept_marker(header, marker)
     if ended is None or ended.commit:
         return None

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.partition import Partition
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import TopicImage
 from forebay.core.cluster.topic_folds import Stop
+from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.cluster.topics import NamesView
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.views.catalog import source_of
@@ -99,6 +99,10 @@ class PartitionTable:
         image = self._metadata.image
         if topic in image.views:
             return NamesView(image, topic)
+        if topic in image.unreadable.topics:
+            return KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"what is stored of topic {topic!r} cannot be read"
+            )
         if image.partition(topic, index) is not None:
             return KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,

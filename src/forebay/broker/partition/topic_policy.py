@@ -45,7 +45,7 @@ def due_offset(config: TopicConfig) -> DueOffset | None:
     return DueOffset(config.delay_ms) if config.delay_ms else None
 
 
-def log_config(config: TopicConfig) -> LogConfig:
+def log_config(config: TopicConfig, decompress_max_bytes: int) -> LogConfig:
     return LogConfig(
         segment_bytes=config.segment_bytes,
         # What is in the active segment is not compacted, so it has to close in time.
@@ -56,4 +56,5 @@ def log_config(config: TopicConfig) -> LogConfig:
         index_interval_bytes=config.index_interval_bytes,
         segment_index_bytes=config.segment_index_bytes,
         file_delete_delay_ms=config.file_delete_delay_ms,
+        decompress_max_bytes=decompress_max_bytes,
     )

@@ -6,19 +6,23 @@ delivering and retention need of it at once. `broker/delays/` keeps it up to dat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from forebay.core.delays.unindexed import UnindexedNotes
-from forebay.core.partition.batch_rules import place
+from forebay.core.partition.batch_rules import AppendPolicy, place
 from forebay.core.partition.delayed_records import Delayed
-from forebay.errors import ErrorCode, InvalidRecords, StorageError
+from forebay.core.partition.record_rules import Unexamined
+from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError
 from forebay.storage.delays.index import IndexState
 from forebay.storage.log.log import Log
 from forebay.wire.batch import BatchHeader, EndTxnMarker, read_header
 from forebay.wire.state.delay_notes import binds, is_note
 
 _NAMED_RECORDS_MAX = 1000
+
+
+FindKeys = Callable[[Sequence[bytes]], frozenset[bytes]]
 
 
 class Carry(NamedTuple):
@@ -51,6 +55,7 @@ class WaitingMessages:
     __slots__ = (
         "_leader_epoch",
         "carry",
+        "find_keys",
         "in_flight_end",
         "index",
         "on_carry",
@@ -67,6 +72,8 @@ class WaitingMessages:
         self.on_carry: Callable[[], None] | None = None
         self.sync_index: Callable[[], None] | None = None
         """Has what the index knows survive a loss of power. For threads; raises StorageError."""
+        self.find_keys: FindKeys | None = None
+        """Finds out under which schedule keys messages wait by the index. For threads."""
         self.opened_end: int | None = end_offset
         """Where the log ended when it was opened, until its index is: one that is ahead knows of messages
         that a loss of power has taken, and others may have got their offsets since."""
@@ -119,15 +126,17 @@ class WaitingMessages:
     def append_delayed(self, log: Log, batch: memoryview, header: BatchHeader, delayed: Delayed) -> int:
         """Queue a client's batch and the note of what was taken out of it; the offset of the batch.
 
-        Raises KafkaError if too much would wait, or the log cannot be written.
+        Raises KafkaError if too much would wait, or the log cannot be written; Unexamined if it has to be
+        found out in a thread how many messages it replaces.
         """
-        self._check_room(delayed)
+        replaced = self._check_room(delayed)
         base_offset = self.append_noted(log, delayed.note, batch, header)
         self.unindexed.appended(
             log.end_offset,
             keys=delayed.keys,
             ids=delayed.ids,
-            waiting=len(delayed.numbers),
+            waiting=len(delayed.numbers) - replaced,
+            scheduled=delayed.scheduled,
             producer_id=header.producer_id if header.is_transactional else None,
         )
         return base_offset
@@ -149,9 +158,37 @@ class WaitingMessages:
         """A marker was appended. `first_offset`: where its transaction began, if there was one."""
         self.unindexed.ended(header.next_offset, marker.producer_id, first_offset, commit=marker.commit)
 
-    def _check_room(self, delayed: Delayed) -> None:
-        count, most = self.pending + self.unindexed.messages + len(delayed.numbers), delayed.pending_max
-        if delayed.numbers and count > most:
-            reason = f"more than {most} messages would wait in this partition (forebay.delay.pending.max)"
-            named = dict.fromkeys(delayed.numbers[:_NAMED_RECORDS_MAX], reason)
-            raise InvalidRecords(ErrorCode.POLICY_VIOLATION, reason, named)
+    def lookup_for(self, policy: AppendPolicy, record_count: int) -> FindKeys | None:
+        """What has to be asked before a batch is refused because too much waits; None while there is room."""
+        if policy.delays is None or self._count(record_count) <= policy.delays.pending_max:
+            return None
+        return self.find_keys
+
+    def _count(self, more: int) -> int:
+        return self.pending + self.unindexed.messages + more
+
+    def _check_room(self, delayed: Delayed) -> int:
+        """How many of the messages are known to take the place of others. Raises KafkaError or Unexamined."""
+        count, most = self._count(len(delayed.numbers)), delayed.pending_max
+        if not delayed.numbers or count <= most:
+            return 0
+        if delayed.scheduled and delayed.replaces is None and self.find_keys is not None:
+            raise Unexamined
+        replaced = self._replaced(delayed)
+        if count - replaced <= most:
+            return replaced
+        if self.unindexed.has_scheduled:
+            # Some of what is counted may have replaced others: it is known when the index has it.
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "it is not known yet how many messages wait")
+        reason = f"more than {most} messages would wait in this partition (forebay.delay.pending.max)"
+        named = dict.fromkeys(delayed.numbers[:_NAMED_RECORDS_MAX], reason)
+        raise InvalidRecords(ErrorCode.POLICY_VIOLATION, reason, named)
+
+    def _replaced(self, delayed: Delayed) -> int:
+        held = set(delayed.replaces or ())
+        replaced = 0
+        for key in delayed.scheduled:
+            if key in held or self.unindexed.holds(key):
+                replaced += 1
+            held.add(key)
+        return replaced

@@ -6,7 +6,8 @@ A client that is told needs no metadata before it sends again: it goes on in the
 from __future__ import annotations
 
 from forebay.broker.produce.produce_host import ProduceHost
-from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import addresses_by
 from forebay.errors import ErrorCode
 from forebay.wire.messages.produce import (

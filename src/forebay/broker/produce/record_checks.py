@@ -13,10 +13,13 @@ from concurrent.futures import Executor
 from typing import TypeAlias
 
 from forebay.broker.pace import Pace, Stopped
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.waiting_messages import FindKeys
 from forebay.clock import Clock
 from forebay.core.partition.batch_rules import AppendPolicy
 from forebay.core.partition.record_rules import Examined, examine
 from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.batch import read_header
 
 log = logging.getLogger(__name__)
 
@@ -32,23 +35,35 @@ class Examiner:
         self._pace = Pace(clock)
         self._closed = False
 
-    def submit(self, batch: memoryview, policy: AppendPolicy, done: Callable[[Outcome], None]) -> None:
+    def submit(self, batch: memoryview, partition: Partition, done: Callable[[Outcome], None]) -> None:
         """Examine a batch, which must not change until then; then call `done` on the loop."""
+        policy, waiting = partition.policy, partition.waiting
+        find_keys = None if waiting is None else waiting.lookup_for(policy, read_header(batch).record_count)
         if not self._closed:
-            self._pool.submit(self._run, batch, policy, done)
+            self._pool.submit(self._run, batch, policy, find_keys, done)
 
     def close(self) -> None:
         """Stop the thread; `done` is not called any more. Blocks until the thread has ended."""
         self._closed = self._pace.stopped = True
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _run(self, batch: memoryview, policy: AppendPolicy, done: Callable[[Outcome], None]) -> None:
+    def _run(
+        self,
+        batch: memoryview,
+        policy: AppendPolicy,
+        find_keys: FindKeys | None,
+        done: Callable[[Outcome], None],
+    ) -> None:
         """In a thread."""
-        self._loop.call_soon_threadsafe(self._tell, done, self._examine(batch, policy))
+        self._loop.call_soon_threadsafe(self._tell, done, self._examine(batch, policy, find_keys))
 
-    def _examine(self, batch: memoryview, policy: AppendPolicy) -> Outcome:
+    def _examine(self, batch: memoryview, policy: AppendPolicy, find_keys: FindKeys | None) -> Outcome:
         try:
-            return examine(batch, policy, self._clock.now_ms(), self._pace.spend)
+            examined = examine(batch, policy, self._clock.now_ms(), self._pace.spend)
+            if examined.delayed is None or find_keys is None:
+                return examined
+            replaces = find_keys(examined.delayed.scheduled)
+            return examined._replace(delayed=examined.delayed._replace(replaces=replaces))
         except KafkaError as error:
             return error
         except Stopped:

@@ -33,7 +33,7 @@ from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Outcome
 from forebay.broker.produce.transaction_verification import Admission, find_partition, folded_meanwhile
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
-from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.core.partition.folds.closed_partition import OUT_OF_PLACE, PassOn
 from forebay.core.partition.producer_admission import LATER_STATE_MAY_ADMIT
@@ -303,7 +303,7 @@ class AppendRequest:
         self._own_batches()
         data, partition = entry.data, entry.result.partition
         assert data.records is not None and partition is not None
-        self._service.examiner.submit(data.records, partition.policy, partial(self._examined, entry))
+        self._service.examiner.submit(data.records, partition, partial(self._examined, entry))
 
     def _examined(self, entry: _Entry, outcome: Outcome) -> None:
         try:

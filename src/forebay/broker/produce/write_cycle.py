@@ -5,8 +5,11 @@ before any of them is acknowledged. What an acknowledgement then still waits for
 it waits for nothing. With acks=all it waits for the other in-sync replicas; where there are none, for a sync
 of the disk under `forebay.flush.policy=ack`. Where there should be others, consumers wait for that sync too.
 
-A broker acknowledges nothing while it cannot be sure of its lease: others may have taken its place. It also
-refuses nothing for good before its in-sync followers have shown that none of them leads.
+A broker acknowledges nothing while it cannot be sure of its lease: others may have taken its place. The lease
+is asked for wherever an acknowledgement leaves: when what was appended is written (`finish`), when the high
+watermark has passed it (`advance`), and when the disk has it (`_synced`). Batches of folded partitions are
+acknowledged by the broker that stores them, which asks for its own lease. A broker also refuses nothing for
+good before its in-sync followers have shown that none of them leads.
 """
 
 from __future__ import annotations
@@ -19,7 +22,14 @@ from struct import Struct
 
 from forebay.broker.partition.long_polls import Arrivals, release
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.pending_acks import PendingAck, PendingRefusal, complete, not_replicated
+from forebay.broker.partition.pending_acks import (
+    PendingAck,
+    PendingRefusal,
+    PendingRequest,
+    PendingResult,
+    complete,
+    not_replicated,
+)
 from forebay.broker.produce.flush import GroupCommit
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
@@ -197,8 +207,9 @@ class WriteCycle:
 
         What was written stays, and its fate is decided later.
         """
-        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with its cluster")
+        error = _out_of_touch()
         self._take_back({partition: error for partition, _, _ in self._answered})
+        self._metrics.acks_refused += len(self._answered)
         for request in self._requests:
             request.refused = ()
             for result in request.results:
@@ -234,7 +245,7 @@ class WriteCycle:
             if not partition.is_leader:
                 complete(request, result, partition.not_leader())
             elif partition.commits_at_once:
-                self._sync(partition, partial(complete, request, result))
+                self._sync(partition, partial(self._synced, request, result))
             else:
                 self._awaited[partition] = None
                 partition.acks.add(PendingAck(partition.log.end_offset, deadline_s, request, result))
@@ -262,6 +273,13 @@ class WriteCycle:
         self.unsynced.pop(partition, None)
         self._flush.wait(partition.log.files, done)
 
+    def _synced(self, request: PendingRequest, result: PendingResult, error: KafkaError | None) -> None:
+        """The disk has an append with acks=all, and the lease may have ended meanwhile."""
+        if error is None and not self._may_lead():
+            error = _out_of_touch()
+            self._metrics.acks_refused += 1
+        complete(request, result, error)
+
     def sync_alone(self, partition: Partition) -> None:
         """Flush what no other replica has, and then commit it if no other replica has to have it."""
         leader_epoch, end_offset = partition.leader_epoch, partition.written_end_offset
@@ -285,7 +303,7 @@ class WriteCycle:
             complete(ack.request, ack.result, error)
         elif self._sync_on_ack and partition.commits_at_once:
             # The other replicas have left the ISR since the append: it is on this disk alone.
-            self._sync(partition, partial(complete, ack.request, ack.result))
+            self._sync(partition, partial(self._synced, ack.request, ack.result))
         else:
             complete(ack.request, ack.result, None)
 
@@ -298,8 +316,14 @@ class WriteCycle:
             if partition.waits:
                 self._arrivals.note(partition, 1)
         if partition.acks:
-            for ack in partition.acks.take_reached(partition.high_watermark):
-                self._committed(partition, ack)
+            reached = partition.acks.take_reached(partition.high_watermark)
+            if reached and not self._may_lead():
+                self._metrics.acks_refused += len(reached)
+                for ack in reached:
+                    complete(ack.request, ack.result, _out_of_touch())
+            else:
+                for ack in reached:
+                    self._committed(partition, ack)
             if partition.is_leader and not partition.enough_replicas:
                 # The high watermark does not move until enough replicas are in sync again.
                 partition.fail_acks(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
@@ -325,6 +349,10 @@ class WriteCycle:
         """
         unsynced, self.unsynced = self.unsynced, {}
         self._flush.sync_soon([each.log.files for each in unsynced if not each.log.offline_for_good])
+
+
+def _out_of_touch() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with its cluster")
 
 
 def _unproven(partition: Partition) -> KafkaError:

@@ -16,7 +16,11 @@ from forebay.broker.telemetry.stalls import StallWatch
 from forebay.broker.views.fill_position import FillStop
 from forebay.broker.views.materializing import ViewFilling
 from forebay.coordination.metadata import Metadata
+from forebay.coordination.store import MismatchReason
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.replicas.restored_partitions import unsettled_partitions
 from forebay.core.partition.fetch_session import FetchSessions
+from forebay.storage.datadir import DataDir
 
 
 @dataclass(kw_only=True, eq=False)
@@ -30,6 +34,7 @@ class Gauges:
     metadata: Metadata
     shares: ShareTable
     filling: ViewFilling
+    data: DataDir
 
     def samples(self) -> Iterator[tuple[str, int]]:
         """Exported name and value of every gauge, the labels of a name one after the other."""
@@ -45,15 +50,30 @@ class Gauges:
         yield "kafka_server_fetchsessioncache_numincrementalfetchsessions", len(self.sessions)
         yield "forebay_connections", self.server.connection_count
         yield "forebay_lease_valid", int(self.lease.valid())
+        refused = self.metadata.refused
+        for reason in MismatchReason:
+            yield (
+                f'forebay_store_refused{{reason="{reason.value}"}}',
+                int(refused is not None and refused.reason is reason),
+            )
+        yield "forebay_stray_logs", self.data.aside.count
+        yield "forebay_metadata_behind", int(self.metadata.behind)
+        yield "forebay_store_behind", int(self.data.store_behind)
+        yield "forebay_partitions_unsettled", _count_unsettled(self.metadata.image)
         yield "forebay_loop_stall_longest_ms", self.stalls.longest_ms
         yield "forebay_dead_letters_waiting", sum(share.dead_letters_waiting for share in self.shares)
         yield "forebay_dead_letters_blocked", sum(bool(share.mover.problem) for share in self.shares)
         delayed = [partition.waiting.pending for partition in led if partition.waiting is not None]
         yield "forebay_delayed_pending", sum(delayed)
         yield "forebay_brokers", len(self.metadata.image.brokers)
+        yield "forebay_store_unreadable_keys", len(self.metadata.image.unreadable)
         stopped = Counter(each.reason for each in self.filling.states())
         for stop in FillStop:
             yield f'forebay_view_fills_stopped{{reason="{stop.value}"}}', stopped[stop.value]
+
+
+def _count_unsettled(image: ClusterImage) -> int:
+    return sum(1 for _ in unsettled_partitions(image))
 
 
 def _is_under_replicated(partition: Partition) -> bool:

@@ -14,7 +14,8 @@ from typing import TypeAlias
 from forebay.broker.background import Background
 from forebay.broker.partition.partition import Partition
 from forebay.broker.replication.fetcher import NEWCOMER_DELAY_S, RESUMED_DELAY_S, Fetcher
-from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 
 MakeFetcher: TypeAlias = Callable[[int, Callable[[Partition], None]], Fetcher]
 """Makes the fetcher for a leader. The fetcher calls its second argument to have a partition that it left out

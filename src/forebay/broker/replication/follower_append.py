@@ -19,9 +19,10 @@ from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.replication.truncation import Truncation
 from forebay.broker.telemetry.metrics import Metrics
-from forebay.errors import ErrorCode, KafkaError, StorageError, known_code
-from forebay.wire.batch import BatchHeader, crc_ok, split
+from forebay.errors import ErrorCode, KafkaError, ProtocolError, StorageError, known_code
+from forebay.wire.batch import BatchHeader, crc_ok, read_header, split
 from forebay.wire.messages.fetch import PartitionData
+from forebay.wire.record_spans import payload_of, readable_spans, rest_of
 from forebay.wire.state.delay_notes import is_note
 
 
@@ -82,6 +83,8 @@ class FollowerAppend:
             for position, header in batches:
                 if header.base_offset >= partition.log.end_offset:
                     _append_batch(partition, records[position : position + header.size], header)
+                elif header.last_offset >= partition.log.end_offset:
+                    _append_rest(partition, records[position : position + header.size], header)
             partition.write()
         except Exception:
             with suppress(StorageError):
@@ -115,6 +118,30 @@ def _begins_within(partition: Partition, first: BatchHeader) -> bool:
     """Whether this log is empty and the leader's begins in the middle of a batch."""
     log_ = partition.log
     return log_.start_offset == log_.end_offset and first.base_offset < log_.end_offset <= first.last_offset
+
+
+def _append_rest(partition: Partition, batch: memoryview, header: BatchHeader) -> None:
+    """Add the offsets that a batch has beyond the end of this log.
+
+    The leader's compaction lets a batch reach over later ones that lost all their messages (`widened`). This
+    log ended between the two, so it has all messages of the batch.
+    """
+    end_offset = partition.log.end_offset
+    if _has_messages_from(end_offset, batch, header, partition.log.config.decompress_max_bytes):
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"a batch of {partition} has messages on both sides of {end_offset}"
+        )
+    rest = memoryview(rest_of(header, end_offset))
+    _append_batch(partition, rest, read_header(rest))
+
+
+def _has_messages_from(offset: int, batch: memoryview, header: BatchHeader, max_bytes: int) -> bool:
+    """True if that is certain. If the batch may not be unpacked here, the leader did, and widened it."""
+    try:
+        spans = readable_spans(payload_of(batch, header, max_bytes), header)
+        return any(header.base_offset + span.offset_delta >= offset for span in spans)
+    except ProtocolError:
+        return False
 
 
 def _append_batch(partition: Partition, batch: memoryview, header: BatchHeader) -> None:

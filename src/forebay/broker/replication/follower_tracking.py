@@ -18,7 +18,7 @@ from forebay.broker.partition.long_polls import Arrivals, release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.replication.isr import InSyncReplicas
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.partition.fetch_session import FetchSession, FetchSessions
 
 _NEWS_S = 0.2

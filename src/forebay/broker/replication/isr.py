@@ -26,7 +26,8 @@ from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, StoreError
-from forebay.core.cluster.image import Change, PartitionPut, PartitionState
+from forebay.core.cluster.image_changes import Change, PartitionPut
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.replicas.controller import hand_over
 from forebay.core.cluster.replicas.isr_changes import with_isr
 from forebay.core.partition.leadership import Leadership

@@ -7,7 +7,7 @@ partition is not used in that time.
 Who owns what while the log is lent:
 
 - The thread: the log and its files, the leader epochs, and the checkpoints of this partition, which it
-  lowers first and under whose lock it cuts (`DataDir.lowered`). It returns a new table of producers.
+  lowers first and under whose lock it cuts (`Checkpoints.lowered`). It returns a new table of producers.
 - The loop: the partition itself. The loop takes it out of use before (no fetch, append, retention or
   compaction finds it) and puts it back afterwards, with the table and the new end.
 - The flush thread may sync the log at any time; `LogFiles.datasync` is safe for that.
@@ -16,6 +16,9 @@ The leader may change in that time, even to this broker. What an earlier leader 
 committed, so the truncation is finished, and the partition then takes the role that the image gives it. A
 crash in the middle leaves a log that is truncated again when it follows, with checkpoints that are not beyond
 its end.
+
+After the store was restored, leaders are elected by what the replicas hold. One that was elected without
+waiting for this broker may make it cut off committed messages. Their segments are copied aside before.
 
 After a failure before anything was changed, the truncation is tried again a little later. After a later
 failure the log is offline until the next start: the state of its producers would be wrong. Readers keep the
@@ -36,6 +39,7 @@ from forebay.broker.background import Background
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.producer_replay import reload_producers
+from forebay.core.cluster.restore_image import is_before_election
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
@@ -51,10 +55,18 @@ Lend: TypeAlias = Callable[[Partition, Work, Callable[[Future[ProducerTable]], f
 
 
 class Truncation:
-    __slots__ = ("_background", "_data", "_lend_log", "_settings")
+    __slots__ = ("_background", "_data", "_lend_log", "_now_ms", "_settings")
 
-    def __init__(self, data: DataDir, lend: Lend, settings: LiveConfig, background: Background) -> None:
+    def __init__(
+        self,
+        data: DataDir,
+        lend: Lend,
+        settings: LiveConfig,
+        background: Background,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._data = data
+        self._now_ms = now_ms
         self._lend_log = lend
         self._settings = settings
         self._background = background
@@ -79,7 +91,8 @@ class Truncation:
                 "committed": max(lost, 0),
             },
         )
-        self._lend(partition, partial(_truncate, self._data, partition, end_offset))
+        copied_ms = self._now_ms() if _is_first_since_restore(partition) else None
+        self._lend(partition, partial(_truncate, self._data, partition, end_offset, copied_ms=copied_ms))
 
     def start_anew(self, partition: Partition, offset: int) -> None:
         """Nothing of this log continues in the leader's: it begins where that one does."""
@@ -133,13 +146,34 @@ class Truncation:
         self._lend_log(partition, work, take_back)
 
 
+def _is_first_since_restore(partition: Partition) -> bool:
+    """True if the log has nothing of a leader that was elected after the store was restored.
+
+    What it holds beyond such a leader was not reported before the election, because an administrator did not
+    want to wait for this broker.
+    """
+    return is_before_election(partition.last_epoch, partition.leader_epoch)
+
+
 # -- in the thread ---------------------------------------------------------------------------------------
 
 
-def _truncate(data: DataDir, partition: Partition, offset: int) -> ProducerTable:
+def _truncate(data: DataDir, partition: Partition, offset: int, *, copied_ms: int | None) -> ProducerTable:
+    """`copied_ms`: the time, if a copy is kept of what is cut off."""
     log_ = partition.log
     end_offset = log_.files.end_below(offset)
-    with data.lowered(partition.topic, partition.index, end_offset):
+    if copied_ms is not None:
+        path = data.copy_aside(
+            partition.topic,
+            partition.index,
+            f"a copy of what was cut off from {end_offset} on, after a restore of the store",
+            copied_ms,
+            log_,
+            offset=end_offset,
+            high_watermark=partition.high_watermark,
+        )
+        log.error("what is cut off after the restore of the store is kept", extra={"directory": path})
+    with data.checkpoints.lowered(partition.topic, partition.index, end_offset):
         log_.files.truncate_to(end_offset)
     return _reload(partition)
 
@@ -148,9 +182,9 @@ def _start_anew(
     data: DataDir, partition: Partition, offset: int, first: tuple[bytes, BatchHeader] | None = None
 ) -> ProducerTable:
     log_ = partition.log
-    with data.lowered(partition.topic, partition.index, 0):
+    with data.checkpoints.lowered(partition.topic, partition.index, 0):
         log_.files.truncate_fully_and_start_at(offset)
-    data.note_start(partition.topic, partition.index, offset)
+    data.checkpoints.note_start(partition.topic, partition.index, offset)
     partition.epochs.forget_from(0)
     if first is not None:
         batch, header = first

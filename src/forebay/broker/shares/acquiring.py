@@ -1,22 +1,31 @@
 """Reading a partition for a share group: which batches there are, and what a member acquires of them.
 
-Nothing is unpacked. The headers of batches say which offsets they hold. The answer is a range of the file,
-from the first batch with an acquired record to the last.
+The headers of batches say which offsets they hold. The answer is a range of the file, from the first batch
+with an acquired record to the last. Nothing is unpacked, with one exception: compaction lets a batch reach
+over any number of later offsets that hold nothing. A member would get a lock on each of them, and clients
+keep a list of all. So a thread looks for the last record of a batch that may be such a one.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from forebay.broker.partition.partition import Partition
+from forebay.broker.shares.cold_headers import RETRY_MS
 from forebay.broker.shares.live_share import LiveShare
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
+from forebay.core.shares.partition.share_partition import SharePartition
+from forebay.storage.log.intact_reads import Unreadable
+from forebay.storage.log.segment.batch_parts import CorruptBatch
 from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import CONTROL, BatchHeader
 from forebay.wire.parts import FileRange
+
+log = logging.getLogger(__name__)
 
 _READS_MAX = 8
 """How often one request looks on where a read gave nothing, as in a stretch of aborted transactions."""
@@ -29,6 +38,8 @@ class Found(NamedTuple):
     records: LogSlice
     write: int
     """To be sent once the share partition has written this."""
+    hold: int
+    """Number of the acquisition."""
     is_warm: bool
     """Whether the records are in memory and checked; else that is to be asked before they are sent."""
 
@@ -37,11 +48,12 @@ class _Batch(NamedTuple):
     position: int
     first: int
     last: int
+    """No record of the batch lies behind it."""
     header: BatchHeader
 
 
 def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int, now_ms: int) -> Found | None:
-    """Lock records for a member; None if there are none. Raises StorageError."""
+    """Keep records for a member; None if there are none. Raises StorageError, for damaged ones too."""
     machine, partition = share.machine, share.partition
     assert machine is not None
     share.follow_log()
@@ -51,46 +63,97 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
         if offset is None or offset >= end:
             return None
         part, is_warm = share.headers.read(offset, max_bytes, end=end)
+        if isinstance(part, Unreadable):
+            _note_unreadable(share, machine, part, now_ms)
+            raise part.error
         if part is None or part.range is None:
             return None
         # What does not fit into the window is not looked at, however much a client asks for.
         records_max = min(demand.records_max, share.settings.partition_max_record_locks)
-        batches, last = _batches(partition, part, offset + records_max - 1)
+        batches, last = _batches(share, part, offset + records_max - 1)
+        if last < offset:
+            return None  # a thread looks for the end of the first of them
         visible = _visible(partition, batches, share.settings.is_read_committed, offset, last + 1)
         read = LogRead(offset, last, [(each.first, each.last) for each in visible])
-        ranges, write = machine.acquire(member_id, read, demand, now_ms=now_ms)
+        ranges, write, hold = machine.acquire(member_id, read, demand, now_ms=now_ms)
         share.changed()
         if ranges:
             records = _cut(part, visible, ranges)
             partition.log.expect_read_after(records)
-            return Found(ranges, records, write, is_warm)
+            return Found(ranges, records, write, hold, is_warm)
         if machine.next_fetch_offset() == offset:
             return None
     return None
 
 
-def _batches(partition: Partition, part: LogSlice, upto: int) -> tuple[list[_Batch], int]:
+def _note_unreadable(share: LiveShare, machine: SharePartition, found: Unreadable, now_ms: int) -> None:
+    """The disk does not give these records, or not intact. They are tried again, and given up alone if that
+    does not help."""
+    patience_ms = _patience_ms(share, found)
+    given_up = machine.unreadable(
+        found.first, found.last, patience_ms=patience_ms, retry_ms=RETRY_MS, now_ms=now_ms
+    )
+    if given_up:
+        log.error(
+            "a share group gives up messages that cannot be read from the disk",
+            extra={
+                "group": share.key.group_id,
+                "partition": str(share.partition),
+                "from": found.first,
+                "count": given_up,
+                "reason": found.error.message,
+            },
+        )
+    share.changed()
+
+
+def _patience_ms(share: LiveShare, found: Unreadable) -> int | None:
+    """How long they are tried again. A wrong CRC is read a second time; a disk that gives nothing at all is
+    waited for."""
+    if not found.is_lasting:
+        return None
+    return RETRY_MS if isinstance(found.error, CorruptBatch) else share.settings.unreadable_timeout_ms
+
+
+def _batches(share: LiveShare, part: LogSlice, upto: int) -> tuple[list[_Batch], int]:
     """The batches of a slice up to the one with this offset, and the last offset that they cover.
 
-    Their headers may be damaged, which shows when the bytes are checked, before they are sent. Until then
-    nothing that they say may lead beyond the slice: the group would never get the messages there.
+    Their CRCs were checked, or this process wrote them. If the disk has changed since, nothing that a header
+    says may lead beyond the slice: the group would never get the messages there.
     """
     batches: list[_Batch] = []
     last = part.next_offset - 1
-    for position, header in partition.log.headers(part):
+    for position, header in share.partition.log.headers(part):
         first = header.base_offset
         batch_last = min(first + header.last_offset_delta, last)
-        batches.append(_Batch(position, first, batch_last, header))
+        last_record = batch_last
+        if _may_be_widened(header):
+            found = share.headers.last_record(part, position, header)
+            if found is None:
+                return batches, first - 1
+            last_record = min(found, batch_last)
+        batches.append(_Batch(position, first, last_record, header))
         if batch_last >= upto:
             return batches, batch_last
     return batches, last
 
 
+def _may_be_widened(header: BatchHeader) -> bool:
+    """Such a batch has no producer, and fewer records than offsets."""
+    has_gaps = 0 < header.record_count <= header.last_offset_delta
+    return has_gaps and header.producer_id < 0 and not header.attributes & CONTROL
+
+
 def _visible(
     partition: Partition, batches: list[_Batch], committed: bool, offset: int, end: int
 ) -> list[_Batch]:
-    """Those with records for consumers: no markers, and for readers of committed ones nothing aborted."""
-    visible = [each for each in batches if each.header.record_count and not each.header.attributes & CONTROL]
+    """Those with records for consumers, from an offset on: no markers, and for readers of committed ones
+    nothing aborted."""
+    visible = [
+        each
+        for each in batches
+        if each.header.record_count and not each.header.attributes & CONTROL and each.last >= offset
+    ]
     if not (committed and partition.log.has_aborted):
         return visible
     return _without_aborted(visible, partition.log.aborted_transactions(offset, end))
@@ -121,6 +184,5 @@ def _cut(part: LogSlice, batches: list[_Batch], ranges: list[Acquired]) -> LogSl
     first, last = ranges[0].first, ranges[-1].last
     acquired = [each for each in batches if first <= each.last and each.first <= last]
     begin, end = acquired[0].position, acquired[-1].position + acquired[-1].header.size
-    return part._replace(
-        range=FileRange(part.range.file, begin, end - begin), next_offset=acquired[-1].last + 1
-    )
+    next_offset = min(acquired[-1].header.next_offset, part.next_offset)
+    return part._replace(range=FileRange(part.range.file, begin, end - begin), next_offset=next_offset)

@@ -15,7 +15,7 @@ from forebay.broker.cluster.peers import Peers
 from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.shares.table import ShareTable
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.record_states import ARCHIVING
 from forebay.core.shares.sessions import SessionPartition

@@ -35,20 +35,15 @@ from forebay.config import ShareGroupSettings
 from forebay.core.moves.move import mover_id
 from forebay.core.shares.coordinator.key import coordinator_key
 from forebay.core.shares.coordinator.persisted_state import ShareKey
-from forebay.core.shares.partition.acknowledgements import AcknowledgeType
 from forebay.core.shares.partition.acquired_ranges import Acquired
 from forebay.core.shares.partition.record_states import ARCHIVING, RecordState
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import SharePartition
 from forebay.core.shares.partition.writes import StateRange, StateWrite
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.messages.share_fetch import AcknowledgementBatch
 
 NOT_RESOLVED = -1
 """The start offset of a share partition from which nothing was read yet."""
-
-_UNREADABLE_MS = 1_000
-"""The pause before records are tried again that the disk did not give."""
 
 ResolveStart = Callable[[Partition, ShareGroupSettings, Callable[[], bool]], Awaitable[int]]
 """Where a group begins that has read nothing of a partition yet; for as long as that is wanted."""
@@ -256,18 +251,21 @@ class LiveShare:
 
     def changed(self) -> None:
         """To be called after each operation on the machine: writes, sets the timer, wakes what waits."""
-        machine, host = self.machine, self._host
+        machine = self.machine
         assert machine is not None
         if self._closed:
             return
-        if machine.is_write_due:
-            host.writes.soon(self)
-        elif machine.changes != machine.written:
-            host.writes.later(self)
+        self._write(machine)
         self._schedule(machine.deadline_ms)
         if self.dead_letters_waiting:
             self.mover.wake()
         self.line.serve_soon()
+
+    def _write(self, machine: SharePartition) -> None:
+        if machine.is_write_due:
+            self._host.writes.soon(self)
+        elif machine.changes != machine.written:
+            self._host.writes.later(self)
 
     def follow_log(self) -> None:
         """Take over where the log begins now."""
@@ -278,30 +276,25 @@ class LiveShare:
         if machine.changes != before:
             self.changed()
 
-    def still_held(self, member_id: str, ranges: list[Acquired]) -> list[Acquired]:
-        """What of a delivery the member still holds."""
+    def still_held(self, hold: int, ranges: list[Acquired]) -> list[Acquired]:
+        """What of an acquisition is still kept for its member."""
         if self.machine is None or self._closed:
             return []
-        return self.machine.still_held(member_id, ranges)
+        return self.machine.still_held(hold, ranges)
 
-    def give_back(self, member_id: str, ranges: list[Acquired]) -> None:
-        """Release what a member was to get, and did not."""
-        held = self.still_held(member_id, ranges)
-        if self.machine is None or not held:
-            return
-        now_ms = self._host.time.uptime_ms()
-        for first, last, _ in held:
-            batch = AcknowledgementBatch(
-                first_offset=first, last_offset=last, acknowledge_types=[AcknowledgeType.RELEASE]
-            )
-            self.machine.acknowledge(member_id, [batch], is_renew_request=False, now_ms=now_ms)
-        self.changed()
+    def sent(self, hold: int, ranges: list[Acquired]) -> None:
+        """The answer with these records goes to the connection: they are delivered, and their locks begin."""
+        machine = self.machine
+        assert machine is not None, "what is held was acquired"
+        # The millisecond that has begun is given, so that no lock is shorter than its members were told.
+        machine.sent(hold, ranges, now_ms=self._host.time.uptime_ms() + 1)
+        self._write(machine)
 
-    def take_back(self, member_id: str, ranges: list[Acquired]) -> None:
-        """Undo a delivery: what a member was to get could not be read, and is tried again soon."""
+    def take_back(self, hold: int, ranges: list[Acquired], *, pause_ms: int = 0) -> None:
+        """Undo an acquisition: what a member was to get was not sent, and is tried again after the pause."""
         if self.machine is not None and not self._closed:
-            until_ms = self._host.time.uptime_ms() + _UNREADABLE_MS
-            self.machine.take_back(member_id, ranges, until_ms=until_ms)
+            until_ms = self._host.time.uptime_ms() + pause_ms if pause_ms else 0
+            self.machine.take_back(hold, ranges, until_ms=until_ms)
             self.changed()
 
     def await_write(self, number: int, done: Written) -> None:

@@ -41,6 +41,11 @@ class ShareService:
         for key in self.sessions.connection_closed(connection):
             self.shares.session_ended(key)
 
+    def holds_records(self, connection: Connection) -> bool:
+        """True while a member has locks through this connection. It works on the records, and has nothing to
+        say until it is done; its session ends with the connection."""
+        return any(map(self.shares.holds_records, self.sessions.members_on(connection)))
+
     def is_record_limit(self, group_id: str) -> bool:
         """Whether members of a group get no more records than they ask for, in any acquire mode."""
         return self.settings_of(group_id).is_record_limit

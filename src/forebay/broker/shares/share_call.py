@@ -2,8 +2,8 @@
 
 A call is complete when every write that it waits for is done. A share coordinator that cannot be reached must
 not hold a client for ever: after `share.coordinator.write.timeout.ms` what is still pending is answered with
-an error, and the next leader or a later write decides what becomes of it. A disk is waited for longer: what
-it reads is acquired already, and would be given up if that were to happen often.
+an error, and the next leader or a later write decides what becomes of it. A disk is waited for longer. What
+the answer was to bring is given back after the duration of a lock, and does not count as delivered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.shares.live_share import LiveShare, Written
 from forebay.broker.shares.service import ShareService
-from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.registration import addresses_by
 from forebay.core.shares.sessions import SessionPartition, ShareRequest
 from forebay.errors import ErrorCode, KafkaError
@@ -89,7 +89,7 @@ class ShareCall(ABC):
             self._seen.key.member_id,
             batches,
             is_renew_request=self._is_renew_request,
-            now_ms=self._service.time.uptime_ms(),
+            now_ms=self._service.time.uptime_ms() + 1,  # as when it was sent, for locks that are renewed
         )
         share.changed()
         if error:

@@ -18,6 +18,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.quotas.fetch_quota import FetchQuota, fetch_quota
 from forebay.broker.shares.acquiring import Found, acquire
+from forebay.broker.shares.cold_headers import RETRY_MS
 from forebay.broker.shares.live_share import LiveShare, Written
 from forebay.broker.shares.service import ShareService
 from forebay.broker.shares.share_call import ShareCall
@@ -199,7 +200,7 @@ class ShareFetch(ShareCall):
         if self._reply.abandoned:
             return
         try:
-            if not self._deliveries:
+            if not (self._deliveries or self._errors):
                 self._fetch()
             self._deliver()
             self._answer()
@@ -221,32 +222,35 @@ class ShareFetch(ShareCall):
                 self._service.cold_reads.load([(log_.files, records)], partial(_tell_first, loaded))
 
     def _delivery_written(self, delivery: _Delivery, error: KafkaError | None) -> None:
-        """A redelivery is persisted now, or that took too long: then others may have it."""
+        """The deliveries before this one are persisted now, or that took too long: then others may try."""
         if error is not None:
-            delivery.share.give_back(self._seen.key.member_id, delivery.ranges)
+            delivery.share.take_back(delivery.found.hold, delivery.ranges)
+            delivery.ranges = []
 
     def _delivery_loaded(self, delivery: _Delivery, error: KafkaError | None) -> None:
-        """Its bytes are in memory and checked. Damaged ones are not sent; their locks run out. What the disk
-        did not give may be had later, so it does not count as delivered."""
+        """Its bytes are in memory and checked. What the disk did not give, or not intact, is not sent; the
+        next read finds out which of its batches are to blame."""
         if error is not None:
-            if error.code != ErrorCode.CORRUPT_MESSAGE:
-                delivery.share.take_back(self._seen.key.member_id, delivery.ranges)
+            delivery.share.take_back(delivery.found.hold, delivery.ranges, pause_ms=RETRY_MS)
             delivery.ranges = []
             self._errors[delivery.at] = error
 
     def _abandoned(self) -> None:
         """Nobody reads the answer. If the session went on elsewhere, its end does not release the records."""
         for delivery in self._deliveries.values():
-            delivery.share.give_back(self._seen.key.member_id, delivery.ranges)
+            delivery.share.take_back(delivery.found.hold, delivery.ranges)
 
     def _keep_held(self) -> None:
-        """Take out of an answer that had to wait what its member does not hold any more: its locks have run
-        out, or another session of the member has begun, so that it may not read this answer."""
-        if self._seen.session is not None and self._seen.session.has_ended:
+        """Take out of an answer that had to wait what is not kept for its member any more. It took too long,
+        or another session of the member has begun, so that it may not read this answer. Or the lease has
+        ended, and another leader may have given it to another member."""
+        is_leading = self._service.lease.valid()
+        if not is_leading or (self._seen.session is not None and self._seen.session.has_ended):
             self._abandoned()
         for delivery in self._deliveries.values():
-            delivery.ranges = delivery.share.still_held(self._seen.key.member_id, delivery.ranges)
-            if not delivery.share.is_current:  # the client has to look for the new leader
+            delivery.ranges = delivery.share.still_held(delivery.found.hold, delivery.ranges)
+            if not (is_leading and delivery.share.is_current):  # the client has to look for the new leader
+                delivery.ranges = []
                 self._errors.setdefault(delivery.at, delivery.share.partition.not_leader())
 
     # -- answering -------------------------------------------------------------------------------------
@@ -306,6 +310,7 @@ class ShareFetch(ShareCall):
             records = delivery.found.records.range
             assert records is not None
             data.records = records
+            delivery.share.sent(delivery.found.hold, delivery.ranges)
             data.acquired_records = [
                 AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
                 for first, last, count in delivery.ranges

@@ -7,13 +7,16 @@ messages, as a loss of power or an unclean election makes it. Then others get th
 would never be given: what the state says from there on is forgotten. By the second rule that is noticed
 however many leaders, and messages, there were since.
 
-Once a state was loaded, it grows with the log, and there is nothing to be held against it in this term.
+Once a state was loaded, it grows with the log, and there is nothing to be held against it in this term. A
+broker remembers the names of the groups for which that is so, but not of any number of them. If it has
+forgotten some, a state that was written in this term is taken for one of theirs.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.state_store import ShareStateStore
@@ -25,14 +28,37 @@ from forebay.wire.messages.read_share_group_state import PartitionResult
 
 log = logging.getLogger(__name__)
 
+GROUPS_MAX = 1_000
+"""Names that are remembered of one partition. There may be any number of groups that are used once."""
+
+
+@dataclass(slots=True, eq=False)
+class _Loaded:
+    """The groups whose states were loaded in one term of a partition's leader."""
+
+    leadership: Leadership
+    groups: dict[str, None] = field(default_factory=dict)
+    """The one that was loaded last is the last."""
+    has_forgotten: bool = False
+
+    def add(self, group_id: str) -> None:
+        self.groups.pop(group_id, None)
+        self.groups[group_id] = None
+        if len(self.groups) > GROUPS_MAX:
+            del self.groups[next(iter(self.groups))]
+            self.has_forgotten = True
+
+    def had(self, group_id: str, found: PartitionResult) -> bool:
+        is_written_here = found.written_epoch == self.leadership.leader_epoch
+        return group_id in self.groups or (self.has_forgotten and is_written_here)
+
 
 class StateReads:
     def __init__(self, store: ShareStateStore, missing: Callable[[ShareKey], None]) -> None:
         """`missing` is called with a share partition of which the share coordinator knows nothing."""
         self._store = store
         self._missing = missing
-        self._loaded: dict[Partition, tuple[Leadership, set[str]]] = {}
-        """The groups whose states were loaded since this broker leads a partition."""
+        self._loaded: dict[Partition, _Loaded] = {}
 
     async def read(
         self, key: ShareKey, partition: Partition, leader_epoch: int, wanted: Callable[[], bool]
@@ -59,11 +85,11 @@ class StateReads:
     def loaded(self, key: ShareKey, partition: Partition) -> None:
         """What was read is in use from now on."""
         if partition.leadership is not None:
-            self._groups(partition, partition.leadership).add(key.group_id)
+            self._of(partition, partition.leadership).add(key.group_id)
 
     def forget_other_terms(self) -> None:
-        for partition, (leadership, _) in list(self._loaded.items()):
-            if partition.leadership is not leadership:
+        for partition, loaded in list(self._loaded.items()):
+            if partition.leadership is not loaded.leadership:
                 del self._loaded[partition]
 
     async def _read(self, key: ShareKey, leader_epoch: int, wanted: Callable[[], bool]) -> PartitionResult:
@@ -78,7 +104,7 @@ class StateReads:
         """From which offset on the log has other messages than a state is about, if that says anything from
         there on; None if it was loaded in this term."""
         leadership = partition.leadership
-        if leadership is None or group_id in self._groups(partition, leadership):
+        if leadership is None or self._of(partition, leadership).had(group_id, found):
             return None
         end_before = leadership.start_offset
         # What was chosen by an administrator is written by no leader, and read by some.
@@ -86,11 +112,11 @@ class StateReads:
         ends = (partition.epochs.end_offset_for(epoch, end_before)[1] for epoch in epochs)
         return min([end_before, *(end for end in ends if end != UNDEFINED_OFFSET)])
 
-    def _groups(self, partition: Partition, leadership: Leadership) -> set[str]:
+    def _of(self, partition: Partition, leadership: Leadership) -> _Loaded:
         known = self._loaded.get(partition)
-        if known is None or known[0] is not leadership:
-            known = self._loaded[partition] = leadership, set()
-        return known[1]
+        if known is None or known.leadership is not leadership:
+            known = self._loaded[partition] = _Loaded(leadership)
+        return known
 
 
 def _end_of(found: PartitionResult) -> int:

@@ -70,9 +70,15 @@ class ShareTable:
         """Release what a member has acquired. Once no member is left, what is idle is forgotten."""
         for share in list(self._groups.get(key.group_id, {}).values()):
             if share.machine is not None:
-                share.machine.release(key.member_id, self._host.time.uptime_ms())
-                share.changed()
+                if share.machine.holds(key.member_id):
+                    share.machine.release(key.member_id, self._host.time.uptime_ms())
+                    share.changed()
                 share.drop_if_unused()
+
+    def holds_records(self, key: SessionKey) -> bool:
+        """True while a member has locks on records here."""
+        shares = self._groups.get(key.group_id, {}).values()
+        return any(share.machine is not None and share.machine.holds(key.member_id) for share in shares)
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Drop what this broker does not lead any more; take over changed settings."""

@@ -31,10 +31,12 @@ from forebay.core.partition.compaction.plan import CompactionPlan, CompactionPol
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
 from forebay.storage.disk import Disk
-from forebay.storage.log.compaction.cleaner import Cleaner, CleaningTask
+from forebay.storage.log.compaction.cleaner import Cleaner, CleaningTask, Rewritten
 from forebay.storage.log.log import Log
-from forebay.storage.log.segment.batch_file import CorruptBatch
+from forebay.storage.log.segment.batch_file import NO_NEXT
+from forebay.storage.log.segment.batch_parts import CorruptBatch
 from forebay.storage.log.segment.segment import Segment
+from forebay.wire.compression import OutputTooLarge
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +77,8 @@ class Compactor:
         self._time = time
         self._loop = loop
         self._pace: Pace | None = None
-        self._damaged: set[Log] = set()
+        self._stopped: set[Log] = set()
+        """Logs that cannot be compacted: a batch is damaged, or unpacks to more than is allowed."""
         self._futile: dict[Log, int] = {}
         """Logs that a cleaning up to this offset made no cleaner, or that ended with a mistake of ours."""
         self.cleaning: Partition | None = None
@@ -123,7 +126,7 @@ class Compactor:
 
     def _plan(self, partition: Partition) -> CompactionPlan | None:
         log_, config = partition.log, partition.config
-        if not config.compacted or partition.closed or log_.offline is not None or log_ in self._damaged:
+        if not config.compacted or partition.closed or log_.offline is not None or log_ in self._stopped:
             return None
         first_dirty = self._data.first_dirty_offset(partition.topic, partition.index)
         has_lag_limit = config.max_compaction_lag_ms < _NO_LAG_LIMIT
@@ -155,8 +158,9 @@ class Compactor:
             end_offset = await self._clean(partition, plan)
         except Stopped:
             return False
-        except CorruptBatch as error:
-            self._damaged.add(partition.log)
+        except (CorruptBatch, OutputTooLarge) as error:
+            self._stopped.add(partition.log)
+            self._metrics.compactions_stopped += 1
             log.error("a log cannot be compacted", extra={"partition": str(partition), "reason": str(error)})
             return False
         except (OSError, StorageError) as error:
@@ -202,10 +206,10 @@ class Compactor:
         )
         freed_bytes = 0
         for group in await self._in_thread(partial(cleaner.read_keys, aborted)):
-            new = await self._in_thread(partial(cleaner.rewrite, group))
-            if new is not None:
-                await self._swap(partition, group, new, generation)
-                freed_bytes += sum(segment.size for segment in group) - new.size
+            rewritten = await self._in_thread(partial(cleaner.rewrite, group))
+            if rewritten is not None:
+                await self._swap(partition, rewritten, generation)
+                freed_bytes += sum(segment.size for segment in rewritten.old) - rewritten.new.size
         await self._note(partition, cleaner.end_offset, generation)
         self._tell(partition, freed_bytes)
         return cleaner.end_offset
@@ -246,8 +250,8 @@ class Compactor:
             config=log_.config,
             buffer_bytes=config.cleaner.buffer_bytes,
             pass_over=log_.unreadable.pass_over,
-            max_output_bytes=config.storage.decompress_max_bytes,
             notes_below=notes_below,
+            readable_end=NO_NEXT if partition.due is None else partition.due.offset,
         )
 
     def _forgets_deletions(self, partition: Partition) -> bool:
@@ -270,8 +274,9 @@ class Compactor:
         synced_ms = _SYNCS_WAITED_FOR * self._settings.current.storage.flush_interval_ms if is_copied else 0
         return max(partition.config.delete_retention_ms, synced_ms)
 
-    async def _swap(self, partition: Partition, group: list[Segment], new: Segment, generation: int) -> None:
-        if partition.closed or not partition.log.begin_swap(group, new, generation=generation):
+    async def _swap(self, partition: Partition, rewritten: Rewritten, generation: int) -> None:
+        old, new = rewritten
+        if partition.closed or not partition.log.begin_swap(old, new, generation=generation):
             raise Stopped
         await self._end_swap(partition)
 
@@ -287,7 +292,7 @@ class Compactor:
 
     async def _note(self, partition: Partition, end_offset: int, generation: int) -> None:
         if not partition.closed:
-            write = self._data.write_first_dirty_offset
+            write = self._data.checkpoints.write_first_dirty
             key = partition.topic, partition.index
             await self._in_thread(partial(write, *key, partition.log, end_offset, generation=generation))
 

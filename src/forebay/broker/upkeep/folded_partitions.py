@@ -14,7 +14,7 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.upkeep.number_handover import NumberHandover
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.fewer_partitions import remove_closed
-from forebay.core.cluster.image import PartitionDeleted
+from forebay.core.cluster.image_changes import PartitionDeleted
 from forebay.errors import KafkaError
 
 log = logging.getLogger(__name__)

@@ -26,8 +26,10 @@ from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.upkeep.folded_numbers import append_seeds, received, to_send
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import StoreError
-from forebay.core.cluster.image import NO_LEADER, ClusterImage, TopicImage
+from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.more_partitions import gathered_by, growth_of, is_same_growth, settle
+from forebay.core.cluster.partition_state import NO_LEADER
+from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.partition.folds.aliases import alias_of, named_by
 from forebay.core.partition.folds.closed_partition import takes
 from forebay.core.partition.folds.gathered import (

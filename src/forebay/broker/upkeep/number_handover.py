@@ -21,7 +21,8 @@ from forebay.broker.produce.commit_wait import committed
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.upkeep.folded_numbers import append_seeds, received, to_send
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import NO_LEADER, TopicImage
+from forebay.core.cluster.partition_state import NO_LEADER
+from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.partition.folds.aliases import alias_of
 from forebay.core.partition.folds.gathered import Gathered, gathered_from, is_news, seeds
 from forebay.errors import ErrorCode, KafkaError, known_code

@@ -20,6 +20,7 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.replication.isr import InSyncReplicas
 from forebay.broker.upkeep.compaction import Compactor
+from forebay.broker.upkeep.deleted_topics import DeletedTopics
 from forebay.broker.upkeep.folded_partitions import FoldedPartitions
 from forebay.broker.upkeep.offline_logs import bring_back, may_come_back
 from forebay.broker.upkeep.retention import Retention
@@ -32,6 +33,7 @@ _IDLE_CHECK_MS_MAX = 60_000
 _REAP_INTERVAL_MS = 5_000
 _OFFLINE_CHECK_MS = 1_000
 _FOLDED_CHECK_MS = 1_000
+_TOMBSTONE_CHECK_MS = 60_000
 _PARTITIONS_PER_STEP = 50
 """After this many partitions a duty lets the loop serve requests."""
 
@@ -49,6 +51,7 @@ class Upkeep:
         retention: Retention,
         compactor: Compactor,
         folded: FoldedPartitions,
+        deleted_topics: DeletedTopics,
         isr: InSyncReplicas,
         close_idle: Callable[[], None],
         disk: Disk,
@@ -64,6 +67,7 @@ class Upkeep:
         self._retention = retention
         self._compactor = compactor
         self._folded = folded
+        self._deleted_topics = deleted_topics
         self._isr = isr
         self._close_idle = close_idle
         self._disk = disk
@@ -86,6 +90,7 @@ class Upkeep:
             (_CHECKPOINT_INTERVAL_MS, self.checkpoint),
             (_OFFLINE_CHECK_MS, self.bring_back),
             (_FOLDED_CHECK_MS, self.remove_folded),
+            (_TOMBSTONE_CHECK_MS, self.forget_deleted),
             (idle_check_ms, self.close_idle),
             (storage.producer_id_expiration_check_interval_ms, self.expire_producers),
         ]
@@ -128,6 +133,9 @@ class Upkeep:
     async def remove_folded(self) -> None:
         await self._folded.remove_over()
 
+    async def forget_deleted(self) -> None:
+        await self._deleted_topics.forget_old()
+
     async def compact(self) -> None:
         await self._compactor.run()
 
@@ -142,7 +150,7 @@ class Upkeep:
             await self.checkpoint()
             paths, self._unremoved = self._unremoved, []
             self._unremoved += await self._workers.run(partial(self._remove_all, paths))
-        await self._assignment.remove_deleted()
+        await self._assignment.unused_logs.work_off()
 
     def _remove_all(self, paths: list[str]) -> list[str]:
         """Remove files, in a thread. Returns those that could not be removed."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from forebay.broker.cluster.topic_changes import Metered, TopicChanges
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.core.cluster.image import Change, ClusterImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change
 from forebay.core.views.catalog import NewView, create_view, materialize_view
 from forebay.core.views.view import compile_view
 from forebay.core.views.view_error import ViewError

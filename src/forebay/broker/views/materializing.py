@@ -29,7 +29,8 @@ from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.views.fill_position import Fill, FillStop
 from forebay.broker.worker_threads import LazyThreads
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.views.copying import UNKNOWN_EPOCH, Aborted, copy_batches
 from forebay.errors import ErrorCode, KafkaError, ProtocolError, StorageError, known_code
 from forebay.wire.messages.fetch import (
@@ -263,7 +264,8 @@ class ViewFilling:
             return False
         assert isinstance(data.records, memoryview)
         aborted = [Aborted(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
-        copied = await self._host.threads.run(partial(copy_batches, data.records, position, aborted))
+        limit = fill.partition.log.config.decompress_max_bytes
+        copied = await self._host.threads.run(partial(copy_batches, data.records, position, aborted, limit))
         if not self._may_store(fill, position):
             return False  # it is asked for again, here or by the next leader
         now_s = self._host.loop.time()

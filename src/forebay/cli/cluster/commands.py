@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forebay.cli.client import Client, CommandError, client_options
+from forebay.cli.cluster.check import check
 from forebay.cli.cluster.start import start
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from forebay.core.cluster.image import ClusterImage, PartitionState
+    from forebay.core.cluster.image import ClusterImage
+    from forebay.core.cluster.partition_state import PartitionState
     from forebay.core.cluster.replicas.balancing import Move
 
 _SHOWN_MAX = 50
@@ -26,6 +28,7 @@ def cluster() -> None:
 
 
 cluster.add_command(start)
+cluster.add_command(check)
 
 
 def moving_options(command: Any) -> Any:

@@ -33,6 +33,8 @@ def read_share(
     count: int | None,
     timeout_s: float | None,
 ) -> None:
+    from forebay.client.closing import close_share_consumer
+
     client.partitions(client.admin(), topic)
     most = BATCH_MESSAGES if count is None else min(BATCH_MESSAGES, count)
     consumer = client.share_consumer(
@@ -44,7 +46,7 @@ def read_share(
     except KeyboardInterrupt:
         return
     finally:
-        consumer.close()
+        close_share_consumer(consumer)
 
 
 class ShareReader:

@@ -15,6 +15,7 @@ from typing import Any, Self
 from forebay.client.call_thread import CallThread
 from forebay.client.errors import ClientError, QueueEmpty
 from forebay.client.messages import Headers, Message
+from forebay.client.queues.loops import AsyncLoop
 from forebay.client.queues.messages import Outcome, QueueMessage
 from forebay.client.queues.queue import Queue
 from forebay.client.queues.receiver import POLL_SECONDS
@@ -31,6 +32,8 @@ from forebay.client.queues.work import (
 
 log = logging.getLogger("forebay.client")
 
+_CLOSING_TURNS = 10
+
 AsyncHandler = Callable[[QueueMessage], Awaitable[object]]
 
 
@@ -45,8 +48,6 @@ class AsyncQueue:
         self._new_sync = partial(Queue, servers, topic, group=group, **options)
         self._sync = self._new_sync()
         self._calls = CallThread("queue")
-        self._iterated: QueueMessage | None = None
-        """The message that a loop over this queue is busy with."""
         self._closing: asyncio.Future[None] | None = None
 
     @property
@@ -62,9 +63,6 @@ class AsyncQueue:
     @contextlib.asynccontextmanager
     async def receive(self, timeout_s: float | None = None) -> AsyncIterator[QueueMessage]:
         """The next message, as `Queue.receive`. A cancelled block releases it."""
-        left, self._iterated = self._iterated, None
-        if left is not None:
-            await self._undo(left, asyncio.CancelledError())
         message = await self._next(timeout_s)
         try:
             yield message
@@ -73,21 +71,26 @@ class AsyncQueue:
             raise
         await self._acknowledge(message, message.outcome or Outcome.ACCEPT)
 
-    def __aiter__(self) -> Self:
-        return self
+    def __aiter__(self) -> AsyncLoop:
+        """Messages for ever. Asking for the next one accepts the one before."""
+        return self.messages()
 
-    async def __anext__(self) -> QueueMessage:
-        """The next message, however long it takes. The one before is accepted.
+    def messages(self, idle_s: float | None = None) -> AsyncLoop:
+        """Messages until none came for `idle_s`. A loop that is left or begun again releases its message."""
+        return AsyncLoop(partial(self._next, idle_s), self._acknowledge, self._let_go)
 
-        When the loop was left by `break` or an exception, `close` or the next `receive` releases the message.
-        """
-        before, self._iterated = self._iterated, None
-        if before is not None:
-            await self._acknowledge(before, before.outcome or Outcome.ACCEPT)
-        self._iterated = await self._next(None)
-        return self._iterated
+    def _let_go(self, message: QueueMessage) -> None:
+        """Called where nothing can be awaited, by any thread, the garbage collector's included."""
+        self._sync.receiver.let_go(message)
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self._tell_left)
+
+    def _tell_left(self) -> None:
+        with contextlib.suppress(ClientError):  # closed: that has told
+            self._calls.start(self._sync.receiver.tell_left)
 
     async def _next(self, timeout_s: float | None) -> QueueMessage:
+        await self._let_loops_end()
         deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
         while True:
             left_s = POLL_SECONDS if deadline_s is None else deadline_s - self._loop.time()
@@ -95,6 +98,13 @@ class AsyncQueue:
                 return message
             if left_s <= 0:
                 raise QueueEmpty(f"no message of {self.topic} came in {timeout_s:g} s", retriable=True)
+
+    async def _let_loops_end(self) -> None:
+        """An async generator with a loop inside that was left is closed by the event loop, turns later."""
+        for _ in range(_CLOSING_TURNS):
+            if not self._sync.is_holding:
+                return
+            await asyncio.sleep(0)
 
     async def try_next(self, wait_s: float) -> QueueMessage | None:
         """A message that waits, or that comes within this time, which should be short.

@@ -78,6 +78,11 @@ class QueueMessage(Message):
         self._decision.outcome = Outcome.RELEASE
 
 
+def unfinished_outcome(message: QueueMessage) -> Outcome:
+    """The outcome of a message whose handling did not come to its end."""
+    return Outcome.REJECT if message.outcome is Outcome.REJECT else Outcome.RELEASE
+
+
 def from_kafka(raw: confluent_kafka.Message, lock_deadline_s: float) -> QueueMessage:
     count = raw.delivery_count()
     return QueueMessage(

@@ -15,15 +15,18 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from forebay.client.admin import Admin
+from forebay.client.closing import CLOSE_SECONDS, checked_close_seconds
 from forebay.client.errors import ClientError, QueueEmpty
 from forebay.client.messages import Headers, Message, Record
 from forebay.client.presets import Settings, Start
 from forebay.client.producer import Producer
 from forebay.client.queues.group_settings import QueueSettings, prepare
+from forebay.client.queues.loops import Loop
 from forebay.client.queues.messages import Outcome, QueueMessage
 from forebay.client.queues.receiver import POLL_SECONDS, Receiver, check_library
 from forebay.client.queues.work import Handler, Stop, Work, WorkSummary, outcome_of
@@ -47,11 +50,13 @@ class Queue:
         retry_backoff_seconds: float | None = None,
         dead_letter_topic: str | None = None,
         batch_max: int = 1,
+        close_seconds: float = CLOSE_SECONDS,
         settings: Settings | None = None,
     ) -> None:
         """`group` is needed to receive. The arguments from `start` to `dead_letter_topic` are settings of the
         group, for all its members; what is None stays as it is there. `batch_max`: how many messages may be
-        fetched at once and wait here, locked. `settings`: librdkafka's.
+        fetched at once and wait here, locked. `close_seconds`: how long leaving the group may take, and
+        afterwards the end of the producer. `settings`: librdkafka's.
         """
         if batch_max < 1:
             raise ConfigError(f"batch_max={batch_max}: write 1 or more")
@@ -64,6 +69,7 @@ class Queue:
         self.group = group
         self._servers = servers
         self._batch_max = batch_max
+        self._close_seconds = checked_close_seconds(close_seconds)
         self._settings = settings
         self._queue_settings = QueueSettings(
             start=start,
@@ -105,6 +111,7 @@ class Queue:
             lock_s=self._lock_s,
             batch_max=self._batch_max,
             settings=self._settings,
+            close_seconds=self._close_seconds,
         )
 
     @contextlib.contextmanager
@@ -121,21 +128,15 @@ class Queue:
         except BaseException as error:
             self._undo(message, error)
             raise
-        self.receiver.acknowledge(message, message.outcome or Outcome.ACCEPT)
+        self._acknowledge(message, message.outcome or Outcome.ACCEPT)
 
     def __iter__(self) -> Iterator[QueueMessage]:
         """Messages for ever. Asking for the next one accepts the one before."""
         return self.messages()
 
-    def messages(self, idle_s: float | None = None) -> Iterator[QueueMessage]:
-        """Messages until none came for `idle_s`. A loop that is left by `break` releases its message."""
-        while True:
-            with contextlib.ExitStack() as block:
-                try:
-                    message = block.enter_context(self.receive(idle_s))
-                except QueueEmpty:
-                    return
-                yield message
+    def messages(self, idle_s: float | None = None) -> Loop:
+        """Messages until none came for `idle_s`. A loop that is left or begun again releases its message."""
+        return Loop(partial(self._next, idle_s), self._acknowledge, self._release)
 
     def _next(self, timeout_s: float | None) -> QueueMessage:
         receiver = self.receiver
@@ -146,10 +147,23 @@ class Queue:
                 raise QueueEmpty(f"no message of {self.topic} came in {timeout_s:g} s", retriable=True)
         return message
 
+    def _acknowledge(self, message: QueueMessage, outcome: Outcome) -> None:
+        self.receiver.acknowledge(message, outcome)
+
+    @property
+    def is_holding(self) -> bool:
+        """True while a message is handed out and not acknowledged or let go."""
+        return self._receiver is not None and self._receiver.is_holding
+
+    def _release(self, message: QueueMessage) -> None:
+        """Any thread may call this, the garbage collector's included."""
+        self.receiver.let_go(message)
+        self.receiver.tell_left()
+
     def _undo(self, message: QueueMessage, error: BaseException) -> None:
         """The block has failed: its exception is the one to be raised, whatever happens here."""
         try:
-            self.receiver.acknowledge(message, outcome_of(message, error))
+            self._acknowledge(message, outcome_of(message, error))
         except ClientError as failure:
             log.warning("%s", failure)
 
@@ -195,7 +209,12 @@ class Queue:
             raise ClientError("the queue is closed", fatal=True)
         with self._producer_lock:
             if self._producer is None:
-                self._producer = Producer(self._servers, profile="latency", settings=self._settings)
+                self._producer = Producer(
+                    self._servers,
+                    profile="latency",
+                    close_seconds=self._close_seconds,
+                    settings=self._settings,
+                )
             return self._producer
 
     # -- life ------------------------------------------------------------------------------------------

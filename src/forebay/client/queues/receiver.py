@@ -8,6 +8,8 @@ A poll may bring more messages than are handed out at once. They wait in `_ready
 whose lock has run out is not handed out: it is on its way to another worker. librdkafka wants every message
 of a poll acknowledged before the next poll, so such a message is released, which the broker refuses without
 harm.
+
+Any thread may close a receiver, also while another one waits in it: the wait ends within `POLL_SECONDS`.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ from typing import TYPE_CHECKING
 import confluent_kafka
 from confluent_kafka import KafkaError
 
+from forebay.client.closing import CLOSE_SECONDS, share_handle
 from forebay.client.errors import ClientError, LockLost, error_of, from_kafka, kafka_errors
 from forebay.client.presets import Settings, share_consumer_settings
 from forebay.client.queues import messages
-from forebay.client.queues.messages import Outcome, QueueMessage
+from forebay.client.queues.messages import Outcome, QueueMessage, unfinished_outcome
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ _PASSING = frozenset(
 
 
 class Receiver:
-    """Belongs to one thread. Joins the group when it is made; close it to leave."""
+    """For one thread at a time. Joins the group when it is made; close it to leave."""
 
     def __init__(
         self,
@@ -58,22 +61,32 @@ class Receiver:
         lock_s: float,
         batch_max: int,
         settings: Settings | None,
+        close_seconds: float = CLOSE_SECONDS,
     ) -> None:
         """`lock_s`: how long the group's settings let a member hold a message."""
         check_library()
+        self._group = group
         self._lock_s = lock_s
+        self._close_seconds = close_seconds
         self._ready: deque[QueueMessage] = deque()
         self._held: set[_Key] = set()
         """Messages that were handed out and not acknowledged. librdkafka polls only when there is none."""
-        self._closed = False
+        self._left: deque[QueueMessage] = deque()
+        """Messages of loops that were left. The next call tells the broker."""
         chosen = share_consumer_settings(servers, group, batch_max, lock_s, settings)
         with _calls():
             self._raw = confluent_kafka.ShareConsumer(chosen)
+            self._handle = share_handle(self._raw, "queue", close_seconds)
             try:
                 self._raw.subscribe([topic])
             except BaseException:
-                self._raw.close()
+                self.close()
                 raise
+
+    @property
+    def is_holding(self) -> bool:
+        """True while a message is handed out and not acknowledged or let go."""
+        return len(self._held) > len(self._left)
 
     @property
     def raw(self) -> ShareConsumer:
@@ -84,7 +97,7 @@ class Receiver:
 
     def take(self) -> QueueMessage | None:
         """A message that waits already and whose lock has not run out. Never calls librdkafka."""
-        if not self._ready or self._ready[0].lock_seconds_left <= 0:
+        if self._handle.closed or not self._ready or self._ready[0].lock_seconds_left <= 0:
             return None
         message = self._ready.popleft()
         self._held.add(_key(message))
@@ -92,6 +105,11 @@ class Receiver:
 
     def fill(self, timeout_s: float) -> bool:
         """Ask the broker if nothing waits; whether something waits then. Blocks."""
+        with _calls(), self._handle.using():
+            return self._fill(timeout_s)
+
+    def _fill(self, timeout_s: float) -> bool:
+        self._tell_left()
         self._drop_expired()
         if self._ready:
             return True
@@ -99,8 +117,7 @@ class Receiver:
             raise ClientError(
                 "the message before is still being handled: end its block first, or open a queue per thread"
             )
-        with _calls():
-            polled = self._raw.poll(timeout_s)
+        polled = self._raw.poll(timeout_s)
         # The lock began at some moment of the poll. The last one counts: a message that seems expired is.
         failure = self._arrived(list(polled), time.monotonic() + self._lock_s)
         if failure is not None:
@@ -129,22 +146,24 @@ class Receiver:
             "Give the queue a smaller batch_max, or the group longer locks",
             len(expired),
         )
-        with _calls():
-            for message in expired:
-                self._ready.remove(message)
-                self._note(message, Outcome.RELEASE)
-            self._raw.commit_sync(COMMIT_SECONDS)
+        for message in expired:
+            self._ready.remove(message)
+            self._note(message, Outcome.RELEASE)
+        self._raw.commit_sync(COMMIT_SECONDS)
 
     # -- acknowledging ---------------------------------------------------------------------------------
 
     def acknowledge(self, message: QueueMessage, outcome: Outcome) -> None:
         """Returns when the broker has persisted it. Raises `LockLost` when the lock had run out."""
+        with _calls(), self._handle.using():
+            self._acknowledge(message, outcome)
+
+    def _acknowledge(self, message: QueueMessage, outcome: Outcome) -> None:
         is_late = message.lock_seconds_left <= 0
         self._held.discard(_key(message))
-        with _calls():
-            if not self._note(message, outcome):
-                raise _lost(message, self._lock_s)
-            answers = self._raw.commit_sync(COMMIT_SECONDS)
+        if not self._note(message, outcome):
+            raise _lost(message, self._lock_s)
+        answers = self._raw.commit_sync(COMMIT_SECONDS)
         for answer in answers.values():
             if answer is not None:
                 raise _refused(message, error_of(answer), self._lock_s)
@@ -156,23 +175,58 @@ class Receiver:
             log.warning("%s is rejected: %s", message.place, message.reason or "no reason given")
 
     def _note(self, message: QueueMessage, outcome: Outcome) -> bool:
-        """Whether the next commit says this about the message; librdkafka may know of no lock any more."""
+        """True when the next commit says this about the message; librdkafka may know of no lock any more."""
         kind = confluent_kafka.AcknowledgeType(outcome.value)
         try:
             self._raw.acknowledge_offset(message.topic, message.partition, message.offset, kind)
         except confluent_kafka.IllegalStateException:
-            if self._closed:
-                raise
             return False
         return True
 
+    def let_go(self, message: QueueMessage) -> None:
+        """Note that the handling of a message did not come to its end. Never blocks, any thread may call it.
+
+        `tell_left`, the next `fill` or `close` tells the broker: the message is released, or rejected if that
+        was decided.
+        """
+        self._left.append(message)
+
+    def tell_left(self) -> None:
+        """Tell the broker what was let go. Where another call is under way, the next one does it."""
+        with contextlib.suppress(ClientError), _calls(), self._handle.using_if_free() as is_free:
+            if is_free:
+                self._tell_left()
+
+    def _tell_left(self) -> None:
+        while self._left:
+            message = self._left.popleft()
+            try:
+                self._acknowledge(message, unfinished_outcome(message))
+            except ClientError as failure:
+                log.warning("%s", failure)
+
+    # -- leaving ---------------------------------------------------------------------------------------
+
     def close(self) -> None:
-        """Leave the group. The broker releases what waits here."""
-        if not self._closed:
-            with _calls():
-                self._raw.close()
-            self._closed = True
-            self._ready.clear()
+        """Leave the group. The broker releases what waits here.
+
+        Any thread may call this. Returns after the bound at the latest: a librdkafka that hangs is given up.
+        """
+        with _calls():
+            is_closed = self._handle.close(self._tell_left)
+        if not is_closed:
+            log.warning(
+                "librdkafka has not closed its share consumer after %g s, and is left alone with it until "
+                "this process ends. The broker takes the member out of group %r when its session times out, "
+                "if it has not left; messages that it holds are delivered again when their locks run out",
+                self._close_seconds,
+                self._group,
+            )
+        self._ready.clear()
+
+    def start_close(self) -> None:
+        """Begin what `close` waits for."""
+        self._handle.start_close(self._tell_left)
 
 
 def _key(message: QueueMessage) -> _Key:

@@ -5,6 +5,7 @@ A member of its own for each job: a slow message then holds up nothing but its o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forebay.client.errors import ClientError, LockLost
-from forebay.client.queues.messages import Outcome, QueueMessage, Reject
+from forebay.client.queues.messages import Outcome, QueueMessage, Reject, unfinished_outcome
 from forebay.client.queues.receiver import Receiver
 from forebay.errors import ConfigError
 
@@ -103,8 +104,7 @@ class Work:
             receivers.extend(self._new_receiver() for _ in range(self._jobs))
             self._run_all(receivers)
         finally:
-            for receiver in receivers:
-                receiver.close()
+            _close(receivers)
         if self._failure is not None:
             raise self._failure
         return self._progress.summary
@@ -162,7 +162,7 @@ def outcome_of(message: QueueMessage, error: BaseException) -> Outcome:
     """What becomes of a message whose handling has raised this."""
     if isinstance(error, Reject):
         message.reject(str(error))
-    return Outcome.REJECT if message.outcome is Outcome.REJECT else Outcome.RELEASE
+    return unfinished_outcome(message)
 
 
 def logged_outcome_of(message: QueueMessage, error: Exception) -> Outcome:
@@ -199,6 +199,15 @@ def tell(summary: WorkSummary, outcome: Outcome | None) -> None:
 def check_jobs(jobs: int) -> None:
     if not 1 <= jobs <= JOBS_MAX:
         raise ConfigError(f"jobs={jobs}: write a number from 1 to {JOBS_MAX}")
+
+
+def _close(receivers: list[Receiver]) -> None:
+    """All at the same time: many that hang take no longer than one. The first failure is raised."""
+    for receiver in receivers:
+        receiver.start_close()
+    with contextlib.ExitStack() as closing:
+        for receiver in reversed(receivers):
+            closing.callback(receiver.close)
 
 
 def _join(threads: list[threading.Thread]) -> None:

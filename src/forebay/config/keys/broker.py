@@ -45,11 +45,6 @@ CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-def validate_cleanup_policy(value: Value) -> None:
-    if not value:
-        raise ValueError("name delete, compact or both")
-
-
 def _one_directory(value: Value) -> None:
     if not isinstance(value, tuple) or len(value) != 1:
         raise ValueError(
@@ -145,7 +140,11 @@ class SocketConfig:
         "max.connections.per.ip", INT_MAX, "The most connections from one address.", 0, dynamic=True
     )
     idle_ms_max: int = long_key(
-        "connections.max.idle.ms", 600_000, "Connections idle for this long are closed.", 1000
+        "connections.max.idle.ms",
+        600_000,
+        "Connections idle for this long are closed, but for those through which a member of a share group "
+        "holds records.",
+        1000,
     )
     inflight_requests_max: int = int_key(
         "forebay.connection.max.inflight.requests",
@@ -316,9 +315,9 @@ _TOPIC_KEYS = (
     list_key(
         "log.cleanup.policy",
         ("delete",),
-        "delete drops old segments by age and size; compact keeps the last value of each key.",
+        "delete drops old segments by age and size; compact keeps the last value of each key. "
+        "With none of them all messages are kept.",
         choices=CLEANUP_POLICIES,
-        validate=validate_cleanup_policy,
         dynamic=True,
     ),
     long_key("log.retention.ms", None, "How long messages are kept; -1 means for ever.", -1, dynamic=True),

@@ -87,6 +87,12 @@ CLUSTER_KEYS = (
         6_000,
         60_000,
     ),
+    int_key(
+        "initial.broker.registration.timeout.ms",
+        60_000,
+        "How long a broker that starts waits for an etcd that does not answer, before it exits.",
+        0,
+    ),
 )
 
 
@@ -104,6 +110,7 @@ class ClusterConfig:
     user: str | None = None
     password: Secret | None = None
     lease_ttl_ms: int = 8_000
+    registration_timeout_ms: int = 60_000
 
     @property
     def embedded(self) -> bool:
@@ -127,6 +134,7 @@ def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
         user=values["forebay.etcd.user"] or None,
         password=values["forebay.etcd.password"] or None,
         lease_ttl_ms=lease_ttl_ms,
+        registration_timeout_ms=values["initial.broker.registration.timeout.ms"],
     )
     _check_together(config)
     return config

@@ -71,6 +71,22 @@ class ControllerConfig:
         0,
         100,
     )
+    deleted_topics_retention_ms: int = long_key(
+        "forebay.deleted.topics.retention.ms",
+        90 * 24 * 3600 * 1000,
+        "How long the cluster remembers that a topic was deleted. A broker that comes back later puts the"
+        " logs of such topics aside and does not delete them: longer than the longest absence of a broker.",
+        0,
+        dynamic=True,
+    )
+    deleted_topics_max: int = int_key(
+        "forebay.deleted.topics.max",
+        10_000,
+        "How many deleted topics the cluster remembers; beyond that the oldest are forgotten.",
+        0,
+        1_000_000,
+        dynamic=True,
+    )
     verdicts_per_minute_max: int = int_key(
         "forebay.failover.verdicts.per.minute",
         3,

@@ -50,6 +50,17 @@ class GroupsConfig:
     consumer_max_session_timeout_ms: int = bound_key("group.consumer.max.session.timeout.ms", 60_000, 1)
     consumer_min_heartbeat_interval_ms: int = bound_key("group.consumer.min.heartbeat.interval.ms", 100, 1)
     consumer_max_heartbeat_interval_ms: int = bound_key("group.consumer.max.heartbeat.interval.ms", 15_000, 1)
+    consumer_assignment_interval_ms: int = int_key(
+        "group.consumer.assignment.interval.ms",
+        1_000,
+        "How long the partitions of members that leave such a group wait for more members to leave, before "
+        "they are given to others. Members that join get partitions at once.",
+        0,
+    )
+    consumer_min_assignment_interval_ms: int = bound_key("group.consumer.min.assignment.interval.ms", 0, 0)
+    consumer_max_assignment_interval_ms: int = bound_key(
+        "group.consumer.max.assignment.interval.ms", 15_000, 0
+    )
     consumer_max_size: int = int_key(
         "group.consumer.max.size", INT_MAX, "The most members of such a group.", 1
     )

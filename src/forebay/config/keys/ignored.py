@@ -3,9 +3,9 @@
 Tools and provisioning scripts made for Kafka set, read and delete them, often in one request with settings
 that matter. To refuse one would refuse them all. `Definition.documentation` says that they have no effect.
 
-Two kinds are left out on purpose, and refused. Settings that Kafka itself reads only at its start cannot be
-altered there either. Settings of security that nothing heeds (of sasl.*) would promise a protection that is
-not there.
+Two kinds are left out on purpose, and refused (`not_altered.py`). Settings that Kafka itself reads only at
+its start cannot be altered there either. Some settings of security would promise a protection that is not
+there.
 """
 
 from __future__ import annotations
@@ -95,7 +95,42 @@ _REMOTE = (
     long_key("remote.list.offsets.request.timeout.ms", 30_000, _NO_TIER, 1),
 )
 
-IGNORED_BROKER_KEYS = tuple(_ignored(key) for key in (*_THREADS, *_CONNECTIONS, *_LOGS, *_REMOTE))
+_NO_KERBEROS = "there are no logins by Kerberos, see sasl.enabled.mechanisms."
+_NO_REFRESH = "brokers log in to each other by SCRAM or PLAIN, without tokens that expire."
+
+_LOGINS = (
+    text_key("sasl.kerberos.service.name", None, _NO_KERBEROS),
+    text_key("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", _NO_KERBEROS),
+    double_key("sasl.kerberos.ticket.renew.window.factor", 0.8, _NO_KERBEROS, 0),
+    double_key("sasl.kerberos.ticket.renew.jitter", 0.05, _NO_KERBEROS, 0),
+    long_key("sasl.kerberos.min.time.before.relogin", 60_000, _NO_KERBEROS, 0),
+    list_key("sasl.kerberos.principal.to.local.rules", ("DEFAULT",), _NO_KERBEROS),
+    double_key("sasl.login.refresh.window.factor", 0.8, _NO_REFRESH, 0),
+    double_key("sasl.login.refresh.window.jitter", 0.05, _NO_REFRESH, 0),
+    int_key("sasl.login.refresh.min.period.seconds", 60, _NO_REFRESH, 0, 900),
+    int_key("sasl.login.refresh.buffer.seconds", 300, _NO_REFRESH, 0, 3600),
+)
+
+_COORDINATORS = (
+    int_key("group.consumer.assignment.interval.ms", 1_000, "a change leads to a new assignment at once.", 0),
+    int_key(
+        "group.streams.assignment.interval.ms",
+        1_000,
+        "groups of Kafka Streams use the classic or the consumer protocol here.",
+        0,
+    ),
+    int_key("group.coordinator.cached.buffer.max.bytes", 1_048_588, "no buffer is kept.", 524_288),
+    int_key("share.coordinator.cached.buffer.max.bytes", 1_048_588, "no buffer is kept.", 524_288),
+    list_key("config.providers", (), "values are taken as they are written."),
+    list_key(
+        "cordoned.log.dirs", (), "a broker has one data directory; drain it with forebay cluster drain."
+    ),
+    bool_key("follower.fetch.last.tiered.offset.enable", False, _NO_TIER),
+)
+
+IGNORED_BROKER_KEYS = tuple(
+    _ignored(key) for key in (*_THREADS, *_CONNECTIONS, *_LOGINS, *_COORDINATORS, *_LOGS, *_REMOTE)
+)
 
 _ALL_ALIKE = "the data of all topics is flushed alike, see forebay.flush.policy and log.flush.interval.ms."
 
@@ -136,7 +171,6 @@ IGNORED_TOPIC_FALLBACKS = {
 _NO_STREAMS = "groups of Kafka Streams use the classic or the consumer protocol here."
 
 _GROUPS = (
-    int_key("consumer.assignment.interval.ms", 1_000, "a change leads to a new assignment at once.", 0),
     int_key("streams.session.timeout.ms", 45_000, _NO_STREAMS, 1),
     int_key("streams.heartbeat.interval.ms", 5_000, _NO_STREAMS, 1),
     int_key("streams.num.standby.replicas", 0, _NO_STREAMS, 0),

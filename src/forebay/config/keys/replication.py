@@ -14,6 +14,9 @@ from forebay.config.declared_settings import read_group, settings_group
 from forebay.config.values import bool_key, int_key, long_key, text_key
 from forebay.errors import ConfigError
 
+_RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_LEADER_ONLY = "org.apache.kafka.common.replica.LeaderSelector"
+
 
 @settings_group
 class ReplicationConfig:
@@ -50,8 +53,9 @@ class ReplicationConfig:
     selector: str = text_key(
         "replica.selector.class",
         "rack",
-        "Whom consumers that name their rack read from: an in-sync replica there, or always the leader.",
-        choices=("rack", "leader"),
+        "Whom consumers that name their rack read from: an in-sync replica there, or always the leader. "
+        "Kafka's class names mean the same.",
+        choices=("rack", "leader", _RACK_AWARE, _LEADER_ONLY),
     )
     leader_throttle: int | None = long_key(
         "leader.replication.throttled.rate",
@@ -79,7 +83,7 @@ class ReplicationConfig:
 
     @property
     def rack_aware_reads(self) -> bool:
-        return self.selector == "rack"
+        return self.selector in ("rack", _RACK_AWARE)
 
 
 def replication_config(values: Mapping[str, Any]) -> ReplicationConfig:

@@ -45,6 +45,12 @@ class ShareGroupsConfig:
         "The most share sessions of a broker; one for each member that fetches from it.",
         1,
     )
+    max_session_partitions: int = int_key(
+        "group.share.max.session.partitions",
+        10_000,
+        "The most partitions of one share session: those that a member fetches from one broker.",
+        1,
+    )
     assignment_interval_ms: int = int_key(
         "group.share.assignment.interval.ms",
         0,
@@ -139,6 +145,14 @@ SHARE_GROUP_KEYS = (
         "forebay.share.retry.backoff.max.ms",
         60_000,
         "The longest time that a released record waits before it is delivered again.",
+        0,
+        dynamic=True,
+    ),
+    int_key(
+        "forebay.share.unreadable.timeout.ms",
+        30_000,
+        "How long a record that the leader's disk cannot read (a bad sector) is tried again before the group "
+        "gives it up. It is waited for without end while the disk gives no other record either.",
         0,
         dynamic=True,
     ),

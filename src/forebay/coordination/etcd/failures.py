@@ -12,7 +12,7 @@ import ssl
 from typing import Any
 
 from forebay.coordination.etcd.http import NotHttp
-from forebay.coordination.store import LeaseLost, StoreError
+from forebay.coordination.store import LeaseLost, MismatchReason, StoreError, StoreMismatch
 
 # The numbers of gRPC's status codes.
 _NOT_FOUND = 5
@@ -31,6 +31,8 @@ class Failure(Exception):
         super().__init__(message)
         self.hopeless = hopeless
         """Whether it is pointless to try again: somebody has to correct something first."""
+        self.suspicious = False
+        """If it is always the same, somebody has to; a server that restarts may do it once."""
 
 
 class Unreachable(Failure):
@@ -39,6 +41,19 @@ class Unreachable(Failure):
 
 class NoAnswer(Failure):
     """Sent, and then silence or a broken connection."""
+
+
+class NotOurs(NoAnswer):
+    """An answer that must not be believed. It is that of another store, or of an older state of ours."""
+
+    def __init__(self, mismatch: StoreMismatch) -> None:
+        super().__init__(mismatch.message, hopeless=True)
+        self.mismatch = mismatch
+
+    @property
+    def not_applied(self) -> bool:
+        """What another store has done says nothing about ours."""
+        return self.mismatch.reason is MismatchReason.ANOTHER_STORE
 
 
 class Refused(Failure):
@@ -140,10 +155,12 @@ def connecting_failed(error: OSError | TimeoutError, *, tls: bool) -> Unreachabl
     if isinstance(error, TimeoutError):
         return Unreachable("no connection in time")
     if tls and isinstance(error, ConnectionResetError):
-        return Unreachable(
+        failure = Unreachable(
             "it closed the connection when TLS began: if it has no TLS write etcd:// for etcds://, "
             "if it wants a certificate set forebay.etcd.cert.file"
         )
+        failure.suspicious = True
+        return failure
     # asyncio words a refused connection by itself; the system's words are the ones that people know.
     known = error.errno is not None and error.errno > 0
     return Unreachable((os.strerror(error.errno) if known and error.errno else str(error)).lower())

@@ -6,6 +6,9 @@ that has run out is renewed on the way.
 
 Every request carries `hasleader`: a server that is cut off from the others then says so instead of keeping
 still. A server whose raft term is older than one we have seen is cut off too, and not believed.
+
+Nor is a server of another etcd, or of one that has lost what it had said (`known_store.py`). Such an
+answer counts as none. If no server gives a better one, StoreMismatch is raised.
 """
 
 from __future__ import annotations
@@ -24,13 +27,16 @@ from forebay.coordination.etcd.answers import Json, read_answer, read_messages, 
 from forebay.coordination.etcd.failures import (
     Failure,
     NoAnswer,
+    NotOurs,
     Refused,
     Unreachable,
     broken,
     connecting_failed,
 )
 from forebay.coordination.etcd.http import Connection, HttpError, Response
-from forebay.coordination.store import StoreClosed, StoreError
+from forebay.coordination.etcd.messages import key_text
+from forebay.coordination.known_store import Header, KnownStore, Position
+from forebay.coordination.store import StoreAway, StoreClosed, StoreError, StoreMismatch
 from forebay.errors import ConfigError
 
 T = TypeVar("T")
@@ -44,6 +50,10 @@ _REQUESTS_MAX = 16
 _BACKOFF_MIN_S = 0.05
 _BACKOFF_MAX_S = 0.5
 _LOGINS_MAX = 3
+RANGE = "/v3/kv/range"
+TXN = "/v3/kv/txn"
+_LINEARIZABLE = (RANGE, TXN)
+"""The answers to these tell the newest state of the cluster, whichever server gives them."""
 
 
 class Gateway:
@@ -53,17 +63,19 @@ class Gateway:
         *,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
+        known: KnownStore | None = None,
     ) -> None:
+        self.known = known or KnownStore()
         self.user = config.user
         self._password = config.password
         self._endpoints = config.endpoints
+        self._probe: Json = {"key": key_text(f"/forebay/{config.name}/")}
         self._tls = _tls_context(config)
         self.answer_timeout_s = answer_timeout_s
         self.request_timeout_s = request_timeout_s
         # Brokers that all begin with the first server named would leave the others idle.
         self.current = random.randrange(len(config.endpoints))
         self.token: str | None = None
-        self._term = 0
         self._idle: list[list[Connection]] = [[] for _ in config.endpoints]
         """For each server, the connections that wait for a request."""
         self._streams: set[Connection] = set()
@@ -76,13 +88,25 @@ class Gateway:
     async def call(self, path: str, body: Json, *, repeatable: bool = False) -> Json:
         """The answer of the first server that gives one.
 
-        Raises Refused for what etcd itself objects to, and StoreError when nobody answers.
+        Raises Refused for what etcd itself objects to, StoreError when nobody answers, and StoreMismatch when
+        only others answer than the store that was used so far.
         """
 
         async def ask(index: int, left_s: float) -> Json:
             return await self._ask(index, path, body, left_s)
 
-        return await self.guard(self._try_servers(ask, repeatable))
+        try:
+            answer = await self.guard(self._try_servers(ask, repeatable))
+        except StoreMismatch as error:
+            self.known.refused = error
+            raise
+        if path in _LINEARIZABLE:
+            self.known.refused = None
+        return answer
+
+    async def confirm(self) -> None:
+        """Raises StoreMismatch while what answers is not our store; a good answer ends the refusal."""
+        await self.call(RANGE, self._probe, repeatable=True)
 
     async def version(self) -> str:
         """Which etcd this is: a request that needs no login, and tells etcd from anything else."""
@@ -95,10 +119,14 @@ class Gateway:
         return await self.guard(self._try_servers(ask, True))
 
     async def check(self, index: int) -> None:
-        """Raises NoAnswer, Unreachable or Refused unless this very server is one of a working cluster."""
+        """Raises NoAnswer, Unreachable or Refused unless this very server is one of our working cluster.
+
+        Its status says how it is, and a read of any key that the cluster has not gone back.
+        """
         answer = await self.guard(self._ask(index, "/v3/maintenance/status", {}, self.answer_timeout_s))
         if int(answer.get("leader", 0)) == 0:
             raise NoAnswer("it has no leader")
+        await self.guard(self._ask(index, RANGE, self._probe, self.answer_timeout_s))
 
     @asynccontextmanager
     async def stream(self, path: str, body: Json) -> AsyncIterator[tuple[int, AsyncIterator[Json]]]:
@@ -126,6 +154,7 @@ class Gateway:
         except (OSError, HttpError, TimeoutError) as error:
             self.check_open()
             self.leave(index)
+            self._doubt_token(error)
             raise broken(error, tls=self._tls is not None) from error
         finally:
             self._streams.discard(connection)
@@ -141,9 +170,12 @@ class Gateway:
                 except Unreachable as error:
                     await attempts.failed(index, error)
                 except NoAnswer as error:
-                    if not repeatable:
+                    if isinstance(error, NotOurs) and not repeatable and not error.not_applied:
                         self.leave(index)
-                        raise StoreError(
+                        raise error.mismatch from error
+                    if not repeatable and not isinstance(error, NotOurs):
+                        self.leave(index)
+                        raise StoreAway(
                             f"etcd at {self.address(index)}: {error}; whether the change was made is unknown"
                         ) from error
                     await attempts.failed(index, error)
@@ -159,8 +191,13 @@ class Gateway:
         headers = await self._headers(index)
         connection = await self._connection(index)
         timeout_s = min(timeout_s, self.answer_timeout_s)
-        answer = await self._exchange(index, connection, path, headers, body, timeout_s)
-        self.check_term(answer)
+        asked_at = self.known.position() if path in _LINEARIZABLE else None
+        try:
+            answer = await self._exchange(index, connection, path, headers, body, timeout_s)
+        except NoAnswer as error:
+            self._doubt_token(error.__cause__)
+            raise
+        self.check_origin(answer, asked_at)
         return answer
 
     async def _exchange(
@@ -187,6 +224,15 @@ class Gateway:
         if self.token:
             headers["Authorization"] = self.token
         return headers
+
+    def _doubt_token(self, failure: BaseException | None) -> None:
+        """Log in again after a request that got no answer in time.
+
+        etcd waits until it has come to the index in a token. One that was restored from a backup may take
+        days for that.
+        """
+        if isinstance(failure, TimeoutError):
+            self.token = None
 
     async def _log_in(self, index: int) -> str:
         """A token; empty when this etcd knows no users, so that nothing has to be shown to it.
@@ -216,15 +262,20 @@ class Gateway:
         host, port = self._endpoints[index]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def check_term(self, answer: Json) -> None:
-        """Raises NoAnswer if the answer is of a server that missed an election."""
-        term = int(answer.get("header", {}).get("raft_term", self._term))
-        if term < self._term:
-            raise NoAnswer(
-                f"it is at raft term {term}, others at {self._term}: it is cut off from them "
-                "(if etcd was restored from a backup, restart the brokers)"
-            )
-        self._term = term
+    def check_origin(self, answer: Json, asked_at: Position | None = None) -> None:
+        """Raises NotOurs for what another store says, and NoAnswer for a server that missed an election."""
+        header = answer.get("header") or answer.get("result", {}).get("header")
+        if header is None:
+            return
+        seen = self.known.position()
+        term = int(header.get("raft_term", seen.term))
+        found = Header(str(header.get("cluster_id", "")), int(header.get("revision", 0)), term)
+        mismatch = self.known.mismatch(found, asked_at)
+        if mismatch is not None:
+            self.token = None  # the store to come back to may know it no more, or have other users
+            raise NotOurs(mismatch)
+        if term < seen.term:
+            raise NoAnswer(f"it is at raft term {term}, others at {seen.term}: it is cut off from them")
 
     def leave(self, index: int) -> None:
         """Use another server from now on; does nothing when that has been decided already."""
@@ -293,6 +344,7 @@ class _Attempts:
         self._in_round = 0
         self._backoff_s = _BACKOFF_MIN_S
         self._logins = 0
+        self._suspicious = True
 
     @property
     def left_s(self) -> float:
@@ -309,14 +361,22 @@ class _Attempts:
             return
         self._in_round = 0
         hopeless = all(problem.hopeless for problem in self._problems.values())
+        self._suspicious = self._suspicious and all(each.suspicious for each in self._problems.values())
         if hopeless or self.left_s <= self._backoff_s:
-            raise StoreError(self._summary()) from error
+            raise self._outcome(hopeless or self._suspicious) from error
         await asyncio.sleep(self._backoff_s)
         self._backoff_s = min(self._backoff_s * 2, _BACKOFF_MAX_S)
 
     def may_log_in(self) -> bool:
         self._logins += 1
         return self._gateway.user is not None and self._logins < _LOGINS_MAX
+
+    def _outcome(self, hopeless: bool) -> StoreError:
+        for index, problem in self._problems.items():
+            if isinstance(problem, NotOurs):
+                found = problem.mismatch
+                return StoreMismatch(found.reason, f"etcd at {self._gateway.address(index)}: {found.message}")
+        return StoreError(self._summary()) if hopeless else StoreAway(self._summary())
 
     def _summary(self) -> str:
         told = (f"{self._gateway.address(index)}: {error}" for index, error in self._problems.items())

@@ -18,6 +18,7 @@ from forebay.clock import Clock
 from forebay.config import ClusterConfig
 from forebay.coordination.etcd.failures import Refused, refusal_in
 from forebay.coordination.etcd.gateway import Gateway
+from forebay.coordination.known_store import KnownStore
 from forebay.coordination.store import StoreError
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,16 @@ _MARGIN_OF_TTL = 1 / 8
 
 class Keeper:
     def __init__(
-        self, config: ClusterConfig, clock: Clock, *, lease_id: int, ttl_s: float, sent_at: float
+        self,
+        config: ClusterConfig,
+        clock: Clock,
+        *,
+        lease_id: int,
+        ttl_s: float,
+        sent_at: float,
+        known: KnownStore,
     ) -> None:
+        self._known = known
         self.lease_id = lease_id
         self.ended: Future[None] = Future()
         """Done when the thread is."""
@@ -78,7 +87,10 @@ class Keeper:
         self._wake = lambda: _call_in(loop, woken.set)
         # A server that keeps still must leave time enough to try the others before the lease runs out.
         gateway = Gateway(
-            self._config, answer_timeout_s=self._interval_s / 2, request_timeout_s=self._interval_s
+            self._config,
+            answer_timeout_s=self._interval_s / 2,
+            request_timeout_s=self._interval_s,
+            known=self._known,
         )
         renewing = asyncio.create_task(self._renew_for_ever(gateway))
         if self._stopping.is_set():
@@ -106,6 +118,9 @@ class Keeper:
                 pause_s = _AGAIN_S
                 continue
             try:
+                if self._known.refused is not None:
+                    # Else it would keep alive what an older state of the store still knows of this broker.
+                    await gateway.confirm()
                 ttl_s = await self._renew(gateway)
             except (StoreError, Refused) as error:
                 self._warn(str(error))

@@ -5,7 +5,8 @@
 
 Past that moment the lease is not valid, but not lost either: when etcd itself was away it comes back with the
 lease still there, a later keep-alive is answered, and nobody has seen our keys vanish. It is lost when etcd
-says so, or when we gave it up.
+says so, or when we gave it up. While another etcd answers, or an older state of ours, it is not valid either,
+and is not kept alive: nothing that such a store says counts.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ async def grant(config: ClusterConfig, gateway: Gateway, clock: Clock, ttl_s: fl
         answer = await gateway.call("/v3/lease/grant", {"TTL": str(math.ceil(ttl_s))}, repeatable=True)
     except Refused as error:
         raise error.as_store_error(gateway.user) from error
-    keeper = Keeper(config, clock, lease_id=int(answer["ID"]), ttl_s=float(answer["TTL"]), sent_at=sent_at)
+    keeper = Keeper(
+        config,
+        clock,
+        lease_id=int(answer["ID"]),
+        ttl_s=float(answer["TTL"]),
+        sent_at=sent_at,
+        known=gateway.known,
+    )
     return EtcdLease(gateway, keeper)
 
 
@@ -55,7 +63,7 @@ class EtcdLease:
         keeper.start(on_lost=self._told_lost)
 
     def valid(self) -> bool:
-        return not self.lost.is_set() and self._keeper.holds
+        return not self.lost.is_set() and self._keeper.holds and self._gateway.known.refused is None
 
     @property
     def deadline(self) -> float:

@@ -21,7 +21,12 @@ def text_of(data: bytes) -> str:
 
 
 def key_text(key: str) -> str:
-    return text_of(key.encode())
+    return text_of(key_bytes(key))
+
+
+def key_bytes(key: str) -> bytes:
+    """Also of a key that is no text: others may have written it, and it must not hide the rest."""
+    return key.encode(errors="surrogateescape")
 
 
 def prefix_range(prefix: str) -> Json:
@@ -71,7 +76,7 @@ def revision_of(answer: Json) -> int:
 
 def key_value(item: Json) -> KeyValue:
     return KeyValue(
-        key=b64decode(item["key"]).decode(),
+        key=b64decode(item["key"]).decode(errors="surrogateescape"),
         value=b64decode(item.get("value", "")),
         create_revision=int(item.get("create_revision", 0)),
         mod_revision=int(item.get("mod_revision", 0)),

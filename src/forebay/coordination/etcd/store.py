@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 from forebay.clock import Clock, SystemClock
 from forebay.config import ClusterConfig
 from forebay.coordination.etcd.failures import Refused
-from forebay.coordination.etcd.gateway import REQUEST_TIMEOUT_S, Gateway
+from forebay.coordination.etcd.gateway import RANGE, REQUEST_TIMEOUT_S, TXN, Gateway
 from forebay.coordination.etcd.lease import EtcdLease, end_lease, grant
 from forebay.coordination.etcd.messages import (
     Json,
+    key_bytes,
     key_text,
     key_value,
     prefix_range,
@@ -21,6 +22,7 @@ from forebay.coordination.etcd.messages import (
     txn_request,
 )
 from forebay.coordination.etcd.watch import watch
+from forebay.coordination.known_store import KnownStore
 from forebay.coordination.store import (
     Compare,
     Delete,
@@ -28,13 +30,13 @@ from forebay.coordination.store import (
     KeyValue,
     Put,
     StoreError,
+    StoreIdentity,
     TxnResult,
     check_txn,
 )
 
 PAGE_KEYS = 1_000
 _RANGES_MAX = 5
-_RANGE = "/v3/kv/range"
 
 
 class EtcdStore:
@@ -70,6 +72,25 @@ class EtcdStore:
             raise
         return store
 
+    @property
+    def known(self) -> KnownStore:
+        return self.gateway.known
+
+    async def identity(self) -> StoreIdentity:
+        for _ in range(_RANGES_MAX):
+            index = self.gateway.current
+            # A server that has answered a read has caught up with all that was committed before it.
+            await self.get(f"/forebay/{self._config.name}/")
+            answer = await self._call("/v3/maintenance/status", {}, repeatable=True)
+            if index == self.gateway.current:
+                header = answer.get("header", {})
+                return StoreIdentity(
+                    cluster=str(header.get("cluster_id", "")),
+                    index=int(answer.get("raftIndex", 0)),
+                    revision=revision_of(answer),
+                )
+        raise StoreError("etcd's servers change too fast to be told apart; try again")
+
     async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
         for _ in range(_RANGES_MAX):
             try:
@@ -81,14 +102,14 @@ class EtcdStore:
         raise StoreError("etcd forgets its history faster than it can be read; compact it less often")
 
     async def get(self, key: str) -> KeyValue | None:
-        answer = await self._call(_RANGE, {"key": key_text(key)}, repeatable=True)
+        answer = await self._call(RANGE, {"key": key_text(key)}, repeatable=True)
         return next((key_value(item) for item in answer.get("kvs", ())), None)
 
     async def txn(
         self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
     ) -> TxnResult:
         check_txn(compares, puts, deletes)
-        answer = await self._call("/v3/kv/txn", txn_request(compares, puts, deletes))
+        answer = await self._call(TXN, txn_request(compares, puts, deletes))
         return TxnResult(ok=answer.get("succeeded", False), revision=revision_of(answer))
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
@@ -119,12 +140,12 @@ class EtcdStore:
         more = True
         while more:
             request = {**keys, "limit": str(PAGE_KEYS), "revision": str(revision)}
-            answer = await self.gateway.call(_RANGE, request, repeatable=True)
+            answer = await self.gateway.call(RANGE, request, repeatable=True)
             revision = revision or revision_of(answer)
             items += [key_value(item) for item in answer.get("kvs", ())]
             more = answer.get("more", False)
             if more:
-                keys = {**keys, "key": text_of(items[-1].key.encode() + b"\0")}
+                keys = {**keys, "key": text_of(key_bytes(items[-1].key) + b"\0")}
         return items, revision
 
     async def _call(self, path: str, body: Json, *, repeatable: bool = False) -> Json:

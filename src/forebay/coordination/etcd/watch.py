@@ -5,7 +5,8 @@ in the header of a response may be ahead of events that are still to come.) When
 one starts right behind it, on another server.
 
 A server that stands still, or is cut off, keeps its connections open and says nothing. So a silent stream is
-questioned: every few seconds its server has to show that it is alive and has a leader.
+questioned: every few seconds its server has to show that it is alive, has a leader, and has not gone back. It
+is asked the same before its first events are passed on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from forebay.coordination.etcd.failures import (
     UNAUTHENTICATED,
     UNAVAILABLE,
     NoAnswer,
+    NotOurs,
     Refused,
     Unreachable,
     refusal_in,
@@ -48,7 +50,12 @@ async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncItera
                 gateway.stream("/v3/watch", watch_request(prefix, position)) as (index, messages),
                 aclosing(_batches(gateway, index, messages)) as batches,
             ):
+                checked = False
                 async for events in batches:
+                    if not checked:
+                        # A server of a state from before our position would keep silent until it is past it.
+                        await _question(gateway, index)
+                        checked = True
                     failing_since, denied = None, False
                     if events:
                         position = events[-1].kv.mod_revision + 1
@@ -58,6 +65,9 @@ async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncItera
                 if denied or not (error.unavailable or error.stale_token or error.denied):
                     raise error.as_store_error(gateway.user) from error
                 denied = error.denied  # once it may be the login that has run out; the next one is new
+            if isinstance(error, NotOurs):
+                # The reader loads the keys next, which asks every server who it is.
+                raise StoreError(f"the watch on etcd ended: {error}") from error
             failing_since = loop.time() if failing_since is None else failing_since
             if loop.time() - failing_since > PATIENCE_S:
                 raise StoreError(f"the watch on etcd is broken: {error}") from error
@@ -91,7 +101,7 @@ def _result(gateway: Gateway, message: Json) -> Json:
     if result.get("canceled"):
         reason = str(result.get("cancel_reason", "no reason given"))
         raise Refused(_code_of(reason), reason)
-    gateway.check_term(result)
+    gateway.check_origin(result)
     return result
 
 

@@ -11,7 +11,9 @@ import json
 from forebay.core.acls.bindings import AclBinding, Operation, PatternType, Permission, ResourceType
 from forebay.errors import ProtocolError
 
-_FORMAT = 1
+FORMAT = 1
+NOT_STORED = ("UNKNOWN", "ANY", "MATCH")
+"""Names that types, patterns, operations and permissions have in requests only: no rule is made of them."""
 
 
 def acl_id(acl: AclBinding) -> str:
@@ -20,7 +22,7 @@ def acl_id(acl: AclBinding) -> str:
 
 def encode_acl(acl: AclBinding) -> bytes:
     stored = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "type": acl.resource_type.name,
         "pattern": acl.pattern.name,
         "name": acl.name,
@@ -33,11 +35,13 @@ def encode_acl(acl: AclBinding) -> bytes:
 
 
 def decode_acl(key: str, data: bytes) -> AclBinding:
-    """A rule that cannot be read may be one that denies: it is never passed over."""
+    """A rule that cannot be read may be one that denies: what holds in its place is in `doubt.py`."""
     try:
         stored = json.loads(data)
-        if stored["format"] != _FORMAT:
+        if stored["format"] != FORMAT:
             raise ProtocolError(f"the stored ACL {key} was made by a later version of Forebay")
+        if any(stored[part] in NOT_STORED for part in ("type", "pattern", "operation", "permission")):
+            raise ValueError("a rule that matches nothing")
         return AclBinding(
             ResourceType[stored["type"]],
             PatternType[stored["pattern"]],

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from forebay.config import DRAINED, BrokerConfig, ConfigType
-from forebay.core.cluster.image import Change, ClusterImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change
 from forebay.core.cluster.placement import drained_brokers, staying
 from forebay.core.cluster.resources import Kind, ResourceType, kind_of
 from forebay.errors import ConfigError, ErrorCode, KafkaError
@@ -81,7 +82,7 @@ def unregistered(image: ClusterImage, broker: BrokerConfig, node_id: int) -> lis
 
     Replicas that it still has stay assigned to it, as in Kafka, until they are moved.
     """
-    if node_id in image.brokers:
+    if node_id in image.registered:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"broker {node_id} is running, and would register again: stop it first"
         )
@@ -152,7 +153,7 @@ def _checked_name(kind: Kind, key: str, value: str) -> str:
         kind.validate(key, value)
         return kind.definition(key).name
     except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise KafkaError(kind.invalid, str(error)) from None
 
 
 def _difference(
@@ -163,5 +164,5 @@ def _difference(
     try:
         kind.check(image, name, broker, wanted)
     except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise KafkaError(kind.invalid, str(error)) from None
     return [kind.put(name, wanted)]

@@ -12,112 +12,46 @@ partition epoch is 0, the revision of a key that is not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 from forebay.core.acls.bindings import AclBinding
 from forebay.core.cluster.acl_image import AclDeleted, AclPut, AclsDraft
+from forebay.core.cluster.deleted_topics import DeletedTopic, TombstoneDeleted, TombstonePut, TombstonesDraft
+from forebay.core.cluster.image_changes import (
+    BrokerDeleted,
+    BrokerPut,
+    Change,
+    ConfigOwner,
+    ConfigPut,
+    ControllerPut,
+    PartitionDeleted,
+    PartitionDoubted,
+    PartitionPut,
+    TopicDeleted,
+    TopicPut,
+)
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.quota_image import QuotaDeleted, QuotaImage, QuotaPut, QuotasDraft
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.topic_folds import Folding, Stop
+from forebay.core.cluster.restore_image import (
+    ClaimKey,
+    ClaimsDeleted,
+    ClaimsDraft,
+    ClaimsPart,
+    ClaimsPut,
+    NodePut,
+    Restore,
+    RestorePut,
+)
+from forebay.core.cluster.topic_image import TopicImage
+from forebay.core.cluster.unreadable import NONE_UNREADABLE, Unreadable, UnreadableKeys, UnreadablePut
 from forebay.core.cluster.user_image import UserDeleted, UserImage, UserPut, UsersDraft
 from forebay.core.cluster.view_image import ViewDeleted, ViewImage, ViewPut, ViewsDraft
 
-NO_LEADER = -1
 NO_CONTROLLER = -1
 ALL_BROKERS = "default"
 """The name that settings for every broker are stored under."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
-    index: int
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    """Empty only when no member can be trusted to have everything. Then an eligible replica may lead; without
-    one, only an unclean election gives a leader."""
-    replicas: tuple[int, ...]
-    """While the partition moves, those that come and those that go as well."""
-    partition_epoch: int = 0
-    """The mod revision of the partition's key. A change of the state keeps it: that is what the store
-    compares, so a state that was made from an old one is never written over a newer one."""
-    adding: tuple[int, ...] = ()
-    """Replicas that a reassignment brings; it ends when they are in sync."""
-    removing: tuple[int, ...] = ()
-    """Replicas that leave when the reassignment ends."""
-    eligible: tuple[int, ...] = ()
-    """Replicas that left the in-sync set when it fell below min.insync.replicas: they have all that is
-    committed, and may lead when no in-sync member can (see `isr_changes.py`)."""
-    synced: bool = False
-    """The only in-sync replica has all that is committed on its disk: a loss of power takes nothing of it."""
-
-    @property
-    def original(self) -> tuple[int, ...]:
-        """The replicas as they were before a reassignment, if there is one."""
-        if not self.adding:
-            return self.replicas
-        return tuple(replica for replica in self.replicas if replica not in self.adding)
-
-    @property
-    def target(self) -> tuple[int, ...]:
-        """The replicas once a reassignment, if there is one, has ended."""
-        if not self.removing:
-            return self.replicas
-        return tuple(replica for replica in self.replicas if replica not in self.removing)
-
-    @staticmethod
-    def initial(index: int, replicas: tuple[int, ...]) -> PartitionState:
-        return PartitionState(
-            index=index, leader=replicas[0], leader_epoch=0, isr=replicas, replicas=replicas
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRecord:
-    """What is stored of a topic."""
-
-    name: str
-    topic_id: bytes
-    assignment: tuple[tuple[int, ...], ...]
-    """The replicas of each partition, as assigned when the partition was made."""
-    folding: Folding | None = None
-    """If partitions were folded: which, and into which others."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicImage:
-    name: str
-    topic_id: bytes
-    partitions: tuple[PartitionState, ...]
-    record: TopicRecord
-    revision: int
-    """The mod revision of the topic's key."""
-
-    @property
-    def replication_factor(self) -> int:
-        return len(self.partitions[0].target)
-
-    @property
-    def closed_from(self) -> int:
-        """The first partition that is closed, because it is folded; how many there are if none is."""
-        count, folding = len(self.partitions), self.record.folding
-        return count if folding is None else folding.closed_from(count)
-
-    def folded_into(self, index: int) -> Stop | None:
-        """Which partition takes the messages for one that is closed, or was taken away; None for others."""
-        return next((stop for stop in self.stops(index) if stop.generation is not None), None)
-
-    def stops(self, index: int) -> tuple[Stop, ...]:
-        """The partitions that may hold messages which clients have sent for this one; empty if unknown."""
-        folding = self.record.folding
-        every = (Stop(index, None),) if folding is None else folding.stops(index)
-        return tuple(stop for stop in every if 0 <= stop.partition < len(self.partitions))
-
-    def path(self, index: int) -> tuple[int, ...]:
-        """The same, only their numbers."""
-        return tuple(stop.partition for stop in self.stops(index))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,90 +61,6 @@ class ConfigImage:
 
 
 _NO_CONFIG = ConfigImage(overrides={}, revision=0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPut:
-    record: TopicRecord
-    revision: int = 0
-    """Where the change was read from; 0 while it is only planned. The same in all changes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDeleted:
-    name: str
-    topic_id: bytes | None = None
-    """Known where the deletion is planned, not from the watch: a deleted key has no value."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionPut:
-    topic_id: bytes
-    state: PartitionState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDeleted:
-    """What is stored of a partition goes. The topic's record, in the same transaction, has it no more."""
-
-    topic_id: bytes
-    state: PartitionState
-    """As it was: if it has changed since, nothing is written."""
-
-
-class ConfigOwner(Enum):
-    """What can have settings of its own."""
-
-    TOPIC = "topics"
-    BROKER = "brokers"
-    """Named by its id in digits; ALL_BROKERS names all of them."""
-    GROUP = "groups"
-    """Named by its id. The group need not exist."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigPut:
-    owner: ConfigOwner
-    name: str
-    overrides: Mapping[str, str]
-    """Empty means that the owner has no settings of its own any more."""
-    revision: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerPut:
-    registration: BrokerRegistration
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerDeleted:
-    id: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerPut:
-    id: int
-    """The broker that was elected, or NO_CONTROLLER."""
-
-
-Change = (
-    TopicPut
-    | TopicDeleted
-    | PartitionPut
-    | PartitionDeleted
-    | ConfigPut
-    | BrokerPut
-    | BrokerDeleted
-    | ControllerPut
-    | ViewPut
-    | ViewDeleted
-    | UserPut
-    | UserDeleted
-    | AclPut
-    | AclDeleted
-    | QuotaPut
-    | QuotaDeleted
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +85,28 @@ class ClusterImage:
     """By their ids (`core/acls/text.py`)."""
     quotas: Mapping[str, QuotaImage] = field(default_factory=dict)
     """By their ids (`core/quotas/text.py`)."""
+    deleted: Mapping[bytes, DeletedTopic] = field(default_factory=dict)
+    """Topics that were deleted, by id, for as long as it is remembered."""
     controller: int = NO_CONTROLLER
+    nodes: frozenset[int] = frozenset()
+    """The numbers of all brokers that have ever joined."""
+    restore: Restore = field(default_factory=Restore)
+    """The last one of the store."""
+    claims: Mapping[ClaimKey, ClaimsPart] = field(default_factory=dict)
+    """What brokers hold of partitions that are unsettled, by broker and number of the key."""
+    unreadable: UnreadableKeys = NONE_UNREADABLE
+    unsettled: frozenset[str] = frozenset()
+    """Topics with partitions that are unsettled."""
+
+    def may_have(self, topic_id: bytes) -> bool:
+        """False if there is certainly no topic of this id. True for each id while a topic cannot be read."""
+        return topic_id in self.topic_names or self.unreadable.has_topics
+
+    @property
+    def registered(self) -> Container[int]:
+        """The brokers that must not be counted as dead: also those whose registration cannot be read."""
+        doubted = self.unreadable.brokers
+        return {*self.brokers, *doubted} if doubted else self.brokers
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
@@ -292,7 +163,14 @@ class _Draft:
         self._configs: dict[ConfigOwner, dict[str, ConfigImage]] = {}
         self._acls = AclsDraft(image.acls)
         self._quotas = QuotasDraft(image.quotas)
+        self._tombstones = TombstonesDraft(image.deleted)
+        self._nodes = image.nodes
+        self._restore = image.restore
+        self._claims = ClaimsDraft(image.claims)
         self._partitions: dict[str, list[PartitionState]] = {}
+        self._unreadable: dict[str, Unreadable] | None = None
+        self._became_unsettled: set[str] = set()
+        """Topics of which a partition is unsettled now."""
 
     def apply(self, change: Change) -> None:
         match change:
@@ -301,7 +179,13 @@ class _Draft:
             case TopicPut():
                 self._put_topic(change)
             case TopicDeleted(name=name):
-                self._delete_topic(name)
+                self._delete_topic(name, seen=True)
+            case PartitionDoubted():
+                self._doubt_partition(change)
+            case UnreadablePut(value=value):
+                if self._unreadable is None:
+                    self._unreadable = dict(self._image.unreadable.by_key)
+                self._unreadable[value.key] = value
             case PartitionDeleted():
                 pass  # the record of its topic says that it is gone
             case ConfigPut():
@@ -320,17 +204,26 @@ class _Draft:
                 self._acls.apply(change)
             case QuotaPut() | QuotaDeleted():
                 self._quotas.apply(change)
+            case TombstonePut() | TombstoneDeleted():
+                self._tombstones.apply(change)
+            case NodePut(id=node):
+                self._nodes |= {node}
+            case RestorePut(restore=restore):
+                self._put_restore(restore)
+            case ClaimsPut() | ClaimsDeleted():
+                self._claims.apply(change)
 
     def finish(self, revision: int) -> ClusterImage:
-        for name, states in self._partitions.items():
-            topics = self._topic_map()
-            topics[name] = replace(topics[name], partitions=tuple(states))
         image = self._image
+        for name, states in self._partitions.items():
+            touched = self._topic_map()
+            touched[name] = replace(touched[name], partitions=tuple(states))
+        topics = image.topics if self._topics is None else self._topics
         return ClusterImage(
             cluster_id=image.cluster_id,
             revision=revision,
             brokers=image.brokers if self._brokers is None else self._brokers,
-            topics=image.topics if self._topics is None else self._topics,
+            topics=topics,
             topic_names=image.topic_names if self._names is None else self._names,
             topic_configs=self._configs.get(ConfigOwner.TOPIC, image.topic_configs),
             broker_configs=self._configs.get(ConfigOwner.BROKER, image.broker_configs),
@@ -341,7 +234,23 @@ class _Draft:
             users=self._users.users,
             acls=self._acls.acls,
             quotas=self._quotas.quotas,
+            deleted=self._tombstones.deleted,
             controller=self._controller,
+            nodes=self._nodes,
+            restore=self._restore,
+            claims=self._claims.claims,
+            unreadable=image.unreadable if self._unreadable is None else UnreadableKeys(self._unreadable),
+            unsettled=self._unsettled(topics),
+        )
+
+    def _unsettled(self, topics: Mapping[str, TopicImage]) -> frozenset[str]:
+        before = self._image.unsettled
+        if topics is self._image.topics or not (before or self._became_unsettled):
+            return before
+        return frozenset(
+            name
+            for name in before | self._became_unsettled
+            if (topic := topics.get(name)) is not None and any(state.unsettled for state in topic.partitions)
         )
 
     def _broker_map(self) -> dict[int, BrokerRegistration]:
@@ -373,7 +282,26 @@ class _Draft:
             return
         states = self._states(self._topic_map()[name])
         if change.state.index < len(states):
-            states[change.state.index] = change.state
+            states[change.state.index] = state = change.state.as_of(self._restore)
+            if state.unsettled:
+                self._became_unsettled.add(name)
+
+    def _put_restore(self, restore: Restore) -> None:
+        """What was decided before is not believed any more."""
+        self._restore = restore
+        for topic in list(self._topic_map().values()):
+            states = self._states(topic)
+            states[:] = [state.as_of(restore) for state in states]
+        self._became_unsettled.update(self._topic_map())
+
+    def _doubt_partition(self, change: PartitionDoubted) -> None:
+        name = (self._names if self._names is not None else self._image.topic_names).get(change.topic_id)
+        if name is not None:
+            topic = self._topic_map()[name]
+            states = self._states(topic)
+            if change.index < len(states):
+                replicas = topic.record.assignment[change.index]
+                states[change.index] = PartitionState.in_doubt(change.index, replicas=replicas)
 
     def _put_topic(self, change: TopicPut) -> None:
         record = change.record
@@ -386,7 +314,7 @@ class _Draft:
             self._delete_topic(record.name)
         self._partitions.pop(record.name, None)
         added = [
-            PartitionState.initial(index, record.assignment[index])
+            PartitionState.initial(index, record.assignment[index], record.restored).as_of(self._restore)
             for index in range(len(kept), len(record.assignment))
         ]
         topics[record.name] = TopicImage(
@@ -397,12 +325,16 @@ class _Draft:
             revision=change.revision,
         )
         self._name_map()[record.topic_id] = record.name
+        if any(state.unsettled for state in added):
+            self._became_unsettled.add(record.name)
 
-    def _delete_topic(self, name: str) -> None:
+    def _delete_topic(self, name: str, *, seen: bool = False) -> None:
         self._partitions.pop(name, None)
         topic = self._topic_map().pop(name, None)
         if topic is not None:
             self._name_map().pop(topic.topic_id, None)
+            if seen:
+                self._tombstones.note(topic.topic_id, name)
 
     def _put_config(self, change: ConfigPut) -> None:
         owner = change.owner

@@ -11,9 +11,11 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from forebay.core.cluster.image import PartitionState, TopicRecord
-from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.deleted_topics import DeletedTopic
+from forebay.core.cluster.partition_state import PartitionState
+from forebay.core.cluster.registration import FIRST_FORMAT, BrokerRegistration
 from forebay.core.cluster.topic_folds import Fold, Folding, Gone, Growth
+from forebay.core.cluster.topic_image import TopicRecord
 from forebay.core.cluster.view_image import FORMAT, FORMAT_MATERIALIZED, ViewImage
 from forebay.errors import ProtocolError
 
@@ -45,6 +47,8 @@ def encode_topic(record: TopicRecord) -> bytes:
     }
     if record.folding is not None:
         fields |= _folding_fields(record.folding)
+    if record.restored:
+        fields |= {"restored": record.restored}
     return _dump(fields)
 
 
@@ -85,6 +89,7 @@ def decode_topic(name: str, value: bytes) -> TopicRecord:
             topic_id=parse_topic_id(fields["id"]),
             assignment=assignment,
             folding=_folding(fields) if "folds" in fields else None,
+            restored=int(fields.get("restored", 0)),
         )
 
     return _load(f"topic {name}", value, read)
@@ -132,6 +137,10 @@ def encode_partition(state: PartitionState) -> bytes:
         fields |= {"eligible": state.eligible}
     if state.synced:
         fields |= {"synced": True}
+    if state.restored:
+        fields |= {"restored": state.restored}
+    if state.doubted:
+        fields |= {"doubted": True}
     return _dump(fields)
 
 
@@ -148,6 +157,8 @@ def decode_partition(index: int, value: bytes, mod_revision: int) -> PartitionSt
             removing=_ids(fields.get("removing", ())),
             eligible=_ids(fields.get("eligible", ())),
             synced=bool(fields.get("synced", False)),
+            restored=int(fields.get("restored", 0)),
+            doubted=bool(fields.get("doubted", False)),
         )
 
     return _load(f"state of partition {index}", value, read)
@@ -199,6 +210,18 @@ def decode_view(name: str, value: bytes, mod_revision: int) -> ViewImage:
     return _load(f"view {name}", value, read)
 
 
+def encode_tombstone(topic: DeletedTopic) -> bytes:
+    return _dump({"name": topic.name, "deleted_ms": topic.deleted_ms})
+
+
+def decode_tombstone(topic_id: bytes, value: bytes) -> DeletedTopic:
+    def read(fields: Mapping[str, Any]) -> DeletedTopic:
+        name, deleted_ms = str(fields["name"]), int(fields["deleted_ms"])
+        return DeletedTopic(topic_id=topic_id, name=name, deleted_ms=deleted_ms)
+
+    return _load(f"tombstone of topic {topic_id_text(topic_id)}", value, read)
+
+
 def encode_broker(registration: BrokerRegistration) -> bytes:
     return _dump(
         {
@@ -207,6 +230,8 @@ def encode_broker(registration: BrokerRegistration) -> bytes:
             "rack": registration.rack,
             "directory": registration.directory,
             "listeners": {name: [host, port] for name, host, port in registration.listeners},
+            "process": registration.process,
+            "format": registration.store_format,
         }
     )
 
@@ -225,6 +250,8 @@ def decode_broker(broker_id: int, value: bytes, create_revision: int) -> BrokerR
                 (str(name), str(host), int(port))
                 for name, (host, port) in fields.get("listeners", {}).items()
             ),
+            process=str(fields.get("process", "")),
+            store_format=int(fields.get("format", FIRST_FORMAT)),
         )
 
     return _load(f"broker {broker_id}", value, read)

@@ -19,8 +19,10 @@ from collections.abc import Container, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from forebay.core.cluster.image import Change, ClusterImage, TopicImage, TopicPut
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change, TopicPut
 from forebay.core.cluster.topic_folds import Fold, Folding, Growth, Stop, stops
+from forebay.core.cluster.topic_image import TopicImage
 
 
 class Moved(NamedTuple):

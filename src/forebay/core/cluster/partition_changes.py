@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forebay.core.cluster.image import Change, ClusterImage, TopicDeleted, TopicPut
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change, TopicDeleted, TopicPut
 
 
 def partitions_changed(image: ClusterImage, changes: Iterable[Change]) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 _ONLY_LISTENER = "PLAINTEXT"
+FIRST_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,11 @@ class BrokerRegistration:
     listeners: tuple[tuple[str, str, int], ...] = ()
     """Name, host and port of each listener. Brokers that did not know them had one, PLAINTEXT, at `host` and
     `port`; today that is the one by which this broker talks to others."""
+
+    process: str = ""
+    """Random text that tells a process from others with the same directory: one before it, or a copy."""
+    store_format: int = FIRST_FORMAT
+    """The highest format of the store that it reads (`store_format.py`)."""
 
     def address_of(self, listener: str) -> tuple[str, int] | None:
         """Where it is reached by clients of a listener, if it has that."""

@@ -15,18 +15,23 @@ from forebay.config import (
     BrokerConfig,
     Definition,
     TopicConfig,
+    altered_broker_definition,
     broker_definition,
     check_group_overrides,
     format_value,
     group_definition,
+    is_unknown,
     topic_key,
     validate_broker_override,
 )
-from forebay.core.cluster.image import ALL_BROKERS, Change, ClusterImage, ConfigOwner, ConfigPut
+from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
+from forebay.core.cluster.image_changes import Change, ConfigOwner, ConfigPut
 from forebay.core.cluster.topics import existing_topic, validate_topic_name
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
 _ID_DIGITS_MAX = 10
+UNKNOWN_SETTINGS_MAX = 100
+"""Settings of one owner that no broker knows: plugins of Kafka have fewer."""
 
 
 class ResourceType(IntEnum):
@@ -39,6 +44,8 @@ class ResourceType(IntEnum):
 
 class Kind(ABC):
     owner: ConfigOwner
+    invalid = ErrorCode.INVALID_CONFIG
+    """The error for a setting that cannot be altered, or not to this value."""
 
     @abstractmethod
     def find(self, image: ClusterImage, name: str, /) -> str:
@@ -107,6 +114,7 @@ class TopicKind(Kind):
 
 class BrokerKind(Kind):
     owner = ConfigOwner.BROKER
+    invalid = ErrorCode.INVALID_REQUEST  # as in Kafka
 
     def find(self, image: ClusterImage, name: str, /) -> str:
         broker_id = parse_broker_id(name) if name else None
@@ -115,7 +123,7 @@ class BrokerKind(Kind):
         return ALL_BROKERS if broker_id is None else str(broker_id)
 
     def definition(self, key: str) -> Definition:
-        return broker_definition(key)
+        return altered_broker_definition(key)
 
     def inherited(self, image: ClusterImage, name: str, key: str, /) -> str:
         definition = self.definition(key)
@@ -125,6 +133,11 @@ class BrokerKind(Kind):
 
     def validate(self, key: str, value: str) -> None:
         validate_broker_override(key, value)
+
+    def check(self, _: ClusterImage, __: str, ___: BrokerConfig, overrides: Mapping[str, str], /) -> None:
+        unknown = sum(map(is_unknown, overrides))
+        if unknown > UNKNOWN_SETTINGS_MAX:
+            raise ConfigError(f"{unknown} settings that no broker knows: {UNKNOWN_SETTINGS_MAX} can be kept")
 
 
 class GroupKind(Kind):
@@ -158,6 +171,20 @@ def kind_of(resource_type: int) -> Kind:
     if kind is None:
         raise unsupported(resource_type)
     return kind
+
+
+def check_stored(owner: ConfigOwner, overrides: Mapping[str, str]) -> None:
+    """Refuse values that this version cannot read. Settings that it does not know at all do no harm.
+
+    Raises ConfigError.
+    """
+    kind = next(each for each in _KINDS.values() if each.owner is owner)
+    for key, text in overrides.items():
+        try:
+            definition = kind.definition(key)
+        except ConfigError:
+            continue
+        definition.parse(text)
 
 
 def unsupported(resource_type: int) -> KafkaError:

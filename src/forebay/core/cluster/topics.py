@@ -11,20 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from forebay.config import BrokerConfig, validate_topic_override
-from forebay.core.cluster.image import (
-    Change,
-    ClusterImage,
-    ConfigOwner,
-    ConfigPut,
-    PartitionState,
-    TopicDeleted,
-    TopicImage,
-    TopicPut,
-    TopicRecord,
-)
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change, ConfigOwner, ConfigPut, TopicDeleted, TopicPut
 from forebay.core.cluster.more_partitions import regrown
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import Assignment, place, staying
 from forebay.core.cluster.topic_folds import GENERATIONS_END, Folding
+from forebay.core.cluster.topic_image import TopicImage, TopicRecord
 from forebay.core.cluster.view_image import ViewDeleted
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
@@ -75,31 +68,52 @@ def validate_topic_name(name: str) -> None:
         raise _invalid_name(f"{name!r}: a topic name is made of ASCII letters, digits, '.', '_' and '-'")
 
 
+def unknown_topic_code(name: str) -> ErrorCode:
+    """The error for a topic that is not there: another one if no topic can have that name."""
+    try:
+        validate_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def check_new_name(image: ClusterImage, name: str) -> None:
     """Topics and views share their names."""
     validate_topic_name(name)
     for kind, names in (("topic", image.topics), ("view", image.views)):
         if name in names:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{kind} {name!r} exists already")
+    if name in image.unreadable.topics or name in image.unreadable.views:
+        raise KafkaError(
+            ErrorCode.TOPIC_ALREADY_EXISTS, f"{name!r} exists, but what is stored of it cannot be read"
+        )
     _check_collision(image, name)
 
 
 def create_topic(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> list[Change]:
     check_new_name(image, new.name)
     overrides = _check_configs(new.configs)
-    record = TopicRecord(name=new.name, topic_id=new.topic_id, assignment=_assignment(image, broker, new))
+    record = TopicRecord(
+        name=new.name,
+        topic_id=new.topic_id,
+        assignment=_assignment(image, broker, new),
+        restored=image.restore.generation,
+    )
     changes: list[Change] = [TopicPut(record=record)]
     if overrides or image.topic_config(new.name).overrides:
         changes.append(ConfigPut(owner=ConfigOwner.TOPIC, name=new.name, overrides=overrides))
     return changes
 
 
-def delete_topic(image: ClusterImage, broker: BrokerConfig, name: str) -> list[Change]:
+def delete_topic(
+    image: ClusterImage, broker: BrokerConfig, name: str, *, deleted_ms: int = 0
+) -> list[Change]:
+    """`deleted_ms`: the present wall time."""
     check_deletion(broker)
     topic = existing_topic(image, name)
     check_own(name, "cannot be deleted: brokers keep the state of groups or transactions there")
     _check_unseen(image, topic)
-    changes: list[Change] = [TopicDeleted(name=name, topic_id=topic.topic_id)]
+    changes: list[Change] = [TopicDeleted(name=name, topic_id=topic.topic_id, deleted_ms=deleted_ms)]
     if name in image.fills:
         changes.append(ViewDeleted(name=name))
     if image.topic_config(name).overrides:
@@ -146,14 +160,22 @@ def create_partitions(
     folding = topic.record.folding
     if folding is not None:
         folding = regrown(folding, topic.closed_from, count)
-    changes: list[Change] = [TopicPut(record=_with_more(topic, added, folding))]
+    changes: list[Change] = [TopicPut(record=_with_more(image, topic, added, folding))]
     fills = filled_from(image, topic) if new_count else []
-    changes += [TopicPut(record=_with_more(each, _place_more(image, each, new_count))) for each in fills]
+    changes += [
+        TopicPut(record=_with_more(image, each, _place_more(image, each, new_count))) for each in fills
+    ]
     return changes
 
 
-def _with_more(topic: TopicImage, added: Assignment, folding: Folding | None = None) -> TopicRecord:
-    return replace(topic.record, assignment=(*topic.record.assignment, *added), folding=folding)
+def _with_more(
+    image: ClusterImage, topic: TopicImage, added: Assignment, folding: Folding | None = None
+) -> TopicRecord:
+    record = topic.record
+    if not any(state.unsettled for state in topic.partitions):
+        # New partitions need no election by what replicas hold.
+        record = replace(record, restored=image.restore.generation)
+    return replace(record, assignment=(*record.assignment, *added), folding=folding)
 
 
 def filled_from(image: ClusterImage, topic: TopicImage) -> list[TopicImage]:
@@ -186,6 +208,11 @@ def existing_partition(image: ClusterImage, topic: str, index: int) -> tuple[Top
     state = image.partition(topic, index)
     if state is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {index}")
+    if state.unreadable:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"the stored state of {topic}-{index} cannot be read: repair it in the store first",
+        )
     return owner, state
 
 

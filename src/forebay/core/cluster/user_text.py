@@ -29,6 +29,8 @@ def decode_user(name: str, value: bytes, mod_revision: int) -> UserImage:
     """Mechanisms that this version does not know are passed over."""
     try:
         fields = json.loads(value)
+        if not isinstance(fields, dict):
+            raise ValueError("no JSON object")
         credentials = {BY_NAME[each]: _credential(fields[each]) for each in fields if each in BY_NAME}
     except (ValueError, TypeError, KeyError, AttributeError):
         # Without the error itself: it may quote the keys.

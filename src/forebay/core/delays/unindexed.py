@@ -29,6 +29,8 @@ class _Effect(NamedTuple):
     keys: tuple[bytes, ...]
     ids: tuple[int, ...]
     waiting: int
+    scheduled: tuple[bytes, ...] = ()
+    """Those of the keys under which messages wait by it."""
 
     @property
     def names(self) -> int:
@@ -49,6 +51,7 @@ class UnindexedNotes:
         "_open",
         "_open_size",
         "_remembers_from",
+        "_scheduled",
         "last_offset",
         "messages",
         "wait_for",
@@ -68,6 +71,8 @@ class UnindexedNotes:
         self._keys: dict[bytes, int] = {}
         self._ids: dict[int, int] = {}
         """How many effects name each."""
+        self._scheduled: dict[bytes, int] = {}
+        """How many effects have messages wait under each key."""
         self._names = 0
         """How many names the effects have, the same ones again included."""
         self._open: dict[int, list[_Effect]] = {}
@@ -81,10 +86,14 @@ class UnindexedNotes:
         keys: Iterable[bytes] = (),
         ids: Iterable[int] = (),
         waiting: int = 0,
+        scheduled: Iterable[bytes] = (),
         producer_id: int | None = None,
     ) -> None:
-        """A note was appended, and ends before this offset. `producer_id`: as part of its transaction."""
-        effect = _Effect(next_offset, tuple(keys), tuple(ids), waiting)
+        """A note was appended, and ends before this offset. `producer_id`: as part of its transaction.
+
+        `waiting`: how many more messages wait by it. `scheduled`: the keys under which they do.
+        """
+        effect = _Effect(next_offset, tuple(keys), tuple(ids), waiting, tuple(scheduled))
         self.last_offset = next_offset
         if producer_id is None:
             self._add(effect)
@@ -119,6 +128,17 @@ class UnindexedNotes:
                 _count_down(self._keys, key)
             for id_ in effect.ids:
                 _count_down(self._ids, id_)
+            for key in effect.scheduled:
+                _count_down(self._scheduled, key)
+
+    @property
+    def has_scheduled(self) -> bool:
+        """True while messages wait under keys that the index does not have yet."""
+        return bool(self._scheduled)
+
+    def holds(self, key: bytes) -> bool:
+        """True if a message waits under this key, and the index does not have it yet."""
+        return key in self._scheduled
 
     def ends(self, message: Waiting) -> bool:
         """Whether a message that waits by the index waits no more."""
@@ -142,6 +162,8 @@ class UnindexedNotes:
             self._keys[key] = self._keys.get(key, 0) + 1
         for id_ in effect.ids:
             self._ids[id_] = self._ids.get(id_, 0) + 1
+        for key in effect.scheduled:
+            self._scheduled[key] = self._scheduled.get(key, 0) + 1
 
     def _bound(self, next_offset: int) -> None:
         if self._names + self._open_size <= _REMEMBERED_MAX:
@@ -153,8 +175,8 @@ class UnindexedNotes:
         self._open_size = 0
         effects, self._effects = self._effects, deque()
         for each in effects:
-            _add_to(self._effects, each._replace(keys=(), ids=()), apart=_EFFECTS_APART)
-        self._keys, self._ids, self._names = {}, {}, 0
+            _add_to(self._effects, each._replace(keys=(), ids=(), scheduled=()), apart=_EFFECTS_APART)
+        self._keys, self._ids, self._scheduled, self._names = {}, {}, {}, 0
 
 
 def _add_to(effects: MutableSequence[_Effect], effect: _Effect, *, apart: int) -> None:

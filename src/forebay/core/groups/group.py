@@ -79,6 +79,7 @@ class Context:
 
     __slots__ = (
         "config",
+        "in_doubt",
         "logs",
         "names",
         "new_id",
@@ -107,8 +108,10 @@ class Context:
         """The highest epoch that a deleted share group of this shard had: those made later begin above it."""
         self.see(topics)
 
-    def see(self, topics: TopicsView) -> None:
+    def see(self, topics: TopicsView, *, in_doubt: bool = False) -> None:
         self.topics = topics
+        self.in_doubt = in_doubt
+        """There may be topics that are not known."""
         has_views = any(info.is_view for info in topics.values())
         self.logs = {n: info for n, info in topics.items() if not info.is_view} if has_views else topics
         """The topics that are no views: share groups read no others."""

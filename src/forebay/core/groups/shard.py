@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from forebay.config import GroupsConfig
-from forebay.core.acls.operations import ON_GROUP, operations
+from forebay.core.acls.operations import NOT_ASKED, ON_GROUP, operations
 from forebay.core.groups.assigned_partitions import TopicPartition
 from forebay.core.groups.classic.requests import ClassicGroup
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup, check_heartbeat, refusal
@@ -181,10 +181,11 @@ class GroupShard:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group.described(allowed)
+        wrong = "not found" if group is None else "is not a consumer group"
         return DescribedConsumerGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} is not a consumer group.",
+            error_message=f"Group {group_id} {wrong}.",
         )
 
     # -- share groups --------------------------------------------------------------------------------
@@ -271,11 +272,13 @@ class GroupShard:
         if isinstance(group, ClassicGroup):
             return group.described(allowed)
         is_told = info.api_version >= _NOT_FOUND_FROM
+        wrong = "not found" if group is None else "is not a classic group"
         return DescribedGroup(
             group_id=group_id,
             group_state="Dead",
             error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.NONE,
-            error_message=f"Group {group_id} not found." if is_told else None,
+            error_message=f"Group {group_id} {wrong}." if is_told else None,
+            authorized_operations=NOT_ASKED if is_told else allowed,
         )
 
     def delete_groups(
@@ -327,9 +330,10 @@ class GroupShard:
         group = self.groups.get(key.group_id)
         return self._done(Step() if group is None else group.expired(key, now), key.group_id)
 
-    def topics_changed(self, topics: TopicsView, now: Now) -> Step:
+    def topics_changed(self, topics: TopicsView, now: Now, *, in_doubt: bool = False) -> Step:
+        """`in_doubt`: there may be other topics too, which cannot be read."""
         old = self._context.topics
-        self._context.see(topics)
+        self._context.see(topics, in_doubt=in_doubt)
         deleted = {
             name for name, info in old.items() if name not in topics or topics[name].topic_id != info.topic_id
         }

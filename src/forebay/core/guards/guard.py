@@ -143,10 +143,11 @@ class Access:
     def named(self, topic: Any) -> str | None:
         """The name of a topic that a request names by its name, or by its id.
 
-        A request may give both, of two topics. Handlers go by the name then, so the name decides here too.
+        A request may give both, of two topics. Handlers go by the id then, or refuse it, so the id decides
+        here too.
         """
         name: str | None = topic.name
-        return name if name or topic.topic_id == ZERO_UUID else self.topic_name(topic.topic_id)
+        return name if topic.topic_id == ZERO_UUID else self.topic_name(topic.topic_id)
 
     def refuses_topic(self, operation: Operation, topic: Any) -> bool:
         """Passes an id that no topic has: for handlers that look at once, or whose answers are looked at."""

@@ -11,7 +11,6 @@ from forebay.core.acls.bindings import Operation
 from forebay.core.guards.guard import TOPIC, Access, Narrowed, Refused, Verdict, changed, split
 from forebay.core.views.catalog import readable_topics
 from forebay.errors import ErrorCode
-from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages import describe_cluster as cluster_wire
 from forebay.wire.messages import describe_topic_partitions as partitions_wire
 from forebay.wire.messages import metadata as wire
@@ -43,6 +42,8 @@ def metadata(access: Access, version: int, request: wire.MetadataRequest) -> Ver
 def _refuses_creation(access: Access, request: wire.MetadataRequest, topic: Any) -> bool:
     """Whether a topic would be created by this request, and may not."""
     if not (access.creates_topics and request.allow_auto_topic_creation and topic.name):
+        return False
+    if wire.is_by_id(topic):
         return False
     return access.refuses_creation(topic.name)
 
@@ -77,10 +78,9 @@ def _seen(
 
 def _denied(topic: wire.MetadataRequestTopic, version: int) -> wire.MetadataResponseTopic:
     """By id, the name is not told."""
-    by_id = topic.topic_id != ZERO_UUID
     hidden = None if version >= _NULL_NAMES_FROM else ""
     return wire.MetadataResponseTopic(
-        error_code=_DENIED, name=hidden if by_id else topic.name, topic_id=topic.topic_id
+        error_code=_DENIED, name=hidden if wire.is_by_id(topic) else topic.name, topic_id=topic.topic_id
     )
 
 

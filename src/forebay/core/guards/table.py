@@ -18,6 +18,7 @@ from forebay.wire.messages import (
     consumer_group_describe,
     describe_acls,
     describe_client_quotas,
+    describe_disk,
     describe_failovers,
     describe_log_dirs,
     describe_quorum,
@@ -344,6 +345,11 @@ RULES: dict[int, Rule] = {
         on_cluster(Operation.DESCRIBE, with_code(describe_failovers.DescribeFailoversResponse)),
     ),
     OWN_KEYS_FROM + 21: Rule("Describe Topic", "29", records.describe_fills),
+    OWN_KEYS_FROM + 22: Rule(
+        _DESCRIBE,
+        "31",
+        on_cluster(Operation.DESCRIBE, with_code(describe_disk.DescribeDiskResponse)),
+    ),
 }
 
 CHECKED_BY_HANDLERS = frozenset({1, 78, 79})

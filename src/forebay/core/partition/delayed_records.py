@@ -6,7 +6,7 @@ promised of a batch holds for what was taken out of it. A batch may be left with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from forebay.core.delays.delivered_batch import SCHEDULE_ID, SCHEDULED_AT
@@ -30,6 +30,7 @@ from forebay.wire.varint import read_varint, write_varint
 _TAKEN_OFF = frozenset((DELIVER_AT, DELIVER_AFTER, SCHEDULE_KEY, CANCEL, SCHEDULED_AT, SCHEDULE_ID))
 """A message that is delivered has none of these from its producer: passed on, it would be delayed again."""
 _ADDED_HEADERS = 2
+_CANCEL_NAME = CANCEL.encode()
 MARK = PREFIX.encode()
 """Records without these bytes ask for nothing."""
 
@@ -55,6 +56,10 @@ class Delayed(NamedTuple):
     """Messages that it cancels."""
     pending_max: int
     """How many messages may wait in the partition."""
+    scheduled: tuple[bytes, ...]
+    """The schedule keys of those that wait, of each that has one."""
+    replaces: frozenset[bytes] | None = None
+    """Those of these keys under which a message waits by the index; None if nobody has looked."""
 
 
 class Refusals(Protocol):
@@ -104,7 +109,9 @@ def take_delayed(
     batch = keep_records(left, payload, kept, delete_horizon_ms=None) if kept else without_records(left)
     note = build_note(changes, bound=True, timestamp=now_ms, relative=True, codec=codec)
     keys, ids = _ended(changes)
-    return batch, Delayed(note, tuple(waiting), keys, ids, policy.pending_max)
+    scheduled = [each.schedule_key for each in changes if isinstance(each, Waiting)]
+    named = tuple(key for key in scheduled if key is not None)
+    return batch, Delayed(note, tuple(waiting), keys, ids, policy.pending_max, named)
 
 
 def _ended(changes: list[Change]) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
@@ -118,16 +125,18 @@ def _ended(changes: list[Change]) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
     return tuple(keys), tuple(ids)
 
 
+def cancels_by_id(payload: bytes, span: RecordSpan) -> bool:
+    """True for a record that cancels a message: it is stored nowhere. Raises ProtocolError."""
+    if payload.find(_CANCEL_NAME, span.headers_at, span.end) < 0:
+        return False
+    return any(name == CANCEL for name, _ in _headers(payload, span))
+
+
 def _asked(
     payload: bytes, span: RecordSpan, policy: DelayPolicy, now_ms: int
 ) -> tuple[Delay, list[Header]] | None:
     """What a record asks for, and its other headers."""
-    try:
-        headers, end = parse_headers(payload, span.headers_at, span.end)
-    except IndexError:
-        raise ProtocolError("record runs past the end of its batch") from None
-    if end != span.end:
-        raise ProtocolError("record's length does not match its fields")
+    headers = _headers(payload, span)
     delay = parse(headers, now_ms, policy.delay_ms_max)
     if delay is None:
         return None
@@ -139,6 +148,16 @@ def _asked(
                 f"{policy.partition}; send it there"
             )
     return delay, [each for each in headers if each[0] not in _TAKEN_OFF]
+
+
+def _headers(payload: bytes, span: RecordSpan) -> Sequence[Header]:
+    try:
+        headers, end = parse_headers(payload, span.headers_at, span.end)
+    except IndexError:
+        raise ProtocolError("record runs past the end of its batch") from None
+    if end != span.end:
+        raise ProtocolError("record's length does not match its fields")
+    return headers
 
 
 def _change(
@@ -167,4 +186,4 @@ def _change(
 def _has_no_value(payload: bytes, body_at: int) -> bool:
     key_length, position = read_varint(payload, body_at)
     value_length, _ = read_varint(payload, position + max(key_length, 0))
-    return value_length <= 0
+    return value_length < 0

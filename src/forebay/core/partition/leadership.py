@@ -25,7 +25,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.replicas.isr_changes import commits
 
 UNKNOWN_OFFSET = -1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from forebay.core.cluster.image import ClusterImage, PartitionState
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.partition.leadership import Leadership
 
 

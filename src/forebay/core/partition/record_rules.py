@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from forebay.core.partition.batch_rules import AppendPolicy, out_of_range, too_large
-from forebay.core.partition.delayed_records import MARK, Delayed, take_delayed
+from forebay.core.partition.delayed_records import MARK, Delayed, cancels_by_id, take_delayed
 from forebay.errors import ErrorCode, InvalidRecords, KafkaError, ProtocolError
 from forebay.wire.batch import CODEC_MASK, HEADER_SIZE, NO_TIMESTAMP, BatchHeader, assemble, read_header
 from forebay.wire.compression import Codec, OutputTooLarge, compress
@@ -176,7 +176,7 @@ def _check_records(
             if payload[headers_at] or headers_at + 1 != end:
                 check_headers(payload, span)
             timestamp = base_timestamp + timestamp_delta
-            if key is None:
+            if key is None and not (policy.delays is not None and cancels_by_id(payload, span)):
                 bad.note(number, "Compacted topic cannot accept message without key")
             elif timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
                 bad.note_time(number, out_of_range(timestamp, earliest, latest))

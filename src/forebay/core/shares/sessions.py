@@ -13,6 +13,7 @@ group and member. ShareFetch and ShareAcknowledge share the session's epoch, whi
 A session that is replaced (epoch 0) releases nothing: the application may still work on the records, and
 acknowledges them in the new session. A session that ends with -1, or with its connection, releases what its
 member has acquired. A member that came back on another connection is not disturbed by the end of the old one.
+A connection is not closed for being idle while a member holds records through it (`members_on`).
 """
 
 from __future__ import annotations
@@ -86,8 +87,10 @@ class ShareRequest(NamedTuple):
 class ShareSessions:
     """All share sessions of a broker."""
 
-    def __init__(self, sessions_max: int) -> None:
+    def __init__(self, sessions_max: int, partitions_max: int) -> None:
+        """`partitions_max`: of one session, `sessions_max`: of the broker."""
         self._sessions_max = sessions_max
+        self._partitions_max = partitions_max
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[Hashable, dict[SessionKey, ShareSession]] = {}
         self._by_group: Counter[str] = Counter()
@@ -111,7 +114,7 @@ class ShareSessions:
             for partition in topic.partitions
         ]
         if request.share_session_epoch != FINAL_EPOCH:
-            self._check_room(_growth(self._sessions.get(key), wanted, request.share_session_epoch))
+            self._check_room(self._sessions.get(key), wanted, request)
         if request.share_session_epoch == OPENING_EPOCH:
             if acknowledgements:
                 raise KafkaError(
@@ -131,8 +134,24 @@ class ShareSessions:
         self.partition_count += len(session.partitions) - before
         return ShareRequest(key, acknowledgements, session, added)
 
-    def _check_room(self, growth: int) -> None:
-        if growth > 0 and self.partition_count + growth > PARTITIONS_MAX:
+    def _check_room(
+        self, before: ShareSession | None, wanted: list[SessionPartition], request: ShareFetchRequest
+    ) -> None:
+        """Each request looks at all partitions of its session, so one session may not have any number."""
+        is_opening = request.share_session_epoch == OPENING_EPOCH
+        if before is not None and not is_opening and all(map(before.partitions.__contains__, wanted)):
+            return  # nearly all requests
+        had = len(before.partitions) if before is not None else 0
+        kept = before.partitions if before is not None and not is_opening else {}
+        added = {at for at in wanted if at not in kept}
+        count = len(kept) + len(added) - _forgotten(request, kept, added)
+        if count > self._partitions_max:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"a share session of {count} partitions is larger than group.share.max.session.partitions "
+                f"({self._partitions_max}); raise that, or spread the partitions over more members",
+            )
+        if count > had and self.partition_count + count - had > PARTITIONS_MAX:
             raise KafkaError(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED,
                 f"share sessions have {self.partition_count} of {PARTITIONS_MAX} partitions already",
@@ -147,6 +166,10 @@ class ShareSessions:
             )
         session = self._continue(key, epoch, connection)
         return ShareRequest(key, _acknowledgements(request), None if epoch == FINAL_EPOCH else session)
+
+    def members_on(self, connection: Hashable) -> list[SessionKey]:
+        """The members whose sessions end with this connection."""
+        return list(self._by_connection.get(connection, ()))
 
     def connection_closed(self, connection: Hashable) -> list[SessionKey]:
         """End the sessions of a connection; the members whose records are to be released."""
@@ -206,13 +229,16 @@ class ShareSessions:
             del self._by_connection[session.connection]
 
 
-def _growth(before: ShareSession | None, wanted: list[SessionPartition], epoch: int) -> int:
-    """How many more partitions a session would have."""
-    if before is None:
-        return len(wanted)
-    if epoch == OPENING_EPOCH:
-        return len(wanted) - len(before.partitions)
-    return sum(at not in before.partitions for at in wanted)
+def _forgotten(
+    request: ShareFetchRequest, kept: Collection[SessionPartition], added: Collection[SessionPartition]
+) -> int:
+    """How many partitions of a session the request takes out again."""
+    named = {
+        SessionPartition(topic.topic_id, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    }
+    return sum(at in kept or at in added for at in named)
 
 
 def _key_of(request: ShareFetchRequest | ShareAcknowledgeRequest) -> SessionKey:

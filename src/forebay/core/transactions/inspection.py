@@ -11,7 +11,6 @@ from forebay.wire.messages.describe_transactions import TopicData
 from forebay.wire.messages.list_transactions import ListTransactionsRequest
 
 _STATES = {state.label: state for state in State}
-_OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 
 def unknown_states(request: ListTransactionsRequest) -> list[str]:
@@ -38,9 +37,8 @@ def _wanted(txn: Transaction, request: ListTransactionsRequest, now_ms: int) -> 
         return False
     if request.state_filters and txn.state.label not in request.state_filters:
         return False
-    if request.duration_filter < 0:
-        return True
-    return txn.state in _OPEN and now_ms - txn.start_ms > request.duration_filter
+    # Finished ones too, as in Kafka: the time since their start counts for all of them.
+    return request.duration_filter < 0 or now_ms - txn.start_ms > request.duration_filter
 
 
 def described(

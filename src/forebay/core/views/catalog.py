@@ -15,7 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from forebay.config import BrokerConfig
-from forebay.core.cluster.image import Change, ClusterImage, TopicImage, TopicPut
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change, TopicPut
+from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.cluster.topics import DEFAULT, INTERNAL_TOPICS, NewTopic, check_new_name, create_topic
 from forebay.core.cluster.view_image import FORMAT, FORMAT_MATERIALIZED, ViewDeleted, ViewImage, ViewPut
 from forebay.errors import ErrorCode, KafkaError

@@ -30,10 +30,9 @@ from forebay.wire.batch import (
     BatchHeader,
     assemble,
     build_batch,
-    crc_ok,
+    checked_batches,
     read_marker,
     records,
-    split,
 )
 from forebay.wire.records import Record
 
@@ -62,17 +61,16 @@ class Copied(NamedTuple):
     record_count: int
 
 
-def copy_batches(data: memoryview, first_offset: int, aborted: Iterable[Aborted]) -> Copied:
+def copy_batches(
+    data: memoryview, first_offset: int, aborted: Iterable[Aborted], decompress_max_bytes: int
+) -> Copied:
     """What is stored of a fetched part of the source. Raises ProtocolError if a batch is damaged."""
     waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
     ended: set[int] = set()
     """Producers in a transaction that was aborted."""
     copies: list[bytearray] = []
     next_offset, epoch, max_timestamp, count = first_offset, UNKNOWN_EPOCH, 0, 0
-    for position, header in split(data):
-        batch = data[position : position + header.size]
-        if not crc_ok(batch, 0, header.size):
-            raise ProtocolError(f"the batch at offset {header.base_offset} does not match its checksum")
+    for batch, header in checked_batches(data):
         while waiting and waiting[-1].first_offset <= header.last_offset:
             ended.add(waiting.pop().producer_id)
         next_offset = max(next_offset, header.next_offset)
@@ -81,7 +79,7 @@ def copy_batches(data: memoryview, first_offset: int, aborted: Iterable[Aborted]
         if header.is_control:
             _end_transaction(batch, header, ended)
         elif not (header.is_transactional and header.producer_id in ended):
-            copy, copied = _copy(batch, header, first_offset)
+            copy, copied = _copy(batch, header, first_offset, decompress_max_bytes)
             copies += copy
             count += copied
     return Copied(copies, next_offset, epoch, max_timestamp, count)
@@ -94,12 +92,14 @@ def _end_transaction(batch: memoryview, header: BatchHeader, ended: set[int]) ->
             ended.discard(marker.producer_id)
 
 
-def _copy(batch: memoryview, header: BatchHeader, first_offset: int) -> tuple[list[bytearray], int]:
+def _copy(
+    batch: memoryview, header: BatchHeader, first_offset: int, max_bytes: int
+) -> tuple[list[bytearray], int]:
     """The batch as it is stored, if it has records from this offset on; and how many."""
     if not header.record_count or header.last_offset < first_offset:
         return [], 0
     if header.base_offset < first_offset:
-        return _cut(batch, header, first_offset)
+        return _cut(batch, header, first_offset, max_bytes)
     stored = header._replace(
         attributes=header.attributes & ~(TRANSACTIONAL | NOTED | DELETE_HORIZON),
         producer_id=NO_PRODUCER_ID,
@@ -109,10 +109,12 @@ def _copy(batch: memoryview, header: BatchHeader, first_offset: int) -> tuple[li
     return [assemble(stored, bytes(batch[HEADER_SIZE:]))], header.record_count
 
 
-def _cut(batch: memoryview, header: BatchHeader, first_offset: int) -> tuple[list[bytearray], int]:
+def _cut(
+    batch: memoryview, header: BatchHeader, first_offset: int, max_bytes: int
+) -> tuple[list[bytearray], int]:
     """Of a batch that begins too early: the source has deleted the first of its records."""
     try:
-        kept = [record for record in records(batch) if record.offset >= first_offset]
+        kept = [record for record in records(batch, max_bytes) if record.offset >= first_offset]
     except ProtocolError:
         return [], 0  # its records make no sense: a view that has to read them does not show them either
     if not kept:

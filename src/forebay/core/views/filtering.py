@@ -23,7 +23,7 @@ from forebay.core.views.matching import matching_records
 from forebay.core.views.rows import Scope
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError
-from forebay.wire.batch import MAGIC, BatchHeader, crc_ok, split
+from forebay.wire.batch import BatchHeader, checked_batches
 from forebay.wire.compression import Codec
 from forebay.wire.record_spans import payload_of, placeholder, replace_records
 
@@ -68,22 +68,20 @@ def filter_batches(
     Raises ProtocolError if the first of them is damaged; ends before one that is so later.
     """
     work = _Work(view, Scope(topic, partition, now_ms), first_offset, decompress_max_bytes)
-    for position, header in split(data):
-        if header.last_offset < first_offset:
-            continue
-        if header.next_offset > end_offset or work.unpacked_bytes >= _UNPACKED_BYTES_MAX:
-            break
-        try:
-            work.take(data[position : position + header.size], header)
+    try:
+        for batch, header in checked_batches(data):
+            if header.last_offset < first_offset:
+                continue
+            if header.next_offset > end_offset or work.unpacked_bytes >= _UNPACKED_BYTES_MAX:
+                return work.finish(whole=False)
+            work.take(batch, header)
             if spend is not None:
                 spend(header.size)
-        except ProtocolError:
-            if work.next_offset == first_offset:
-                raise
-            break
-    else:
-        return work.finish(whole=True)
-    return work.finish(whole=False)
+    except ProtocolError:
+        if work.next_offset == first_offset:
+            raise
+        return work.finish(whole=False)
+    return work.finish(whole=True)
 
 
 class _Work:
@@ -100,15 +98,11 @@ class _Work:
         self._delivered = self._examined = self._invalid = 0
 
     def take(self, batch: memoryview, header: BatchHeader) -> None:
-        if header.magic != MAGIC:
-            raise ProtocolError(f"record batch has magic {header.magic}, only {MAGIC} is known")
         if header.is_control and header.is_transactional:
             self._deliver(batch, 0)
         elif header.is_control or not header.record_count or self._passes is False:
             self._pass_over(header)
         else:
-            if not crc_ok(batch, 0, header.size):
-                raise ProtocolError(f"the batch at offset {header.base_offset} does not match its checksum")
             self._filter(batch, header)
         self._examined += 0 if header.is_control else header.record_count
         self.next_offset = header.next_offset

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from forebay.sim.faults.scene import LOOK_S, SHORT_S, Fault, Scene, Undo
 from forebay.sim.world.node import DATA_DIR, SimNode
-from forebay.sim.world.places import BRIEF, KEYED
+from forebay.sim.world.places import BRIEF, JOBS, KEYED
 
 _LOOK_SOON_S = 0.01
 _BEFORE_CRASH_S = (0.01, 0.3)
+_INDEXES = (".index", ".timeindex", ".txnindex")
+_DELAYS_TOO_CHANCE = 0.5
+_KEYED_CHANCE = 0.5
+_SLOW_S = (0.5, 2.5)
+_ROTTEN_PLACES = 3
 
 
 class DiskFaults:
@@ -29,7 +34,23 @@ class DiskFaults:
             (self._partition_cannot_be_opened, 4),
             (self._bits_rot, 2),
             (self._copy_and_crash, 3),
+            (self._lose_indexes, 3),
         ]
+
+    def staged_kinds(self) -> list[tuple[Fault, int]]:
+        """What only plots have that ask for it."""
+        return [(self._jobs_rot, 10), (self._slow_disk, 10)]
+
+    def _slow_disk(self) -> Undo:
+        """Threads that read or sync take longer than a lock lasts, and little is in the page cache."""
+        node = self._scene.victim()
+        node.disk.slow_s = self._chance.uniform(*_SLOW_S)
+        self._scene.note(f"the disk of {node.host} takes {node.disk.slow_s:.1f} s")
+
+        def mend() -> None:
+            node.disk.slow_s = 0.0
+
+        return mend
 
     def _disk_errors(self) -> Undo | None:
         node, chance = self._scene.unreliable(), self._chance.choice((0.02, 0.3, 1.0))
@@ -134,6 +155,29 @@ class DiskFaults:
         else:
             self._world.after(_LOOK_SOON_S, self._when_ended, node, starts, action)
 
+    # -- index files -----------------------------------------------------------------------------------
+
+    def _lose_indexes(self) -> None:
+        """A broker ends, and is started without index files: removed, or left out of a backup."""
+        node = self._scene.mortal()
+        if node is None:
+            return
+        kinds = self._chance.choice((_INDEXES, *((kind,) for kind in _INDEXES)))
+
+        def lose() -> None:
+            for directory in node.disk.directories(DATA_DIR):
+                node.disk.lose_files(directory, kinds)
+            if self._chance.random() < _DELAYS_TOO_CHANCE:
+                node.delay_indexes.lose()
+            self._scene.note(f"{node.host} has lost its files {', '.join(kinds)}")
+            node.start()
+
+        if self._chance.random() < 0.5:
+            node.kill()
+            lose()
+        else:
+            self._stop_then(node, lose)
+
     # -- a new disk --------------------------------------------------------------------------------------
 
     def _bits_rot(self) -> Undo | None:
@@ -143,12 +187,37 @@ class DiskFaults:
         promises nothing then.
         """
         node = None if self._scene.one_is_enough else self._replaceable()
-        path = None if node is None else node.disk.rot(DATA_DIR)
-        if node is None or path is None:
+        keyed = f"{DATA_DIR}/{KEYED[0]}-{KEYED[1]}"  # it is read, unpacked and written anew
+        favourite = keyed if self._chance.random() < _KEYED_CHANCE else None
+        rotten = None if node is None else node.disk.rot(DATA_DIR, favourite)
+        if node is None or rotten is None:
             return None
-        self._scene.note(f"bits of {path} of {node.host} rot")
-        self._scene.rotten = node
+        self._note_rotten(node, *rotten)
         return lambda: self._replace(node, lambda: None)
+
+    def _jobs_rot(self) -> Undo | None:
+        """The same, of the topic that the share group reads, while the broker is stopped. It checks what it
+        has not written since it began."""
+        at, node = self._chance.choice(JOBS), self._replaceable()
+        if node is None:
+            return None
+
+        def rot_and_start() -> None:
+            is_only = self._scene.rotten is None  # another disk may have been damaged while it stopped
+            for _ in range(_ROTTEN_PLACES if is_only else 0):
+                rotten = node.disk.rot_segment(f"{DATA_DIR}/{at[0]}-{at[1]}")
+                if rotten is not None:
+                    self._note_rotten(node, *rotten)
+            node.start()
+
+        self._stop_then(node, rot_and_start)
+        return lambda: self._replace(node, lambda: None) if self._scene.rotten is node else None
+
+    def _note_rotten(self, node: SimNode, path: str, offsets: Sequence[int]) -> None:
+        self._scene.note(f"bits of {path} of {node.host} rot, offsets {list(offsets)}")
+        self._scene.rotten = node
+        topic, _, partition = path.removeprefix(f"{DATA_DIR}/").split("/")[0].rpartition("-")
+        self._scene.damaged.update(((topic, int(partition)), offset) for offset in offsets)
 
     def _copy_and_crash(self) -> None:
         """Let a broker copy what the others have, and die as soon as it has the compacted topic."""

@@ -14,7 +14,9 @@ from forebay.sim.faults.disks import DiskFaults
 from forebay.sim.faults.links import LinkFaults
 from forebay.sim.faults.machines import MachineFaults
 from forebay.sim.faults.moves import ENDING
+from forebay.sim.faults.restores import RestoreFaults
 from forebay.sim.faults.scene import LOOK_S, Fault, Scene
+from forebay.sim.faults.store_values import StoreValueFaults
 from forebay.sim.world.node import SimNode
 
 _SET_CLOCK_CHANCE = 0.7
@@ -25,14 +27,16 @@ class Faults:
         """`wanted` are the names of the kinds that the story has; if there are none, chance weighs them."""
         self.counts: Counter[str] = Counter()
         self._scene = scene
-        self._machines, links = MachineFaults(scene), LinkFaults(scene)
+        self._machines, links, disks = MachineFaults(scene), LinkFaults(scene), DiskFaults(scene)
         kinds: list[tuple[Fault, int]] = [
             *self._machines.kinds(),
             *links.kinds(),
-            *DiskFaults(scene).kinds(),
+            *disks.kinds(),
         ]
         if wanted is not None:
-            kinds += self._machines.staged_kinds() + links.staged_kinds()
+            kinds += self._machines.staged_kinds() + links.staged_kinds() + disks.staged_kinds()
+            kinds += RestoreFaults(scene).staged_kinds()
+            kinds += StoreValueFaults(scene).staged_kinds()
             by_name = {_name(kind): (kind, weight) for kind, weight in kinds}
             self._kinds = [by_name[name] for name in wanted if name != ENDING]
             return

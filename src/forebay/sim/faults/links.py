@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from forebay.coordination.store import Put, StoreMismatch
+from forebay.coordination.store_history import check_image
+from forebay.coordination.translate import changes_of_range
+from forebay.core.cluster.image import ClusterImage
 from forebay.sim.faults.scene import Fault, Scene, Undo
-from forebay.sim.world.store import STORE_HOST
+from forebay.sim.world.places import SHARE_STATES
+from forebay.sim.world.store import KEYS, STORE_HOST
+from forebay.sim.world.store_contents import Contents
 
 _AWAY_S = (0.0, 0.15)
 """How long it takes to start a broker again."""
@@ -15,6 +23,12 @@ _DOUBT_IN_S = (0.0, 1.0)
 _DOUBT_S = (0.05, 1.5)
 """How long a broker doubts its lease before an answer confirms it, or the broker gives it up."""
 
+_OTHERS_AFTER_S = (1.0, 8.0)
+_REVISIONS_AWAY = (-1_000_000, 1, 20, 500)
+"""How much later another store may be than ours; the first makes it an empty one."""
+_BACKUP_AGE_S = (0.5, 8.0)
+_OUTAGE_S = (0.5, 12.0)
+
 
 class LinkFaults:
     def __init__(self, scene: Scene) -> None:
@@ -22,6 +36,8 @@ class LinkFaults:
         self._chance = scene.chance
         self._network = scene.network
         self._store = scene.store
+        self._wrong: Contents | None = None
+        """What answers in place of the store, or is going to after an outage."""
 
     def kinds(self) -> list[tuple[Fault, int]]:
         return [
@@ -39,11 +55,17 @@ class LinkFaults:
             (self._slow_watches, 2),
             (self._slow_store, 3),
             (self._doubt, 4),
+            (self._another_store, 2),
+            (self._store_goes_back, 2),
         ]
 
     def staged_kinds(self) -> list[tuple[Fault, int]]:
         """Faults of single plots."""
-        return [(self._refuse_for_a_moment, 4), (self._refuse_the_deaf, 12)]
+        return [
+            (self._refuse_for_a_moment, 4),
+            (self._refuse_the_deaf, 12),
+            (self._cut_off_share_coordinator, 10),
+        ]
 
     # -- network -----------------------------------------------------------------------------------------
 
@@ -62,6 +84,14 @@ class LinkFaults:
         if self._chance.random() < 0.5:
             others.append(STORE_HOST)
         return self._cut_all([pair for other in others for pair in ((lonely, other), (other, lonely))])
+
+    def _cut_off_share_coordinator(self) -> Undo | None:
+        """No other broker reaches the one that keeps the state of share groups; clients reach all."""
+        node = self._scene.leader_of(self._chance.choice(SHARE_STATES))
+        if node is None:
+            return None
+        others = [each.host for each in self._scene.nodes if each is not node]
+        return self._cut_all([pair for host in others for pair in ((node.host, host), (host, node.host))])
 
     def _cut_from_store(self) -> Undo:
         host = self._scene.victim().host
@@ -164,6 +194,74 @@ class LinkFaults:
         self._scene.note("watches are slow")
         self._store.watch_delay_s_max = 2.0
         return lambda: setattr(self._store, "watch_delay_s_max", 0.0)
+
+    def _another_store(self) -> Undo | None:
+        """Another store answers in place of ours, often after an outage."""
+        if self._wrong is not None:
+            return None
+        revision = self._store.own.keyspace.revision + self._chance.choice(_REVISIONS_AWAY)
+        another = Contents.of_another(max(revision, 0))
+        self._swap(another, f"another store answers, at revision {another.keyspace.revision}")
+        return self._return_own_store
+
+    def _store_goes_back(self) -> Undo | None:
+        """A backup is restored while brokers run, and later what was there before."""
+        if self._wrong is not None:
+            return None
+        backup = self._store.own.copy()
+        self._scene.world.after(self._chance.uniform(*_BACKUP_AGE_S), self._restore, backup)
+        return None
+
+    def _restore(self, backup: Contents) -> None:
+        """Left out where a broker's image has seen nothing since the backup. Its revision is too low first,
+        and rises when leases end there. From then on that broker could not tell, and would write to it."""
+        if self._scene.healed or self._wrong is not None or not self._is_recognised(backup):
+            return
+        self._swap(backup, f"the store goes back to revision {backup.keyspace.revision}")
+        self._scene.world.after(self._chance.uniform(*_OTHERS_AFTER_S), self._let_others_write, backup)
+        self._scene.later(self._scene.a_while(), self._return_own_store)
+
+    def _let_others_write(self, backup: Contents) -> None:
+        """Others use the same etcd: soon its revision is higher than it was. Left out where a broker was
+        started meanwhile and does not know better."""
+        ahead = self._store.own.keyspace.revision - backup.keyspace.revision
+        if self._wrong is backup and ahead > 0 and self._is_recognised(backup):
+            self._scene.note("others write to the store that went back")
+            for number in range(ahead + self._chance.randint(1, 30)):
+                put = Put(key=f"/others/{number}", value=b"")
+                backup.keyspace.apply(backup.keyspace.plan((), [put], ()) or ())
+
+    def _is_recognised(self, backup: Contents) -> bool:
+        items, _ = backup.keyspace.range(KEYS.root)
+        found = ClusterImage(cluster_id="").apply(changes_of_range(KEYS, items), 1 << 40)
+        for node in self._scene.nodes:
+            if node.broker is not None:
+                try:
+                    check_image(replace(node.broker.image, cluster_id=""), found, strict=True)
+                    return False
+                except StoreMismatch:
+                    pass
+        return True
+
+    def _swap(self, contents: Contents, words: str) -> None:
+        self._scene.note(words)
+        self._wrong = contents
+        if self._chance.random() < 0.5:
+            self._store.answer_as(contents)
+            return
+        self._store.down = True
+        back_s = self._chance.uniform(*_OUTAGE_S)
+        self._scene.world.after(back_s, self._come_back_as, contents)
+
+    def _come_back_as(self, contents: Contents) -> None:
+        self._store.come_back()
+        if self._wrong is contents:
+            self._store.answer_as(contents)
+
+    def _return_own_store(self) -> None:
+        self._scene.note("the store is itself again")
+        self._wrong = None
+        self._store.be_itself()
 
     def _doubt(self) -> None:
         """The answers to a broker's keep-alives come late: it doubts its lease, and has it all the time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.faults.scene import LOOK_S, SHORT_S, Fault, Scene, Undo
 from forebay.sim.world.node import SimNode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
@@ -40,6 +40,8 @@ class Scene:
         """Has lost something that only other replicas have, and may not be back in sync yet."""
         self.rotten: SimNode | None = None
         """Has damaged files, and is the one that was robbed until its disk is replaced."""
+        self.damaged: set[tuple[TopicPartition, int]] = set()
+        """Offsets whose batches were ever damaged on a disk."""
         self.kept_down: set[int] = set()
         """Brokers that nobody starts when they have stopped, until the fault is over."""
         self.fault_s: tuple[float, float] | None = None

@@ -11,7 +11,8 @@ from collections.abc import Container, Iterator, Sequence
 
 from forebay.broker.node import Node
 from forebay.broker.partition.partition import Partition
-from forebay.core.cluster.image import ClusterImage, PartitionState
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import KafkaError, StorageError
 from forebay.sim.models.shares import Term

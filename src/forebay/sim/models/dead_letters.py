@@ -1,7 +1,8 @@
 """The model of dead letters: which records of a share group must be in its dead-letter topic, and how often.
 
 A record that no request can have accepted was given up: it is there, once. One that was neither rejected nor
-delivered too often is not. A reset of the group is a new chance for each record to end there.
+delivered too often is not, unless its batch was damaged. A reset of the group is a new chance for each record
+to end there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from forebay.wire.records import Record
 
 _HEADER = "__dlq.errors."
 _REASONS = ("Offset rejected by client.", "Offset delivery count exceeded the threshold.")
+_UNREADABLE = "Offset could not be read from the disk of the partition's leader."
+_NO_COPY = " The record cannot be copied: its batch is damaged."
 
 
 class Letter(NamedTuple):
@@ -51,9 +54,9 @@ def wrong_letters(
         wanted = value if rules.copies_records else None
         if letter.place not in fates or letter.group != group:
             yield f"{letter} is of a record that the group never had"
-        elif not 1 <= letter.deliveries <= rules.delivery_limit or letter.reason not in _REASONS:
+        elif not _can_be(letter, fates[letter.place], rules):
             yield f"{letter} cannot be"
-        elif letter.value != wanted:
+        elif letter.value != wanted and not letter.reason.endswith(_NO_COPY):
             yield f"{letter} is a copy of {value!r}"
     counts = Counter(letter.place for letter in letters)
     for place, fate in fates.items():
@@ -64,3 +67,9 @@ def wrong_letters(
             yield f"{name} has a dead letter, and was neither rejected nor delivered too often"
         if not count and not fate.may_be_accepted:
             yield f"{name} was given up, and has no dead letter"
+
+
+def _can_be(letter: Letter, fate: Fate, rules: ShareRules) -> bool:
+    if fate.may_be_damaged and letter.reason.removesuffix(_NO_COPY) in (*_REASONS, _UNREADABLE):
+        return 0 <= letter.deliveries <= rules.delivery_limit
+    return 1 <= letter.deliveries <= rules.delivery_limit and letter.reason in _REASONS

@@ -7,10 +7,11 @@ What is promised, and checked as soon as a client learns something that could br
 - A record has one holder at a time. Its lock ends when the holder says something about it, when the lock
   duration is over, when the holder's session ends, or when the partition gets another leader. A session that
   goes on afterwards has not ended before. A lock that was renewed begins anew.
-- A delivery count is never above the limit. It goes up with every delivery; only a first one may be
-  forgotten, by a leader that dies.
-- The start offset never goes back, and passes only what is finished: accepted, rejected, or delivered as
-  often as the limit allows. A delivery whose answer got lost counts for each record that may have been in it.
+- A delivery count is never above the limit, and never above the number of deliveries. It goes up with every
+  delivery; only the last one may be forgotten, by a leader that dies.
+- The start offset never goes back, and passes only what is finished: accepted, rejected, delivered as often
+  as the limit allows, or damaged. A delivery whose answer got lost counts for each record that may have been
+  in it. What was in no answer was not delivered, however long the answer took.
 - A group that begins at the end of the log gets everything from the first record on that it was given.
 - Where the log loses records (unclean elections), others get their offsets, and are as new to the group as
   any. All of the above holds for what the log did not lose, but that the start offset goes back. A record is
@@ -104,6 +105,7 @@ class Fate(NamedTuple):
     may_be_accepted: bool
     may_be_given_up: bool
     dead_letters_max: int
+    may_be_damaged: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -111,6 +113,10 @@ class _Record:
     id: RecordId = UNKNOWN
     count: int = 0
     """The highest that was told."""
+    counted_by: object = None
+    """Who told it: the broker and its term."""
+    deliveries: int = 0
+    """How often it was delivered."""
     seen_at: float = 0.0
     asked: dict[int, list[float]] = field(default_factory=dict)
     """When it was said to be accepted, or rejected, by requests that may have been carried out."""
@@ -128,6 +134,8 @@ class _Log:
     records: dict[int, _Record] = field(default_factory=dict)
     doubts: list[float] = field(default_factory=list)
     """When fetches ended whose records, if there were any, nobody got."""
+    under_way: int = 0
+    """Fetches that are not answered yet."""
     start: int = 0
     since: float = 0.0
     """When the last reset was answered; what was asked before may be of another history."""
@@ -145,6 +153,8 @@ class Shares:
         """The term in which a host leads a partition now."""
         self.may_be_invisible: Callable[[Place], bool] = lambda _place: False
         """Whether a record may be of a transaction that was aborted."""
+        self.may_be_damaged: Callable[[Place], bool] = lambda _place: False
+        """Whether the batch of a record was ever damaged on a disk."""
         self.sent_at: Callable[[bytes], float] = lambda _value: 0.0
         """When the record with this value was sent."""
         self.is_vacated = False
@@ -172,8 +182,13 @@ class Shares:
             return
         if hold.count > 1 or (hold.term is not None and hold.term[2]):
             self._check_order(record, hold, who)
+        record.deliveries += 1
+        is_known = not (log.resets or self.rules.loses_records)
+        if is_known and hold.count > record.deliveries + len(log.doubts) + log.under_way:
+            self._fail(f"{who}, and it was its delivery number {record.deliveries}")
         if hold.count >= record.count:
             record.count, record.seen_at = hold.count, hold.received_at
+            record.counted_by = None if hold.term is None else (hold.host, hold.term)
         record.hold = hold
 
     def _delivered_record(self, hold: Hold) -> _Record | None:
@@ -190,7 +205,9 @@ class Shares:
         if record.finished_at is not None and hold.asked_at >= record.finished_at:
             self._fail(f"{who}, though it was accepted or rejected at {record.finished_at:.3f}")
         is_later = hold.asked_at >= record.seen_at
-        if is_later and record.count > 1 and hold.count <= record.count:
+        is_same_leader = hold.term is not None and record.counted_by == (hold.host, hold.term)
+        is_forgotten = hold.count < record.count or (is_same_leader and hold.count == record.count)
+        if is_later and record.count > 1 and is_forgotten:
             self._fail(f"{who}, and had been delivered with count {record.count}")
         before = record.hold
         if before is None or hold.term is None or (before.host, before.term) != (hold.host, hold.term):
@@ -217,9 +234,24 @@ class Shares:
             if hold.suspicion is not None and hold.suspected_at <= asked_at:
                 self._fail(hold.suspicion)
 
+    def begin_fetch(self, partitions: Iterable[TopicPartition]) -> None:
+        """Until `end_fetch`, an answer with records of these may be on its way."""
+        for at in partitions:
+            self._log(at).under_way += 1
+
+    def end_fetch(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in partitions:
+            self._log(at).under_way -= 1
+
     def doubt(self, at: TopicPartition, now: float) -> None:
         """A fetch may have acquired records, and its member got none."""
         self._log(at).doubts.append(now)
+
+    def no_doubt(self, at: TopicPartition, when: float) -> None:
+        """The answer has come after all, and has everything that was delivered."""
+        doubts = self._log(at).doubts
+        if when in doubts:
+            doubts.remove(when)
 
     # -- acknowledgements --------------------------------------------------------------------------------
 
@@ -286,6 +318,8 @@ class Shares:
             return None
         if log.unknown_resets or log.first is None or offset < log.first or self.may_be_invisible(place):
             return None
+        if self.may_be_damaged(place):
+            return None
         return f"was neither accepted nor rejected, and delivered {record.count} times"
 
     def _is_at_limit(self, log: _Log, record: _Record) -> bool:
@@ -315,6 +349,7 @@ class Shares:
             log.first = log.start = start
         log.since, log.resets, log.unknown_resets = now, before.resets, before.unknown_resets - 1
         log.doubts = [when for when in before.doubts if when + _LATE_S > asked_at]
+        log.under_way = before.under_way
         for offset, record in before.records.items():
             late = {
                 kind: [when for when in times if when >= asked_at] for kind, times in record.asked.items()
@@ -341,7 +376,13 @@ class Shares:
                 is_unknown = bool(log.unknown_resets) or log.first is None or offset < log.first
                 may_be_accepted = is_unknown or bool(record.asked.get(ACCEPT))
                 may_be_given_up = bool(record.asked.get(REJECT)) or self._is_at_limit(log, record)
-                found[at, offset] = Fate(may_be_accepted, may_be_given_up or bool(log.resets), 1 + log.resets)
+                is_damaged = self.may_be_damaged((at, offset))
+                found[at, offset] = Fate(
+                    may_be_accepted,
+                    may_be_given_up or is_damaged or bool(log.resets),
+                    1 + log.resets,
+                    is_damaged,
+                )
         return found
 
     def _log(self, at: TopicPartition) -> _Log:

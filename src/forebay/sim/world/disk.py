@@ -14,16 +14,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from forebay.errors import ProtocolError
-from forebay.wire.batch import split
+from forebay.wire.batch import HEADER_SIZE, split
 
 _DAMAGE_CHANCE = 0.3
 _DAMAGED_BYTES_MAX = 32
 _ROTTEN_BYTES_MAX = 8
+_HEADER_CHANCE = 0.5
+_HEADER_BYTES = (*range(8, 12), *range(16, HEADER_SIZE))
+"""Those that the CRC covers, the length and the magic."""
 _SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
 
 
@@ -86,6 +89,10 @@ class SimDisk:
         """Whether a file gives back other bytes than were written."""
         self.fault: Callable[[str, str], None] | None = None
         """Called with an operation and a path before it is done; may raise OSError."""
+        self.on_directory_renamed: Callable[[str, str], None] = lambda *_: None
+        """Called with both names before a directory gets another one."""
+        self.slow_s = 0.0
+        """How long threads that use it take at least."""
         self.refused: Counter[tuple[str, str]] = Counter()
         """How often an operation on a path was refused since the last check."""
         self.boot = 1
@@ -131,22 +138,54 @@ class SimDisk:
         """Those that lie in another."""
         return sorted(name for name, inode in self.names.items() if inode is None and parent(name) == path)
 
-    def rot(self, path: str) -> str | None:
-        """Change some bytes of a segment that is complete, or of its indexes; the file, if there is any."""
-        found = [file for directory in self.directories(path) for file in self._complete(directory)]
+    def lose_files(self, directory: str, suffixes: tuple[str, ...]) -> int:
+        """Somebody removes files, or restores a directory without them; how many there were."""
+        gone = [name for name in self.names if parent(name) == directory and name.endswith(suffixes)]
+        for name in gone:
+            self.change(directory, lambda names, name=name: names.pop(name, None))  # type: ignore[misc]
+        self.sync_names(directory)
+        return len(gone)
+
+    def rot(self, path: str, favourite: str | None = None) -> tuple[str, list[int]] | None:
+        """Change some bytes of a segment that is complete, or of its indexes: which file of any log in there,
+        if there is one, and which offsets its damaged batches have.
+
+        `favourite`: the directory whose logs are damaged, if it has any that are complete.
+        """
+        logs = (
+            [] if favourite is None else [each for each in self._complete(favourite) if each.endswith(".log")]
+        )
+        found = logs or [file for directory in self.directories(path) for file in self._complete(directory)]
+        return self._rot(found)
+
+    def rot_segment(self, directory: str) -> tuple[str, list[int]] | None:
+        """The same, of a segment of one log."""
+        return self._rot([file for file in self._complete(directory) if file.endswith(".log")])
+
+    def _rot(self, found: Sequence[str]) -> tuple[str, list[int]] | None:
         if not found:
             return None
         name = self._chance.choice(found)
         inode = self.names[name]
         assert inode is not None
-        at = self._chance.randrange(len(inode.content))
-        length = min(self._chance.randint(1, _ROTTEN_BYTES_MAX), len(inode.content) - at)
         before = bytes(inode.content)
-        inode.content[at : at + length] = self._chance.randbytes(length)
+        if name.endswith(".log") and self._chance.random() < _HEADER_CHANCE:
+            self._flip_in_header(inode.content)
+        else:
+            at = self._chance.randrange(len(inode.content))
+            length = min(self._chance.randint(1, _ROTTEN_BYTES_MAX), len(inode.content) - at)
+            inode.content[at : at + length] = self._chance.randbytes(length)
         self.rotten = True
-        if name.endswith(".log"):
-            _mend_unprotected(inode.content, before)
-        return name
+        if not name.endswith(".log"):
+            return name, []
+        _mend_unprotected(inode.content, before)
+        return name, _damaged_offsets(inode.content, before)
+
+    def _flip_in_header(self, content: bytearray) -> None:
+        """Change one bit of what a batch says of itself, such as its length, its flags or its count."""
+        with suppress(ProtocolError):
+            start, _ = self._chance.choice(split(memoryview(bytes(content))))
+            content[start + self._chance.choice(_HEADER_BYTES)] ^= 1 << self._chance.randrange(8)
 
     def _complete(self, directory: str) -> list[str]:
         """The files of all segments of a log but the last that hold something."""
@@ -169,6 +208,16 @@ def _mend_unprotected(content: bytearray, before: bytes) -> None:
         for start, _ in split(memoryview(before)):
             for part in (slice(start, start + 8), slice(start + 12, start + 16)):
                 content[part] = before[part]
+
+
+def _damaged_offsets(content: bytearray, before: bytes) -> list[int]:
+    """Of the batches that have changed."""
+    damaged: list[int] = []
+    with suppress(ProtocolError):
+        for start, header in split(memoryview(before)):
+            if content[start : start + header.size] != before[start : start + header.size]:
+                damaged += range(header.base_offset, header.last_offset + 1)
+    return damaged
 
 
 def parent(path: str) -> str:

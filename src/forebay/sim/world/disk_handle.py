@@ -12,6 +12,7 @@ from forebay.storage.disk import Buffer, File, FileClosed, Lock, Locked
 _CAPACITY_BYTES = 1 << 30
 _SECTOR_BYTES = 512
 _COLD_CHANCE = 0.02
+_COLD_CHANCE_WHEN_SLOW = 0.5
 
 
 class Died(BaseException):
@@ -148,7 +149,7 @@ class DiskHandle:
         return inode
 
     def is_cached(self) -> bool:
-        return self._chance.random() >= _COLD_CHANCE
+        return self._chance.random() >= (_COLD_CHANCE_WHEN_SLOW if self._disk.slow_s else _COLD_CHANCE)
 
     # -- the port ----------------------------------------------------------------------------------------
 
@@ -200,6 +201,7 @@ class DiskHandle:
 
         is_file = self._disk.names[path] is not None
         if not is_file:
+            self._disk.on_directory_renamed(path, new_path)
             # The names in it go with it: they must not turn up in a new directory of its old name.
             self._disk.sync_names(path)
         self._disk.change(parent(path), move if is_file else move_tree)

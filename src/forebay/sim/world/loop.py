@@ -180,6 +180,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             for task in sorted(pending, key=lambda task: task.number):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 _take_apart(task.get_coro())
+                _forget_callbacks(task)
         self._ready.clear()
         self._timers.clear()
         self._held.clear()
@@ -257,6 +258,12 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return not self.alive
 
 
+def _forget_callbacks(task: SimTask) -> None:
+    """They may hold coroutines that never began, which would be noticed whenever the task is collected."""
+    for callback, _ in task._callbacks or ():
+        task.remove_done_callback(callback)
+
+
 def _take_apart(coroutine: Any) -> None:
     """Close a coroutine whose process is dead. It may try to await while it is closed: again, until it is."""
     for _ in range(_CLOSES_MAX):
@@ -271,9 +278,13 @@ def _take_apart(coroutine: Any) -> None:
 class SimThreads(Executor):
     """A pool of threads of a simulated process."""
 
-    def __init__(self, loop: ProcessLoop, workers: int, name: str) -> None:
+    def __init__(
+        self, loop: ProcessLoop, workers: int, name: str, slow_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """`slow_s`: how long a work takes at least, now."""
         self._loop = loop
         self._workers = workers
+        self._slow_s = slow_s
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._running: dict[int, tuple[Future[Any], Callable[[], Any]]] = {}
         self._numbers = count()
@@ -308,7 +319,8 @@ class SimThreads(Executor):
         while self._waiting and len(self._running) < self._workers:
             number = next(self._numbers)
             self._running[number] = self._waiting.popleft()
-            self._loop.world.after(self._delay_s(), self._loop.when_running, partial(self._run, number))
+            delay_s = max(self._delay_s(), self._slow_s())
+            self._loop.world.after(delay_s, self._loop.when_running, partial(self._run, number))
 
     def _run(self, number: int) -> None:
         job = self._running.pop(number, None)

@@ -14,7 +14,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.ports import Address, Ports
 from forebay.config import BrokerConfig, broker_config
 from forebay.coordination.store import Store
-from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import KafkaError
 from forebay.sim.world.disk import SimDisk
@@ -69,9 +69,13 @@ class SimDelayIndexes:
 
     def __init__(self) -> None:
         self._indexes: dict[str, IndexInMemory] = {}
+        self._kept: set[str] = set()
 
     def exists(self, directory: str) -> bool:
-        return directory in self._indexes
+        return directory in self._indexes or directory in self._kept
+
+    def keep(self, directory: str) -> None:
+        self._kept.add(directory)
 
     def of(self, directory: str) -> DelayIndex:
         return self._indexes.setdefault(directory, IndexInMemory())
@@ -80,7 +84,12 @@ class SimDelayIndexes:
         self._indexes = {path: index for path, index in self._indexes.items() if index.lose_power()}
 
     def lose(self) -> None:
+        """The files of the indexes, but not what says that there were any."""
         self._indexes.clear()
+
+    def erase(self) -> None:
+        self.lose()
+        self._kept.clear()
 
 
 class SimProcess:
@@ -92,10 +101,12 @@ class SimProcess:
         self._fabric = network
         self._entropy = world.chance(f"entropy/{name}")
         self._pools = 0
+        self.slow_s: Callable[[], float] = lambda: 0.0
+        """How long its threads take at least, now."""
 
     def threads(self, workers: int, prefix: str) -> SimThreads:
         self._pools += 1
-        return SimThreads(self.loop, workers, f"{prefix}/{self._pools}")
+        return SimThreads(self.loop, workers, f"{prefix}/{self._pools}", lambda: self.slow_s())
 
     def entropy(self, size: int) -> bytes:
         return self._entropy.randbytes(size)
@@ -200,6 +211,7 @@ class SimNode:
         self._world.note("node", f"{self.host} starts")
         name = f"{self.host}/{self.starts}"
         process = self._process = SimProcess(self._world, self._network, self.host, name)
+        process.slow_s = lambda: self.disk.slow_s
         process.loop.on_failure = self._failed
         process.loop.on_stall = self._stood_still
         handle = self._handle = DiskHandle(
@@ -324,13 +336,13 @@ class SimNode:
         self._world.note("node", f"{self.host} loses its disk")
         self._go_dark()
         self.disk.erase()
-        self.delay_indexes.lose()
+        self.delay_indexes.erase()
 
     def replace_disk(self) -> None:
         """An empty disk takes the place of this one, while nothing runs."""
         assert not self.running
         self.disk.erase()
-        self.delay_indexes.lose()
+        self.delay_indexes.erase()
         self.noted_starts.clear()
 
     def _go_dark(self) -> None:

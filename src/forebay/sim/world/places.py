@@ -34,6 +34,8 @@ SHARED: list[TopicPartition] = [*EXACT, SOURCE]
 """What the members of the group share: all partitions of their topics."""
 
 SHARE_GROUP_NAME = "workers"
+SHARE_STATES: list[TopicPartition] = [("__share_group_state", 0), ("__share_group_state", 1)]
+"""Where the state of share groups is kept."""
 DEAD_LETTER_TOPIC = "jobs.dead"
 """For what the share group gives up. Brokers create it."""
 

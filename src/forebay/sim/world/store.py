@@ -4,41 +4,45 @@ Requests and answers take time and can get lost: a transaction whose answer does
 carried out. Leases end on the store's own clock when no keep-alive arrived in time; while the store is down
 they do not, as etcd's leader renews them all when it is elected. Watches come late, in order and without a
 gap.
+
+For a while another store can answer in its place, or an older state of it (`answer_as`). What it really holds
+(`own`) comes back afterwards. Processes that cannot tell the two apart get no answer meanwhile: those that
+begin, and those that have seen no more of the store than its older state has. They would write to it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, Protocol
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.keyspace import Keyspace
+from forebay.coordination.known_store import Header, KnownStore
 from forebay.coordination.store import (
     Compacted,
     Compare,
     Delete,
     Event,
+    KeyValue,
     LeaseLost,
     Put,
+    StoreAway,
     StoreError,
+    StoreIdentity,
     TxnResult,
 )
 from forebay.coordination.translate import changes_of_range
 from forebay.core.cluster.image import ClusterImage
 from forebay.sim.world.loop import ProcessLoop
 from forebay.sim.world.network import SimNetwork
+from forebay.sim.world.store_contents import Contents, Grant
 from forebay.sim.world.virtual_time import World
-
-T = TypeVar("T")
 
 STORE_HOST = "store"
 CLUSTER = "sim"
 
-_KEYS = Keys(CLUSTER)
-_HISTORY_MAX = 300
-"""Few, so that a broker that was away for long finds its events compacted."""
+KEYS = Keys(CLUSTER)
 _DELAY_S = (0.0003, 0.004)
 _SLOW_FACTOR = 500
 _TIMEOUT_S = (1.5, 3.0)
@@ -57,6 +61,7 @@ class Watcher(Protocol):
     push_due: bool
     events: list[tuple[list[Event], int]]
 
+    def see(self, header: Header) -> None: ...
     def give(self, events: list[Event], revision: int) -> None: ...
     def fail(self, error: StoreError) -> None: ...
 
@@ -68,10 +73,8 @@ class Holder(Protocol):
     def unhear(self, doubt_in_s: float) -> Callable[[], None]: ...
 
 
-@dataclass(eq=False, slots=True)
-class _Grant:
-    ttl_s: float
-    expires_at: float
+Settle = Callable[[Header | None, Any, StoreError | None], None]
+"""Takes an answer: who gives it, the result, and the error instead. Nobody gives a time-out."""
 
 
 class SimStore:
@@ -79,55 +82,135 @@ class SimStore:
 
     def __init__(self, world: World, network: SimNetwork) -> None:
         self.world = world
-        self.keyspace = Keyspace(history_max=_HISTORY_MAX)
+        self.own = Contents("own")
+        self._contents = self.own
+        """What answers."""
+        self._swapped_at = 0
+        """The revision of what answers in place of the own contents, when it began to."""
         self.down = False
         self.slow = False
         self.lose_answers_chance = 0.0
         self.watch_delay_s_max = 0.0
         self.on_txn: Callable[[str, Sequence[Put], Sequence[Delete]], None] = lambda *_: None
         """Called with the host whose transaction has succeeded, and with what it wrote."""
+        self.on_events: Callable[[Sequence[Event]], None] = lambda _: None
+        """Called with every change, as if all could be read."""
+        self.on_restore: Callable[[Sequence[KeyValue]], None] = lambda _: None
+        """Called with all that a backup holds."""
         self.on_revoke: Callable[[str, Sequence[str]], None] = lambda *_: None
         """Called with the host that ends a lease of another, and with the keys under it."""
+        self.garbled: dict[str, tuple[bytes, bytes]] = {}
+        """By key the value that was written over, and the one that nobody can read."""
         self._deaf_until: dict[str, float] = {}
         self._network = network
         self._image = ClusterImage(cluster_id=CLUSTER)
         self._chance = world.chance("store")
-        self._grants: dict[int, _Grant] = {}
         self._leases: dict[str, Holder] = {}
         """The last of each host."""
         self._held_back: dict[str, list[Callable[[], None]]] = {}
         """By host the answers to its keep-alives that are on their way, and come later."""
         self._last_lease = 0
+        self._restored_at = 0
+        """The revision at which it was last put back to an earlier state."""
         self._watches: dict[Watcher, None] = {}
 
+    def identity(self) -> StoreIdentity:
+        return StoreIdentity(
+            cluster=CLUSTER,
+            index=self.keyspace.revision - self._restored_at,
+            revision=self.keyspace.revision,
+        )
+
     def image(self) -> ClusterImage:
-        """The present image of the cluster, which brokers may not have seen yet."""
-        if self._image.revision != self.keyspace.revision:
-            items, revision = self.keyspace.range(_KEYS.root)
-            self._image = ClusterImage(cluster_id=CLUSTER).apply(changes_of_range(_KEYS, items), revision)
+        """The present image of the cluster, which brokers may not have seen yet, as if all could be read."""
+        if self._image.revision != self.own.keyspace.revision:
+            items, revision = self.own.keyspace.range(KEYS.root)
+            items = [self._as_it_was(item) for item in items]
+            self._image = ClusterImage(cluster_id=CLUSTER).apply(changes_of_range(KEYS, items), revision)
         return self._image
+
+    # -- who answers -------------------------------------------------------------------------------------
+
+    @property
+    def keyspace(self) -> Keyspace:
+        return self._contents.keyspace
+
+    @property
+    def is_itself(self) -> bool:
+        return self._contents is self.own
+
+    def answer_as(self, contents: Contents) -> None:
+        """Let something else answer from now on. Watches break off, as when a server ends."""
+        self._contents = contents
+        self._swapped_at = contents.keyspace.revision
+        for watch in self._watches:
+            watch.fail(StoreError("the watch broke off"))
+        self._watches.clear()
+        for lease_id in list(contents.grants):
+            self.keep_alive(lease_id)
+
+    def be_itself(self) -> None:
+        self.answer_as(self.own)
+
+    def _answers(self, host: str, asker: KnownStore) -> bool:
+        return not self.down and not self._network.is_cut(host, STORE_HOST) and self._is_told_apart(asker)
+
+    def _is_told_apart(self, asker: KnownStore) -> bool:
+        if self.is_itself:
+            return True
+        other = asker.store not in ("", self._contents.store_id)
+        return other or (asker.store != "" and asker.revision > self._swapped_at)
+
+    # -- values that cannot be read ------------------------------------------------------------------------
+
+    def garble(self, key: str, value: bytes) -> None:
+        """Write over a value as `etcdctl put` does: the key is under no lease any more."""
+        item = self.own.keyspace.get(key)
+        assert item is not None
+        self.garbled[key] = (item.value, value)
+        self._write([Put(key=key, value=value)])
+
+    def repair(self, key: str, *, put_back: bool) -> None:
+        """Put the value back, or delete the key, unless somebody has written it since."""
+        before, value = self.garbled.pop(key)
+        item = self.own.keyspace.get(key)
+        if item is not None and item.value == value:
+            self.world.note("store", f"{key} is repaired")
+            puts, deletes = ([Put(key=key, value=before)], []) if put_back else ([], [Delete(key=key)])
+            self._write(puts, deletes)
+
+    def _write(self, puts: Sequence[Put], deletes: Sequence[Delete] = ()) -> None:
+        answering, self._contents = self._contents, self.own
+        self._apply(self.keyspace.plan([], puts, deletes) or [])
+        self._contents = answering
+
+    def _as_it_was(self, item: KeyValue) -> KeyValue:
+        before, value = self.garbled.get(item.key, (b"", None))
+        return replace(item, value=before) if item.value == value else item
 
     # -- requests ----------------------------------------------------------------------------------------
 
-    def submit(self, host: str, operation: Callable[[], T], answer: asyncio.Future[T]) -> None:
-        self.world.after(self._delay_s(), self._arrive, host, operation, answer)
+    def submit(self, host: str, asker: KnownStore, operation: Callable[[], object], settle: Settle) -> None:
+        """A request of a process that knows the store as `asker`."""
+        self.world.after(self._delay_s(), self._arrive, host, asker, operation, settle)
 
-    def _arrive(self, host: str, operation: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
-        if self.down or self._network.is_cut(host, STORE_HOST):
-            self._time_out(answer)
+    def _arrive(self, host: str, asker: KnownStore, operation: Callable[[], object], settle: Settle) -> None:
+        if not self._answers(host, asker):
+            self._time_out(settle)
             return
+        result: object
         try:
             result, error = operation(), None
         except StoreError as problem:
             result, error = None, problem
         if self._network.is_cut(STORE_HOST, host) or self._chance.random() < self.lose_answers_chance:
-            self._time_out(answer)
+            self._time_out(settle)
         else:
-            self.world.after(self._delay_s(), _settle, answer, result, error)
+            self.world.after(self._delay_s(), settle, self._contents.header(), result, error)
 
-    def _time_out(self, answer: asyncio.Future[Any]) -> None:
-        error = StoreError("the store did not answer in time")
-        self.world.after(self._chance.uniform(*_TIMEOUT_S), _settle, answer, None, error)
+    def _time_out(self, settle: Settle) -> None:
+        error = StoreAway("the store did not answer in time")
+        self.world.after(self._chance.uniform(*_TIMEOUT_S), settle, None, None, error)
 
     def _delay_s(self) -> float:
         return self._chance.uniform(*_DELAY_S) * (_SLOW_FACTOR if self.slow else 1)
@@ -139,12 +222,15 @@ class SimStore:
         self._apply(events or [])
         if events:
             self.world.note("store", f"{self.keyspace.revision} {' '.join(event.kv.key for event in events)}")
-            self.on_txn(host, puts, deletes)
+            if self.is_itself:
+                self.on_txn(host, puts, deletes)
         return TxnResult(ok=events is not None, revision=self.keyspace.revision)
 
     def _apply(self, events: Sequence[Event]) -> None:
         if events:
             self.keyspace.apply(events)
+            if self.is_itself:
+                self.on_events([replace(event, kv=self._as_it_was(event.kv)) for event in events])
             for watch in list(self._watches):
                 self.push_soon(watch)
 
@@ -153,46 +239,65 @@ class SimStore:
     def grant(self, ttl_s: float) -> int:
         self._last_lease += 1
         self.keyspace.grant(self._last_lease)
-        self._grants[self._last_lease] = _Grant(ttl_s=ttl_s, expires_at=0.0)
+        self._contents.grants[self._last_lease] = Grant(ttl_s=ttl_s, expires_at=0.0)
         self.keep_alive(self._last_lease)
         return self._last_lease
 
     def keep_alive(self, lease_id: int) -> None:
-        grant = self._grants.get(lease_id)
+        grant = self._contents.grants.get(lease_id)
         if grant is None:
             raise LeaseLost(f"lease {lease_id} has ended")
         grant.expires_at = self.world.now + grant.ttl_s
         self.world.at(grant.expires_at, self._expire, lease_id)
 
     def _expire(self, lease_id: int) -> None:
-        grant = self._grants.get(lease_id)
+        grant = self._contents.grants.get(lease_id)
         if grant is not None and grant.expires_at <= self.world.now and not self.down:
             self.world.note("lease", f"{lease_id} expired")
             self.revoke(lease_id)
 
     def revoke(self, lease_id: int) -> None:
-        if self._grants.pop(lease_id, None) is not None:
+        if self._contents.grants.pop(lease_id, None) is not None:
             self.keyspace.end(lease_id)
             self._apply(self.keyspace.plan_expiry())
 
     def revoke_of_others(self, host: str, lease_id: int) -> None:
         """A host ends a lease by its number."""
-        under = [item.key for item in self.keyspace.range(_KEYS.root)[0] if item.lease == lease_id]
+        under = [item.key for item in self.keyspace.range(KEYS.root)[0] if item.lease == lease_id]
         self.world.note("lease", f"{lease_id} ended by {host}")
-        self.on_revoke(host, under)
+        if self.is_itself:
+            self.on_revoke(host, under)
         self.revoke(lease_id)
 
     def forget(self, node_id: int) -> None:
         """End the lease of a broker now, as if its last keep-alives had not arrived."""
-        item = self.keyspace.get(_KEYS.broker(node_id))
-        if item is not None:
-            self.world.note("lease", f"{item.lease} is not kept")
-            self.revoke(item.lease)
+        item = self.own.keyspace.get(KEYS.broker(node_id))
+        if item is None:
+            return
+        self.world.note("lease", f"{item.lease} is not kept")
+        answering, self._contents = self._contents, self.own
+        self.revoke(item.lease)
+        self._contents = answering
 
     def come_back(self) -> None:
         self.down = False
-        for lease_id in list(self._grants):
+        for lease_id in list(self._contents.grants):
             self.keep_alive(lease_id)
+
+    # -- backups -----------------------------------------------------------------------------------------
+
+    def backup(self) -> Contents:
+        return self.own.copy()
+
+    def restore(self, backup: Contents) -> None:
+        """Be as the backup says, while no broker runs. Leases come back with it, and begin anew."""
+        self.own = backup.copy()
+        self._restored_at = self.own.keyspace.revision
+        self._image = ClusterImage(cluster_id=CLUSTER)
+        self._leases.clear()
+        self._held_back.clear()
+        self.be_itself()
+        self.on_restore(self.own.keyspace.range("")[0])
 
     # -- doubts ------------------------------------------------------------------------------------------
 
@@ -247,6 +352,8 @@ class SimStore:
         self._deaf_until[host] = self.world.now + seconds
 
     def _push(self, watch: Watcher, tries: int) -> None:
+        if watch not in self._watches:
+            return
         if self.world.now < self._deaf_until.get(watch.host, 0.0):
             self.world.at(self._deaf_until[watch.host], self._push, watch, tries)
             return
@@ -264,15 +371,7 @@ class SimStore:
             watch.fail(Compacted(f"events before revision {self.keyspace.compacted + 1} are gone"))
             return
         events = self.keyspace.since(watch.position)
+        watch.see(self._contents.header())
         watch.give(
             [event for event in events if event.kv.key.startswith(watch.prefix)], self.keyspace.revision
         )
-
-
-def _settle(answer: asyncio.Future[Any], result: Any, error: StoreError | None) -> None:
-    if answer.done():
-        return
-    if error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(result)

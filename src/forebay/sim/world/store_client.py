@@ -2,6 +2,8 @@
 
 A holder trusts its lease until shortly before its end, by its own clock and by the last answer. The store can
 hold back the answers to keep-alives (`SimStore.hold_back`). Then the holder doubts a lease that it still has.
+
+Answers are believed by the same rule as etcd's (`KnownStore`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from forebay.coordination.known_store import Header, KnownStore, Position
 from forebay.coordination.store import (
     Compare,
     Delete,
@@ -20,6 +23,8 @@ from forebay.coordination.store import (
     Put,
     StoreClosed,
     StoreError,
+    StoreIdentity,
+    StoreMismatch,
     TxnResult,
 )
 from forebay.sim.world.loop import ProcessLoop
@@ -45,6 +50,9 @@ class SimWatch:
         self._begun = False
         self._waiting: asyncio.Future[None] | None = None
 
+    def see(self, header: Header) -> None:
+        self._client.known.mismatch(header)
+
     def give(self, events: list[Event], revision: int) -> None:
         self.position = revision + 1
         if events:
@@ -66,6 +74,7 @@ class SimWatch:
         server = self._client.server
         if not self._begun:
             self._begun = True
+            await self._check_store()
             server.begin_watch(self)
         while not self.events:
             if self._error is not None:
@@ -76,6 +85,12 @@ class SimWatch:
         found = self.events.pop()
         server.push_soon(self)
         return found
+
+    async def _check_store(self) -> None:
+        try:
+            await self._client.confirm()
+        except StoreMismatch as error:
+            raise StoreError(f"the watch ended: {error}") from error
 
 
 class SimLease:
@@ -93,12 +108,14 @@ class SimLease:
         return self._holds_until - _MARGIN * self._ttl_s
 
     def valid(self) -> bool:
-        return not self.lost.is_set() and self._client.loop.time() < self._trusted_until
+        trusted = self._client.loop.time() < self._trusted_until
+        return not self.lost.is_set() and trusted and self._client.known.refused is None
 
     def doubted_since(self) -> float | None:
         if self.valid():
             return None
-        return self._trusted_until if self._lost_at is None else min(self._lost_at, self._trusted_until)
+        since = (self._trusted_until, self._lost_at, self._client.refused_since)
+        return min(moment for moment in since if moment is not None)
 
     async def revoke(self) -> None:
         self._lose()
@@ -119,8 +136,11 @@ class SimLease:
             self._lose()
             return
         sent_at = self._client.loop.time()
-        answer = self._client.send(lambda: self._client.server.keep_alive(self.id))
-        answer.add_done_callback(lambda answer: self._kept(answer, sent_at))
+        if self._client.known.refused is not None:
+            self._client.send(lambda: self._client.server.keyspace.get("/"), linearizable=True)
+        else:
+            answer = self._client.send(lambda: self._client.server.keep_alive(self.id))
+            answer.add_done_callback(lambda answer: self._kept(answer, sent_at))
         self._keep_soon()
 
     def _kept(self, answer: asyncio.Future[None], sent_at: float) -> None:
@@ -155,30 +175,62 @@ class StoreClient:
         self.loop = loop
         self.host = host
         self.closed = False
+        self.known = KnownStore()
+        self.refused_since: float | None = None
 
-    def send(self, operation: Callable[[], T]) -> asyncio.Future[T]:
+    def send(self, operation: Callable[[], T], *, linearizable: bool = False) -> asyncio.Future[T]:
         answer: asyncio.Future[T] = self.loop.create_future()
-        self.server.submit(self.host, operation, answer)
+        asked_at = self.known.position() if linearizable else None
+
+        def settle(header: Header | None, result: T, error: StoreError | None) -> None:
+            error = self._mismatch(header, asked_at) or error
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+                answer.exception()  # nobody may wait for it
+            else:
+                answer.set_result(result)
+
+        self.server.submit(self.host, self.known, operation, settle)
         return answer
 
-    async def call(self, operation: Callable[[], T]) -> T:
+    def _mismatch(self, header: Header | None, asked_at: Position | None) -> StoreMismatch | None:
+        if header is None:
+            return None
+        mismatch = self.known.mismatch(header, asked_at)
+        if mismatch is not None:
+            self.known.refused = mismatch
+            self.refused_since = self.refused_since or self.server.world.now
+        elif asked_at is not None:
+            self.known.refused = self.refused_since = None
+        return mismatch
+
+    async def call(self, operation: Callable[[], T], *, linearizable: bool = False) -> T:
         self.check_open()
-        return await self.send(operation)
+        return await self.send(operation, linearizable=linearizable)
+
+    async def confirm(self) -> None:
+        """Raises StoreMismatch unless the right store answers."""
+        await self.get("/")
 
     def check_open(self) -> None:
         if self.closed:
             raise StoreClosed("the store is closed")
 
+    async def identity(self) -> StoreIdentity:
+        return await self.call(self.server.identity)
+
     async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
-        return await self.call(lambda: self.server.keyspace.range(prefix))
+        return await self.call(lambda: self.server.keyspace.range(prefix), linearizable=True)
 
     async def get(self, key: str) -> KeyValue | None:
-        return await self.call(lambda: self.server.keyspace.get(key))
+        return await self.call(lambda: self.server.keyspace.get(key), linearizable=True)
 
     async def txn(
         self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
     ) -> TxnResult:
-        return await self.call(lambda: self.server.txn(compares, puts, deletes, self.host))
+        return await self.call(lambda: self.server.txn(compares, puts, deletes, self.host), linearizable=True)
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
         return SimWatch(self, prefix, from_revision)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from functools import partial
 from pathlib import Path
 
+from forebay.errors import StorageError
 from forebay.storage.delays.index import DelayIndex
 from forebay.storage.delays.open_files import OpenFiles
 from forebay.storage.delays.sqlite_index import SqliteDelayIndex
 
 FILE_NAME = "delays.sqlite"
+KEPT_NAME = ".delays"
+"""Says that the log has delay notes. The topic may take none any more, and the index may be lost."""
 _OPEN_MAX = 256
 
 
@@ -19,7 +23,21 @@ class DelayIndexFiles:
         self._files = OpenFiles(open_max)
 
     def exists(self, directory: str) -> bool:
-        return (Path(directory) / FILE_NAME).exists()
+        return any((Path(directory) / name).exists() for name in (FILE_NAME, KEPT_NAME))
+
+    def keep(self, directory: str) -> None:
+        path = Path(directory) / KEPT_NAME
+        if path.exists():
+            return
+        try:
+            path.touch()
+            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error}") from error
 
     def of(self, directory: str) -> DelayIndex:
         path = Path(directory) / FILE_NAME

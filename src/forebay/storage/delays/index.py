@@ -82,6 +82,9 @@ class DelayIndex(Protocol):
     def of_ids(self, ids: Sequence[int], *, bytes_max: int) -> list[Waiting]:
         """Those of these ids that wait, in the order of the ids; only the first, if they are large."""
 
+    def waiting_under(self, keys: Sequence[bytes]) -> frozenset[bytes]:
+        """Those of these schedule keys under which a message waits."""
+
     def after(self, due_ms: int, id_: int, *, count_max: int, bytes_max: int) -> list[Waiting]:
         """Those behind this place in the order of (due, id)."""
 
@@ -108,7 +111,10 @@ class DelayIndexes(Protocol):
     """The seam to the files of indexes."""
 
     def exists(self, directory: str) -> bool:
-        """Whether the partition in this directory has an index."""
+        """True if the partition in this directory has an index, or had one that was lost."""
+
+    def keep(self, directory: str) -> None:
+        """Remember that the partition has an index, whatever becomes of the index. Blocks."""
 
     def of(self, directory: str) -> DelayIndex:
         """The index of the partition in this directory, to be loaded."""

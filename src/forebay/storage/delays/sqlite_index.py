@@ -225,6 +225,11 @@ class SqliteDelayIndex:
                     found.append(message)
         return found
 
+    def waiting_under(self, keys: Sequence[bytes]) -> frozenset[bytes]:
+        with self._using() as db:
+            found = (db.execute("SELECT 1 FROM waiting WHERE key = ?", (key,)).fetchone() for key in keys)
+            return frozenset(key for key, row in zip(keys, found, strict=True) if row is not None)
+
     def after(self, due_ms: int, id_: int, *, count_max: int, bytes_max: int) -> list[Waiting]:
         return self._find("(due, id) > (?, ?) ORDER BY due, id", (due_ms, id_), count_max, bytes_max)
 

@@ -1,4 +1,4 @@
-"""The topic settings that storage obeys."""
+"""The settings that storage obeys."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ class LogConfig:
     index_interval_bytes: int = 4096
     segment_index_bytes: int = 10 << 20
     file_delete_delay_ms: int = 60_000
+    decompress_max_bytes: int = 64 << 20
+    """What a batch may unpack to: the limit for everything that reads the records of a log."""
 
     def age_max_ms(self, directory: str, base_offset: int) -> int:
         """How long a segment stays open: the same on every replica, and after a restart."""

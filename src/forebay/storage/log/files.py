@@ -17,18 +17,22 @@ second call would report success.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import PurePath
 
 from forebay.errors import StorageError
 from forebay.storage.disk import FileClosed
 from forebay.storage.log.compaction.swap import SwappingLog
+from forebay.storage.log.recovery.txn_index_recovery import replace_txn_index
+from forebay.storage.log.segment.batch_parts import DamagedPart, WholeBatch
 from forebay.storage.log.segment.segment import Segment
 from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.storage.log.truncation import LogTruncation
 from forebay.wire.batch import BatchHeader
+from forebay.wire.parts import FileRange
 
 logger = logging.getLogger(__name__)
 
@@ -135,9 +139,16 @@ class LogFiles(LogTruncation):
     # --- reading, and what is beside the log ---------------------------------------------------------------
 
     def scan(self, from_offset: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """Every batch from the one that holds the offset. Raises StorageError."""
+        """Every batch from the one that holds the offset. Raises CorruptBatch, and other StorageErrors."""
         for stretch in self._log.stretches(from_offset):
             yield from stretch.batches()
+
+    def parts(self, from_offset: int) -> Iterator[WholeBatch | DamagedPart]:
+        """Like `scan`, but damage is among what is found, and what lies behind it too."""
+        for stretch in self._log.files_from(from_offset):
+            for part in stretch.read():
+                if isinstance(part, DamagedPart) or part.header.last_offset >= from_offset:
+                    yield part
 
     def warm(self, found: LogSlice) -> None:
         """Read a slice into the page cache and check its CRCs if need be."""
@@ -146,8 +157,7 @@ class LogFiles(LogTruncation):
             return
         try:
             if segment.trusts(part.position, part.length):
-                for position in range(part.position, part.position + part.length, _WARM_BYTES):
-                    part.file.pread(_WARM_BYTES, position)
+                _read_all(part)
             else:
                 segment.verify(part.position, part.length)
         except OSError as error:
@@ -193,6 +203,26 @@ class LogFiles(LogTruncation):
             index.append([aborted])
             self._log.has_aborted = True
 
+    def replace_lost_aborted(self, aborted: Iterable[AbortedTxn]) -> None:
+        """Write the indexes that were lost, given the aborted transactions in the order of their markers."""
+        log = self._log
+        lost = deque(log.lost_txn_indexes)
+        entries: list[AbortedTxn] = []
+        for transaction in aborted:
+            while lost and transaction.last_offset >= lost[0].next_base:
+                self._replace_index(lost.popleft(), entries)
+                entries = []
+            if lost and transaction.last_offset >= lost[0].base_offset:
+                entries.append(transaction)
+        for segment in lost:
+            self._replace_index(segment, entries)
+            entries = []
+        log.lost_txn_indexes = []
+
+    def _replace_index(self, segment: Segment, entries: Sequence[AbortedTxn]) -> None:
+        replace_txn_index(self._log._disk, segment, entries)
+        self._log.has_aborted |= bool(entries)
+
     def write_snapshot(self, data: bytes) -> None:
         """Like `Log.write_snapshot`, but durable."""
         log = self._log
@@ -201,3 +231,13 @@ class LogFiles(LogTruncation):
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
         """(offset, state) of the snapshots not beyond the end, newest first: take the first that is whole."""
         return self._log._snapshots.newest_first(self._log.end_offset)
+
+
+def _read_all(part: FileRange) -> None:
+    """Read a range, in chunks. A read ends before a page that the disk does not give; the next one fails."""
+    position, end = part.position, part.position + part.length
+    while position < end:
+        read = len(part.file.pread(min(_WARM_BYTES, end - position), position))
+        if not read:
+            break
+        position += read

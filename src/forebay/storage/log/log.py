@@ -253,22 +253,26 @@ class Log(SwappingLog):
 
     def search_timestamp(self, timestamp: int) -> Search:
         """Look for (timestamp, offset) of the first record that is not older."""
-        return self._search().first_from(timestamp)
+        return self._search(self.start_offset).first_from(timestamp)
 
     def search_message(self, timestamp: int, from_offset: int) -> Search:
         """Look for (timestamp, offset) of the first message from an offset on that is not older."""
-        self._write_early()
         start = max(from_offset, self.start_offset)
-        search = TimestampSearch(list(self._segments), start, self.unreadable, messages_only=True)
-        return search.first_from(timestamp)
+        return self._search(start, messages_only=True).first_from(timestamp)
 
     def search_largest_timestamp(self) -> Search:
         """Look for (timestamp, offset) of the first record with the largest timestamp."""
-        return self._search().largest()
+        return self._search(self.start_offset).largest()
 
-    def _search(self) -> TimestampSearch:
+    def _search(self, start_offset: int, *, messages_only: bool = False) -> TimestampSearch:
         self._write_early()
-        return TimestampSearch(list(self._segments), self.start_offset, self.unreadable)
+        return TimestampSearch(
+            list(self._segments),
+            start_offset,
+            self.unreadable,
+            self.config.decompress_max_bytes,
+            messages_only=messages_only,
+        )
 
     # --- the front and the back ----------------------------------------------------------------------------
 

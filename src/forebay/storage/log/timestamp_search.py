@@ -7,8 +7,10 @@ generator that runs in the log's owner, which alone uses the indexes; it yields 
 stretch of one segment's file and touches nothing else, and is sent what the walk has found. What a search
 learns about a segment that holds no answer, it leaves there (`Segment.older`, `.largest`) for the next one.
 
-What cannot be read is passed over: a batch whose records make no sense, or that fails its CRC (see
-unreadable_batches.py), and damage, from which the offset index leads on to the next batch that it knows.
+Damage is passed over, and so is a batch whose records make no sense (see unreadable_batches.py): consumers
+cannot read it. A batch that unpacks to more than is allowed counts by its header, as one record with the
+largest time and the first offset. In a search for messages that are due (`messages_only`) both count by their
+headers, because what is passed over there is shown at once.
 """
 
 from __future__ import annotations
@@ -17,20 +19,14 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from forebay.errors import ProtocolError
-from forebay.storage.log.segment.batch_file import CorruptBatch
+from forebay.storage.log.segment.batch_parts import DamagedPart
 from forebay.storage.log.segment.segment import NO_TIMESTAMP, Segment
 from forebay.storage.log.unreadable_batches import UnreadableBatches
-from forebay.wire.batch import BatchHeader, crc_ok
-from forebay.wire.compression import MAX_OUTPUT_BYTES
+from forebay.wire.batch import BatchHeader
+from forebay.wire.compression import OutputTooLarge
 from forebay.wire.record_spans import payload_of, readable_spans
 
 TimestampOffset: TypeAlias = tuple[int, int]
-
-
-class Walked(NamedTuple):
-    found: TimestampOffset | None
-    damaged_at: int | None
-    """The byte at which the walk had to end too early."""
 
 
 class Walk(NamedTuple):
@@ -41,32 +37,34 @@ class Walk(NamedTuple):
     end: int
     start_offset: int
     unreadable: UnreadableBatches
+    decompress_max_bytes: int
     first_from: int | None
     """Find the first record that is not older; None for the record with the largest timestamp."""
     best: TimestampOffset | None = None
     """The largest before this stretch."""
     messages_only: bool = False
-    """Pass over control batches."""
+    """Pass over control batches, and count what makes no sense by its header."""
 
-    def run(self, pace: Callable[[int], None] = lambda _: None) -> Walked:
+    def run(self, pace: Callable[[int], None] = lambda _: None) -> TimestampOffset | None:
         """`pace` is called with the size of every batch; it may wait, or raise to end the walk."""
-        best, next_offset = self.best, self.start_offset
-        try:
-            for _, batch, header in self.segment.batches(self.position, end=self.end):
-                pace(header.size)
-                next_offset = header.next_offset
-                if header.last_offset < self.start_offset or (self.messages_only and header.is_control):
-                    continue
-                if self.first_from is not None:
-                    found = self._first(batch, header, self.first_from)
-                    if found is not None:
-                        return Walked(found, None)
-                else:
-                    best = self._larger(batch, header, best)
-        except CorruptBatch as bad:
-            self.unreadable.pass_over(next_offset, str(bad))
-            return Walked(best, bad.position)
-        return Walked(best, None)
+        best = self.best
+        for part in self.segment.read(self.position, end=self.end):
+            if isinstance(part, DamagedPart):
+                if part.unreadable is not None:
+                    raise part.unreadable
+                self.unreadable.pass_over(max(part.first_offset, self.start_offset), part.why)
+                continue
+            _, batch, header = part
+            pace(header.size)
+            if header.last_offset < self.start_offset or (self.messages_only and header.is_control):
+                continue
+            if self.first_from is not None:
+                found = self._first(batch, header, self.first_from)
+                if found is not None:
+                    return found
+            else:
+                best = self._larger(batch, header, best)
+        return best
 
     def _first(self, batch: memoryview, header: BatchHeader, timestamp: int) -> TimestampOffset | None:
         if header.max_timestamp >= timestamp:
@@ -85,13 +83,13 @@ class Walk(NamedTuple):
         return best
 
     def _records(self, batch: memoryview, header: BatchHeader) -> Iterator[TimestampOffset]:
-        """Time and offset of every record of a batch; none if it cannot be read."""
+        """Time and offset of every record of a batch."""
         try:
-            if not crc_ok(batch, 0, header.size):
-                raise ProtocolError("the batch fails its CRC")
-            spans = readable_spans(payload_of(batch, header, MAX_OUTPUT_BYTES), header)
+            spans = readable_spans(payload_of(batch, header, self.decompress_max_bytes), header)
         except ProtocolError as error:
             self.unreadable.pass_over(header.base_offset, str(error))
+            if self.messages_only or isinstance(error, OutputTooLarge):
+                yield header.max_timestamp, max(header.base_offset, self.start_offset)
             return
         append_time = header.max_timestamp if header.is_log_append_time else None
         for span in spans:
@@ -99,7 +97,7 @@ class Walk(NamedTuple):
             yield timestamp, header.base_offset + span.offset_delta
 
 
-Search: TypeAlias = Generator[Walk, Walked, TimestampOffset | None]
+Search: TypeAlias = Generator[Walk, TimestampOffset | None, TimestampOffset | None]
 
 
 class TimestampSearch:
@@ -110,6 +108,7 @@ class TimestampSearch:
         segments: Sequence[Segment],
         start_offset: int,
         unreadable: UnreadableBatches,
+        decompress_max_bytes: int,
         *,
         messages_only: bool = False,
     ) -> None:
@@ -117,6 +116,7 @@ class TimestampSearch:
         self._segments = segments
         self._start_offset = start_offset
         self._unreadable = unreadable
+        self._decompress_max_bytes = decompress_max_bytes
         self._messages_only = messages_only
 
     def first_from(self, timestamp: int) -> Search:
@@ -150,11 +150,10 @@ class TimestampSearch:
         if than <= timestamp and older_to == end:
             return None
         position = max(older_to if than <= timestamp else 0, self._begin(segment, timestamp))
-        while position < end:
-            walked = yield self._walk(segment, position, end, timestamp)
-            if walked.found is not None:
-                return walked.found
-            position = end if walked.damaged_at is None else _beyond(segment, walked.damaged_at, end)
+        if position < end:
+            found = yield self._walk(segment, position, end, timestamp)
+            if found is not None:
+                return found
         if not self._messages_only:
             segment.older = end, timestamp
         return None
@@ -172,10 +171,8 @@ class TimestampSearch:
             position, best = 0, None  # it has been deleted meanwhile
         end = segment.size
         position = max(position, segment.position_before(self._start_offset))
-        while position < end:
-            walked = yield self._walk(segment, position, end, None)._replace(best=best)
-            best = walked.found
-            position = end if walked.damaged_at is None else _beyond(segment, walked.damaged_at, end)
+        if position < end:
+            best = yield self._walk(segment, position, end, None)._replace(best=best)
         segment.largest = end, best
         segment.older = end, NO_TIMESTAMP if best is None else best[0] + 1
         return best
@@ -187,12 +184,7 @@ class TimestampSearch:
             end,
             self._start_offset,
             self._unreadable,
+            self._decompress_max_bytes,
             first_from,
             messages_only=self._messages_only,
         )
-
-
-def _beyond(segment: Segment, damaged_at: int, end: int) -> int:
-    """Where to go on after damage."""
-    position = segment.position_after(damaged_at)
-    return end if position is None else position

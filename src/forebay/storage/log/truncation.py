@@ -29,7 +29,7 @@ class LogTruncation:
     def end_below(self, offset: int) -> int:
         """Where the log would end if it were truncated to `offset`: a batch is kept or goes as a whole.
 
-        A checkpoint that claims more must be lowered before (`DataDir.lowered`).
+        A checkpoint that claims more must be lowered before (`Checkpoints.lowered`).
         """
         log = self._log
         if offset >= log.end_offset:
@@ -44,7 +44,7 @@ class LogTruncation:
     def truncate_to(self, offset: int) -> None:
         """Let the log end at `offset`, or where the last batch below it ends.
 
-        The checkpoints are lowered meanwhile (`DataDir.lowered`): a crash must not look like a loss.
+        The checkpoints are lowered meanwhile (`Checkpoints.lowered`): a crash must not look like a loss.
         """
         log = self._log
         log._write_early()

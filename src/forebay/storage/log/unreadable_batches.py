@@ -1,9 +1,8 @@
-"""Batches that lie in a log under a good CRC, but whose records make no sense.
+"""Batches of a log that cannot be read: damaged ones, and such that make no sense under a good CRC.
 
-Clients wrote them, into a topic that does not read what it stores, or to a broker that checked less. Their
-bytes are served as they came, which is all that most topics promise. Code that has to read the records skips
-such a batch as a whole: a look-up by time does not find it, and compaction keeps it and ignores its records.
-Each is counted, and named in the log, once.
+Clients wrote the latter, into a topic that does not read what it stores, or to a broker that checked less.
+Their bytes are served as they came, which is all that most topics promise. Code that has to read the records
+skips such a batch as a whole, or stops at it. Each is counted, and named in the log, once.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ class LogWriter:
         "directory",
         "end_offset",
         "has_aborted",
+        "lost_txn_indexes",
         "offline",
         "on_roll",
         "recovery_point",
@@ -110,6 +111,8 @@ class LogWriter:
         self.start_offset = 0
         self.has_aborted = any(len(segment.txn_index) for segment in self._segments)
         """Whether any segment may have aborted transactions: most logs never have one."""
+        self.lost_txn_indexes = opened.lost_txn_indexes
+        """Segments whose index of aborted transactions is to be made anew, before anybody reads the log."""
         self._activate(opened.tail)
 
     @property

@@ -110,6 +110,7 @@ _MODULES |= {
     OWN_KEYS_FROM + 14: "hand_over_numbers",
     OWN_KEYS_FROM + 20: "describe_failovers",
     OWN_KEYS_FROM + 21: "describe_fills",
+    OWN_KEYS_FROM + 22: "describe_disk",
 }
 
 _UNDECLARED = {

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, string, uuid
+from forebay.wire.fields import (
+    ZERO_UUID,
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    string,
+    uuid,
+)
 
 
 class MetadataRequestTopic(Struct):
     topic_id: bytes = uuid("10+")
     name: str | None = string(nullable="10+")
+
+
+def is_by_id(topic: MetadataRequestTopic) -> bool:
+    """An id that is not zero decides, whatever the name is. The Java client sends an empty name with it."""
+    return topic.topic_id != ZERO_UUID
 
 
 class MetadataRequest(Request, api_key=3, versions=(0, 13), flexible=9):

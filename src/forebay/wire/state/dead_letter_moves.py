@@ -11,6 +11,8 @@ class DeadLetterRange(Struct):
     """All offsets between the two have a record, or had one before the log was shortened."""
     delivery_count: int = int16()
     cause: int = int8()
+    damage: int = int8(default=0, tag=0)
+    """1: the record cannot be copied, because its batch is damaged. 2: and that is why it was given up."""
 
 
 class DeadLetterMove(Message, versions=(0, 0), flexible=0):

@@ -18,23 +18,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.config import ControllerConfig
-from forebay.core.cluster.image import (
-    NO_LEADER,
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import (
     BrokerDeleted,
     BrokerPut,
-    ClusterImage,
     ConfigOwner,
     ConfigPut,
     PartitionPut,
-    PartitionState,
     TopicPut,
-    TopicRecord,
 )
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import departure, new_terms, plan, prefer, settle, withdrawal
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, commits, is_last, with_isr
 from forebay.core.cluster.replicas.reassignment import reassign
 from forebay.core.cluster.replicas.requested_elections import elect
+from forebay.core.cluster.topic_image import TopicRecord
 from forebay.errors import KafkaError
 
 CONFIG = ControllerConfig()

@@ -5,22 +5,20 @@ from __future__ import annotations
 import pytest
 
 from forebay.config import ControllerConfig
-from forebay.core.cluster.image import (
-    NO_CONTROLLER,
-    NO_LEADER,
+from forebay.core.cluster.image import NO_CONTROLLER, ClusterImage
+from forebay.core.cluster.image_changes import (
     BrokerPut,
-    ClusterImage,
     ConfigOwner,
     ConfigPut,
     ControllerPut,
     PartitionPut,
-    PartitionState,
     TopicPut,
-    TopicRecord,
 )
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.early_fencing import leads, obstacle, turn
 from forebay.core.cluster.replicas.failover_times import Failover, decode_failovers, encode_failovers
+from forebay.core.cluster.topic_image import TopicRecord
 from forebay.errors import ProtocolError
 from support.machines.partition_states import NODES, TOPIC_ID, partition
 

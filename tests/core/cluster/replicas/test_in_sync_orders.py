@@ -16,7 +16,7 @@ from functools import cache
 
 import pytest
 
-from forebay.core.cluster.image import NO_LEADER, PartitionState
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.replicas import controller, isr_changes
 from forebay.core.cluster.replicas.controller import settle
 from forebay.core.cluster.replicas.isr_changes import commits, with_heir, with_isr

@@ -8,6 +8,7 @@ import pytest
 
 from forebay.config import GroupSettings, ShareGroupsConfig
 from forebay.core.groups.shard import TopicInfo
+from forebay.core.groups.share import assignor
 from forebay.errors import ErrorCode
 from forebay.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from forebay.wire.messages.list_groups import ListGroupsRequest
@@ -56,16 +57,35 @@ def test_a_heartbeat_with_topics_is_told_the_assignment_again(runtime: ShareRunt
     assert assigned(runtime.beat("a", 1, "orders")) == ALL_ORDERS
 
 
-def test_a_second_member_gets_its_part_at_once_and_the_first_with_its_next_heartbeat(
+def test_a_third_member_gets_its_part_at_once_and_the_others_with_their_next_heartbeats(
     runtime: ShareRuntime,
 ) -> None:
     runtime.beat("a", 0, "orders")
-    second = runtime.beat("b", 0, "orders")
-    half = assigned(second)
-    assert half is not None
-    assert (second.member_epoch, len(half)) == (2, 2)
-    told = runtime.beat("a", 1)
-    assert (told.member_epoch, assigned(told)) == (2, ALL_ORDERS - half)
+    assert assigned(runtime.beat("b", 0, "orders")) == ALL_ORDERS, "two members have everything"
+    third = runtime.beat("c", 0, "orders")
+    part = assigned(third)
+    assert part is not None
+    assert (third.member_epoch, len(part)) == (3, 2)
+    for name, epoch in (("a", 1), ("b", 2)):
+        told = runtime.beat(name, epoch)
+        assert (told.member_epoch, len(assigned(told) or ())) == (3, 3)
+    holders = [member.assigned for member in runtime.shares().state.members.values()]
+    assert all(sum(each in held for held in holders) == 2 for each in ALL_ORDERS)
+
+
+def test_a_target_of_an_earlier_version_is_made_anew(
+    runtime: ShareRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then each partition had one member."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(assignor, "MEMBERS_PER_PARTITION", 1)
+        for name in "ab":
+            runtime.beat(name, 0, "orders")
+        assert len(assigned(runtime.beat("a", 1)) or ()) == 2
+    runtime.crash()
+    told = runtime.beat("a", 2)
+    assert (told.member_epoch, assigned(told)) == (3, ALL_ORDERS)
+    assert runtime.beat("a", 3).member_epoch == 3, "once"
 
 
 def test_more_members_than_partitions_share_them(runtime: ShareRuntime) -> None:
@@ -82,7 +102,7 @@ def test_a_member_that_lost_the_answer_may_come_with_its_old_epoch_once_more(run
     assert runtime.beat("a", 1).member_epoch == 2
     again = runtime.beat("a", 1)
     assert (again.error_code, again.member_epoch) == (0, 2)
-    assert len(assigned(again) or ()) == 2, "and hears again what it was told"
+    assert assigned(again) == ALL_ORDERS, "and hears again what it was told"
 
 
 @pytest.mark.parametrize("epoch", [3, 100])
@@ -241,9 +261,7 @@ def test_a_heartbeat_waits_for_the_initialization(runtime: ShareRuntime) -> None
     assert second not in runtime.answers
     assert len(runtime.effects) == 1, "both wait for the same"
     runtime.perform()
-    both = [assigned(runtime.answer(ticket)) for ticket in (first, second)]
-    assert [len(each or ()) for each in both] == [2, 2]
-    assert (both[0] or frozenset()) | (both[1] or frozenset()) == ALL_ORDERS
+    assert [assigned(runtime.answer(ticket)) for ticket in (first, second)] == [ALL_ORDERS, ALL_ORDERS]
 
 
 def test_a_heartbeat_waits_for_a_second_at_most(runtime: ShareRuntime) -> None:
@@ -358,7 +376,7 @@ def test_assignments_are_as_far_apart_as_the_group_wants(runtime: ShareRuntime) 
     assert (assigned(first), first.heartbeat_interval_ms) == (ALL_ORDERS, 300)
     assert assigned(runtime.beat("b", 0, "orders")) == frozenset(), "too soon for another"
     runtime.advance(1_000)
-    assert len(assigned(runtime.beat("b", 1)) or ()) == 2
+    assert assigned(runtime.beat("b", 1)) == ALL_ORDERS
     runtime.beat("a", -1)
     runtime.beat("b", -1)
     assert assigned(runtime.beat("c", 0, "orders")) == ALL_ORDERS, "an empty group does not wait"
@@ -368,12 +386,12 @@ def test_assignments_are_as_far_apart_as_the_group_wants(runtime: ShareRuntime) 
 
 
 def test_leaving_gives_the_partitions_to_the_others(runtime: ShareRuntime) -> None:
-    runtime.beat("a", 0, "orders")
-    runtime.beat("b", 0, "orders")
+    for name in "abc":
+        runtime.beat(name, 0, "orders")
     left = runtime.beat("a", -1)
     assert (left.error_code, left.member_id, left.member_epoch) == (0, "a", -1)
-    told = runtime.beat("b", 2)
-    assert (told.member_epoch, assigned(told)) == (3, ALL_ORDERS)
+    told = runtime.beat("c", 3)
+    assert (told.member_epoch, assigned(told)) == (4, ALL_ORDERS)
 
 
 def test_the_last_member_leaves_an_empty_group(runtime: ShareRuntime) -> None:
@@ -388,13 +406,14 @@ def test_the_last_member_leaves_an_empty_group(runtime: ShareRuntime) -> None:
 
 
 def test_a_silent_member_is_dropped(runtime: ShareRuntime) -> None:
-    runtime.beat("a", 0, "orders")
-    runtime.beat("b", 0, "orders")
+    for name in "abc":
+        runtime.beat(name, 0, "orders")
     runtime.advance(SESSION_MS - 1)
     runtime.beat("b", 2)
+    runtime.beat("c", 3)
     runtime.advance(1)
-    assert set(runtime.shares().state.members) == {"b"}
-    assert assigned(runtime.beat("b", 2)) == ALL_ORDERS
+    assert set(runtime.shares().state.members) == {"b", "c"}
+    assert assigned(runtime.beat("c", 3)) == ALL_ORDERS
     assert runtime.beat("a", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -133,6 +133,15 @@ def test_an_error_of_a_share_coordinator_is_shown_for_its_partitions(runtime: Sh
     assert group == {"payments": {1: (-1, -1, UNAVAILABLE)}, "orders": {1: (-1, -1, 0)}}
 
 
+def test_a_partition_that_never_had_a_record_has_no_start(runtime: ShareRuntime) -> None:
+    runtime.answers_at_once = False
+    ticket = runtime.send("describe_share_group_offsets", description(None), 1)
+    summaries = {(PAYMENTS, 0): ShareSummary(0, 1, 0, 0), (PAYMENTS, 1): ShareSummary(0, 1, 0, 1)}
+    runtime.carry_out(runtime.shard.share_partitions_summarized(ticket, "g", summaries, runtime.now))
+    (topic,) = runtime.answers[ticket].groups[0].topics
+    assert [(each.start_offset, each.lag) for each in topic.partitions] == [(-1, -1), (0, 1)]
+
+
 def test_summaries_may_come_one_by_one_and_too_late(runtime: ShareRuntime) -> None:
     runtime.answers_at_once = False
     ticket = runtime.send("describe_share_group_offsets", description(None), 1)
@@ -158,6 +167,7 @@ def test_summaries_may_come_one_by_one_and_too_late(runtime: ShareRuntime) -> No
         (ShareSummary(10, 1, -1, 20), -1),
         (ShareSummary(10, 1, 0, -1), -1),
         (ShareSummary(10, 1, 12, 20), 0),
+        (ShareSummary(0, 1, 0, 0), -1),
     ],
 )
 def test_lag(summary: ShareSummary, lag: int) -> None:

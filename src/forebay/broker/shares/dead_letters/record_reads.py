@@ -1,23 +1,34 @@
 """Reading single records of a log, in threads: batches are taken apart there, a limited amount at a time.
 
 What is damaged is found without a copy, so that one damaged batch does not stop what lies behind it. What the
-disk does not give (an error of its own) may be had later, and is an error here.
+disk does not give may be had later, and is an error here, but not for its neighbours. If only some sectors
+fail (`BadSector`), the caller decides how long to wait; then it is found without a copy, too.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.shares.partition.dead_letter_headers import NoCopy
-from forebay.errors import ProtocolError
+from forebay.errors import ProtocolError, StorageError
+from forebay.storage.log.intact_reads import is_lasting
 from forebay.storage.log.log import Log
-from forebay.storage.log.segment.batch_file import CorruptBatch, Stretch
-from forebay.wire.batch import BatchHeader, crc_ok, records
+from forebay.storage.log.segment.batch_file import Stretch
+from forebay.storage.log.segment.batch_parts import DamagedPart, WholeBatch
+from forebay.wire.batch import records
 from forebay.wire.records import Record
+
+
+class BadSector(StorageError):
+    """The disk does not give a wanted record, and gives others of the same file."""
+
+
+Found = dict[int, Record | NoCopy]
+"""By offset; NoCopy for what the log had and has not any more, or what cannot be read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,14 +38,13 @@ class RecordsRead:
     bytes_max: int
     overhead: int
     """How many bytes of the limit a record takes besides what it holds."""
-    found: dict[int, Record | NoCopy] = field(default_factory=dict)
-    """By offset; NoCopy for what the log had and has not any more, or what cannot be read."""
+    found: Found = field(default_factory=dict)
     end: int = 0
     """Before this offset, what was not found does not exist."""
     size: int = 0
 
     def take(self, offset: int, found: Record | NoCopy) -> bool:
-        """Whether there was room for it. The first always finds some."""
+        """True if there was room for it. The first always finds some."""
         size = self.overhead + (0 if isinstance(found, NoCopy) else _size(found))
         if self.found and self.size + size > self.bytes_max:
             self.end = offset
@@ -46,68 +56,93 @@ class RecordsRead:
 
 
 async def read_records(
-    log: Log, wanted: Collection[int], workers: WorkerThreads, *, bytes_max: int, overhead: int
+    log: Log,
+    wanted: Collection[int],
+    workers: WorkerThreads,
+    *,
+    bytes_max: int,
+    overhead: int,
+    passes_bad_sectors: bool = False,
 ) -> RecordsRead:
-    """The first of the wanted records, at least one if there is any. Raises StorageError."""
+    """The first of the wanted records, at least one if there is any. Raises StorageError: BadSector unless
+    those are to be passed over."""
     read = RecordsRead(bytes_max, overhead)
     offsets = sorted(wanted)
     for offset in offsets[: bisect_left(offsets, log.start_offset)]:
         if not read.take(offset, NoCopy.DELETED):
             return read
     left = offsets[bisect_left(offsets, log.start_offset) : bisect_left(offsets, log.end_offset)]
-    while left:
-        try:
-            if not await _read_on(log, left, workers, read):
-                return read
-            break
-        except CorruptBatch:
-            left = left[bisect_left(left, read.end) :]
-            if left and not read.take(left.pop(0), NoCopy.DAMAGED):
-                return read
+    if left and not await _read_on(log, left, workers, read, passes_bad_sectors):
+        return read
     read.end = offsets[-1] + 1
     return read
 
 
-async def _read_on(log: Log, wanted: list[int], workers: WorkerThreads, read: RecordsRead) -> bool:
-    """Whether there was room for all that was found."""
-    for stretch in log.stretches(wanted[0]):
-        if not await workers.run(partial(_collect, stretch, wanted, read)):
+async def _read_on(
+    log: Log, wanted: list[int], workers: WorkerThreads, read: RecordsRead, passes_bad_sectors: bool
+) -> bool:
+    """True if there was room for all that was found."""
+    limit = log.config.decompress_max_bytes
+    for stretch in log.files_from(wanted[0]):
+        collect = partial(_collect, stretch, wanted, limit, read, passes_bad_sectors=passes_bad_sectors)
+        if not await workers.run(collect):
             return False
         if read.end > wanted[-1]:
             break
     return True
 
 
-def _collect(stretch: Stretch, wanted: list[int], read: RecordsRead) -> bool:
-    """In a thread. Whether there was room for what was found here."""
-    for batch, header in stretch.batches():
-        if header.base_offset > wanted[-1]:
-            read.end = header.base_offset
+def _collect(
+    stretch: Stretch,
+    wanted: list[int],
+    output_max_bytes: int,
+    read: RecordsRead,
+    *,
+    passes_bad_sectors: bool,
+) -> bool:
+    """In a thread. True if there was room for what was found here."""
+    for part in stretch.read():
+        if isinstance(part, DamagedPart):
+            first, end = part.first_offset, part.next_offset
+            end = wanted[-1] + 1 if end is None else end
+        else:
+            first, end = part.header.base_offset, part.header.next_offset
+        if first > wanted[-1]:
+            read.end = first
             break
-        here = wanted[bisect_left(wanted, header.base_offset) : bisect_right(wanted, header.last_offset)]
+        here = wanted[bisect_left(wanted, first) : bisect_left(wanted, end)]
         if here:
-            for offset, found in _records(batch, header, here).items():
-                if not read.take(offset, found):
-                    return False
-        read.end = header.next_offset
+            if isinstance(part, DamagedPart) and part.unreadable is not None:
+                _check_passed(stretch, part, part.unreadable, passes_bad_sectors)
+            damaged: Found = dict.fromkeys(here, NoCopy.DAMAGED)
+            found = damaged if isinstance(part, DamagedPart) else _records(part, damaged, output_max_bytes)
+            if not all(read.take(offset, each) for offset, each in found.items()):
+                return False
+        read.end = max(read.end, end)
     return True
 
 
-def _records(batch: memoryview, header: BatchHeader, wanted: Sequence[int]) -> dict[int, Record | NoCopy]:
+def _check_passed(stretch: Stretch, part: DamagedPart, error: OSError, passes_bad_sectors: bool) -> None:
+    """Raises StorageError unless a part that the disk does not give may be passed over."""
+    why = f"cannot read {stretch.file.file.path}: {error}"
+    if not is_lasting(stretch.file, part):
+        raise StorageError(why)
+    if not passes_bad_sectors:
+        raise BadSector(why)
+
+
+def _records(batch: WholeBatch, damaged: Found, output_max_bytes: int) -> Found:
     """The wanted records that the batch has, in the order of their offsets.
 
-    If it is damaged, or lies about the offsets of its records, nobody knows which it has: each is found, and
-    none can be copied.
+    If it lies about the offsets of its records, nobody knows which it has: each is found, and none can be
+    copied.
     """
-    damaged: dict[int, Record | NoCopy] = dict.fromkeys(wanted, NoCopy.DAMAGED)
-    if not crc_ok(batch, 0, len(batch)):
-        return damaged
-    found: dict[int, Record | NoCopy] = {}
+    header, found = batch.header, Found()
     if header.is_control or not header.record_count:
         return found
     next_offset = header.base_offset
     try:
-        for record in records(batch):
+        for record in records(batch.data, output_max_bytes):
             if not next_offset <= record.offset <= header.last_offset:
                 return damaged
             next_offset = record.offset + 1

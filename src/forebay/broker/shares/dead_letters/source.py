@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.moves.live_mover import MoverHost
 from forebay.broker.partition.partition import Partition
-from forebay.broker.shares.dead_letters.record_reads import RecordsRead, read_records
+from forebay.broker.shares.dead_letters.record_reads import BadSector, RecordsRead, read_records
 from forebay.broker.shares.dead_letters.target import DeadLetterTargets, Target
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import ShareGroupSettings
@@ -32,10 +32,12 @@ from forebay.core.shares.partition.dead_letter_headers import (
     below,
     dead_letter,
     first_of,
+    leading,
     only,
     overlap,
 )
 from forebay.core.shares.partition.share_partition import DeadLetters, SharePartition
+from forebay.core.shares.partition.window import Range
 from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.log.leader_epochs import UNDEFINED_OFFSET
 from forebay.wire.batch import HEADER_SIZE
@@ -81,21 +83,31 @@ class DeadLetterSource:
         self._host = host
         self._read: tuple[bytes, RecordsRead] | None = None
         """The records of the last move that was planned, with its entries: mostly it is sent next."""
+        self._failing_since_ms: int | None = None
+        """Since when the disk does not give a record for a letter."""
 
     # -- planning --------------------------------------------------------------------------------------
 
     async def plan(self) -> Move | None:
         """The next dead letters that have a record, in the order of their offsets. Raises KafkaError."""
-        while letters := first_of(self._machine().dead_letters()):
+        while True:
+            letters, is_unreadable = leading(first_of(self._machine().dead_letters()))
+            if not letters:
+                return None
             topic = self._share.settings.dead_letter_topic
             if not topic:
                 self._give_up(letters)
                 continue
             source = self._share.partition
             target = await self._host.targets.find(topic, (source.topic, source.index))
-            read = await self._records(letters, min(_BYTES_MAX, self._room(topic, target)))
-            machine, found = self._machine(), only(letters, sorted(read.found))
-            batch = DeadLetterBatch(machine.state_epoch, found, machine.leader_epoch)
+            bytes_max = min(_BYTES_MAX, self._room(topic, target))
+            if is_unreadable:
+                read = self._without_records(letters, bytes_max)
+            else:
+                read = await self._records(letters, bytes_max)
+            machine = self._machine()
+            found, damaged = _planned(letters, read)
+            batch = DeadLetterBatch(machine.state_epoch, found, machine.leader_epoch, damaged)
             self._drop_missing(letters, read)
             if not batch.letters:
                 continue
@@ -108,7 +120,6 @@ class DeadLetterSource:
                 entries=entries,
                 revision=target.revision,
             )
-        return None
 
     def _machine(self) -> SharePartition:
         """Raises KafkaError if this broker does not lead the partition any more."""
@@ -133,25 +144,36 @@ class DeadLetterSource:
         return room
 
     async def _records(self, letters: Sequence[DeadLetters], bytes_max: int) -> RecordsRead:
-        wanted = [offset for each in letters for offset in range(each.first, each.last + 1)]
-        return await read_records(
-            self._share.partition.log,
-            wanted,
-            self._host.mover.workers,
-            bytes_max=bytes_max,
-            overhead=self._overhead,
-        )
+        """Raises StorageError. A bad sector is waited for as long as one in front of a delivery is."""
+        now_ms, since_ms = self._host.time.uptime_ms(), self._failing_since_ms
+        patience_ms = self._share.settings.unreadable_timeout_ms
+        self._failing_since_ms = None
+        try:
+            return await read_records(
+                self._share.partition.log,
+                list(_offsets(letters)),
+                self._host.mover.workers,
+                bytes_max=bytes_max,
+                overhead=self._overhead,
+                passes_bad_sectors=since_ms is not None and now_ms - since_ms >= patience_ms,
+            )
+        except BadSector:
+            self._failing_since_ms = now_ms if since_ms is None else since_ms
+            raise
+
+    def _without_records(self, letters: Sequence[DeadLetters], bytes_max: int) -> RecordsRead:
+        """For letters whose records the disk does not give: it is not asked again."""
+        read = RecordsRead(bytes_max, self._overhead)
+        for offset in _offsets(letters):
+            if not read.take(offset, NoCopy.DAMAGED):
+                break
+        return read
 
     def _drop_missing(self, letters: Sequence[DeadLetters], read: RecordsRead) -> None:
         """Offsets without a record, which compaction has left, are done."""
-        missing = [
-            offset
-            for each in letters
-            for offset in range(each.first, each.last + 1)
-            if offset < read.end and offset not in read.found
-        ]
+        missing = [offset for offset in _offsets(letters) if offset < read.end and offset not in read.found]
         if missing:
-            self._done(only(letters, missing))
+            self._done([(each.first, each.last) for each in only(letters, missing)])
 
     def _give_up(self, letters: Sequence[DeadLetters]) -> None:
         count = sum(each.last - each.first + 1 for each in letters)
@@ -163,7 +185,7 @@ class DeadLetterSource:
                 "count": count,
             },
         )
-        self._done(letters)
+        self._done([(each.first, each.last) for each in letters])
 
     # -- moving ----------------------------------------------------------------------------------------
 
@@ -197,19 +219,28 @@ class DeadLetterSource:
         ]
 
     async def _copies(self, move: Move, batch: DeadLetterBatch) -> dict[int, Record | NoCopy]:
+        """What is known of the records; those of which nothing is were deleted.
+
+        What was damaged when the move was planned has no copy, also if this broker's disk has it. The move
+        has no room for one.
+        """
         if self._read is not None and self._read[0] == move.entries:
             return self._read[1].found
-        kept = self._kept(batch)
-        return (await self._records(kept, _BYTES_MAX)).found if kept else {}
+        copies: dict[int, Record | NoCopy] = dict.fromkeys(
+            _offsets(each for each in batch.letters if each.first in batch.damaged), NoCopy.DAMAGED
+        )
+        kept = [each for each in self._kept(batch) if each.first not in batch.damaged]
+        if kept:
+            read = await self._records(kept, _BYTES_MAX)
+            # A broker that notes no damage has planned it.
+            no_room = (offset for offset in _offsets(kept) if offset >= read.end)
+            copies |= read.found | dict.fromkeys(no_room, NoCopy.TOO_LARGE)
+        return copies
 
     async def confirm(self, move: Move) -> None:
         """Raises KafkaError if this broker does not lead the partition any more."""
         batch, machine = DeadLetterBatch.unpack(move.entries), self._machine()
-        waiting = [
-            each._replace(first=first, last=last)
-            for each in self._kept(batch)
-            for first, last in overlap([each], machine.dead_letters())
-        ]
+        waiting = list(overlap(self._kept(batch), machine.dead_letters()))
         self._read = None
         if waiting:
             self._done(waiting)
@@ -229,8 +260,18 @@ class DeadLetterSource:
         if error is not None:
             raise error
 
-    def _done(self, letters: Sequence[DeadLetters]) -> None:
-        machine = self._machine()
-        for each in letters:
-            machine.dead_lettered(each.first, each.last)
+    def _done(self, ranges: Sequence[Range]) -> None:
+        self._machine().dead_lettered(ranges)
         self._share.changed()
+
+
+def _offsets(letters: Iterable[DeadLetters]) -> Iterator[int]:
+    return (offset for each in letters for offset in range(each.first, each.last + 1))
+
+
+def _planned(letters: Sequence[DeadLetters], read: RecordsRead) -> tuple[list[DeadLetters], frozenset[int]]:
+    """The letters that were found, in order, and the first offsets of those that cannot be copied."""
+    damaged = {offset for offset, found in read.found.items() if found is NoCopy.DAMAGED}
+    others = only(letters, sorted(read.found.keys() - damaged))
+    without_copy = only(letters, sorted(damaged))
+    return sorted(others + without_copy), frozenset(each.first for each in without_copy)

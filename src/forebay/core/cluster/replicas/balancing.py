@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from forebay.core.cluster.image import ClusterImage, PartitionState
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import level_leaders, racks_of, staying
 from forebay.errors import ErrorCode, KafkaError
 
@@ -77,7 +78,10 @@ class _Room:
 
     def __init__(self, image: ClusterImage) -> None:
         self.seats = [
-            _Seat(topic.name, state) for topic in image.topics.values() for state in topic.partitions
+            _Seat(topic.name, state)
+            for topic in image.topics.values()
+            for state in topic.partitions
+            if not state.unreadable
         ]
         # Partition by partition over all topics, so that no topic gives more than its share.
         self.seats.sort(key=lambda seat: (seat.partition, seat.topic))

@@ -18,7 +18,9 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 
 from forebay.config import ControllerConfig, validate_topic_override
-from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import PartitionPut
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.replicas.isr_changes import (
     MAJORITY,
     is_last,
@@ -27,19 +29,22 @@ from forebay.core.cluster.replicas.isr_changes import (
     with_isr,
     without,
 )
+from forebay.core.cluster.topic_image import TopicImage
 
 _UNCLEAN = "unclean.leader.election.enable"
 
 
 def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
     """What has to change now that these brokers are alive; nothing, when all is as it should be."""
-    alive = image.brokers
+    alive, registered = image.brokers, image.registered
     changes: list[PartitionPut] = []
     for topic in image.topics.values():
         unclean = may_be_unclean(image, config, topic.name)
         minimum = min_insync(image, topic.name, config.min_insync_replicas)
         for state in topic.partitions:
-            after = settle(state, alive, unclean=unclean, minimum=minimum)
+            if state.unsettled:
+                continue  # its leader is elected by what the replicas hold (`restored_partitions.py`)
+            after = settle(state, alive, registered=registered, unclean=unclean, minimum=minimum)
             if after is not state:
                 changes.append(PartitionPut(topic_id=topic.topic_id, state=after))
     return changes
@@ -129,9 +134,19 @@ def new_terms(image: ClusterImage, node_id: int) -> list[PartitionPut]:
 
 
 def settle(
-    state: PartitionState, alive: Container[int], *, unclean: bool = False, minimum: int = MAJORITY
+    state: PartitionState,
+    alive: Container[int],
+    *,
+    registered: Container[int] | None = None,
+    unclean: bool = False,
+    minimum: int = MAJORITY,
 ) -> PartitionState:
-    """The state this partition should be in; the same object if it is in it."""
+    """The state this partition should be in; the same object if it is in it.
+
+    `alive` may be elected. `registered`, if it is given, has others too that are not to be counted as dead.
+    """
+    if state.unreadable:
+        return state
     if state.leader in alive and not state.adding and not state.removing:
         # Nearly all partitions nearly always.
         for member in state.isr:
@@ -140,7 +155,9 @@ def settle(
         else:
             if state.leader in state.isr:
                 return state
-    return _elect(_finish_move(_in_sync(state, alive, minimum, unclean=unclean), alive), alive)
+    here = alive if registered is None else registered
+    after = _finish_move(_in_sync(state, here, minimum, unclean=unclean), alive)
+    return after if can_lead(after, after.leader, here) else _elect(after, alive)
 
 
 def can_lead(state: PartitionState, broker_id: int, alive: Container[int]) -> bool:
@@ -230,6 +247,7 @@ def _changes(
         for topic in image.topics.values()
         for state in topic.partitions
         if (only is None or (topic.name, state.index) in only)
+        and not state.unreadable
         and (after := change(topic.name, state)) is not state
     ]
 
@@ -238,7 +256,7 @@ def _settled(image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionState]]
     """Partitions that are not being moved."""
     for topic in image.topics.values():
         for state in topic.partitions:
-            if not state.adding and not state.removing:
+            if not state.adding and not state.removing and not state.unreadable:
                 yield topic, state
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Container
 
 from forebay.config import ControllerConfig
-from forebay.core.cluster.image import NO_LEADER, ClusterImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.replicas.controller import may_be_unclean, settle
 from forebay.core.cluster.replicas.isr_changes import min_insync
 
@@ -38,7 +39,7 @@ def obstacle(image: ClusterImage, victim: int, config: ControllerConfig) -> str 
     others = image.brokers.keys() - {victim}
     for topic in image.topics.values():
         for state in topic.partitions:
-            if state.leader in others:
+            if state.leader in others or state.unreadable:
                 continue
             if state.leader != victim and victim not in (*state.isr, *state.eligible):
                 continue  # it cannot be the next leader either

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from forebay.core.cluster.image import ClusterImage, PartitionPut, PartitionState, TopicImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import PartitionPut
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import racks_of, staying
 from forebay.core.cluster.replicas.reassignment import reassign, reassigning
+from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.cluster.topics import DEFAULT, INTERNAL_TOPICS, default_replicas
 
 

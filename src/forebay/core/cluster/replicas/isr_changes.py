@@ -20,7 +20,8 @@ from collections.abc import Container
 from dataclasses import replace
 
 from forebay.config import validate_topic_override
-from forebay.core.cluster.image import ClusterImage, PartitionState
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.partition_state import PartitionState
 
 MAJORITY = -1
 """The value of min.insync.replicas that means a majority of the replicas."""

@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forebay.core.cluster.image import ClusterImage, PartitionPut, PartitionState
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import PartitionPut
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.replicas.controller import settle
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, min_insync, needed
 from forebay.core.cluster.topics import existing_partition

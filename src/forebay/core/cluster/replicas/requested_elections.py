@@ -6,9 +6,14 @@ of the partitions that it is the first replica of.
 
 from __future__ import annotations
 
-from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState
+from collections.abc import Callable
+
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import PartitionPut
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.replicas.controller import can_lead, lead, settle
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, min_insync
+from forebay.core.cluster.replicas.restored_partitions import ClaimBook, elect_by_claims
 from forebay.core.cluster.topics import existing_partition
 from forebay.errors import ErrorCode, KafkaError
 
@@ -20,12 +25,41 @@ def elect(
     *,
     unclean: bool = False,
     min_insync_replicas: int = MAJORITY,
+    claims_in: Callable[[ClusterImage], ClaimBook] = ClaimBook,
 ) -> list[PartitionPut]:
-    """Has the first replica lead; or with `unclean`, any replica that is left, if there is no leader."""
+    """Has the first replica lead; or with `unclean`, any replica that is left, if there is no leader.
+
+    `claims_in`: where many partitions are elected, a book that is made once (`LastClaimBook`).
+    """
     owner, state = existing_partition(image, topic, partition)
     minimum = min_insync(image, topic, min_insync_replicas)
+    if unclean and state.unsettled and not image.restore.is_readable:
+        raise KafkaError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            "the marker of the store's last restore cannot be read; brokers are about to write a new one",
+        )
+    if unclean and state.unsettled:
+        after = elect_by_claims(state, (owner.topic_id, partition), claims_in(image))
+        if after is state:
+            raise KafkaError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                f"the store was restored, and no broker has reported what it holds of {topic}-{partition}",
+            )
+        return [PartitionPut(topic_id=owner.topic_id, state=after)]
     after = _elect_any(image, state, minimum) if unclean else _elect_first(image, state)
     return [PartitionPut(topic_id=owner.topic_id, state=after)]
+
+
+class LastClaimBook:
+    """The book of claims of an image, kept until another image is asked for."""
+
+    def __init__(self) -> None:
+        self._book: ClaimBook | None = None
+
+    def __call__(self, image: ClusterImage) -> ClaimBook:
+        if self._book is None or self._book.image is not image:
+            self._book = ClaimBook(image)
+        return self._book
 
 
 def _elect_first(image: ClusterImage, state: PartitionState) -> PartitionState:

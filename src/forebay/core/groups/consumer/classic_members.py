@@ -61,7 +61,7 @@ def _join(
         return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
     before = _joining(group, draft, request, member_id)
     owned = by_id(group.context, subscription.owned_partitions)
-    member = group.take_over(draft, _updated(before, request, subscription, info), owned)
+    member = group.take_over(draft, _updated(before, request, subscription, info), owned, now)
     if can_be_classic(group, draft.state):
         to_classic(group, draft, now)
     else:
@@ -209,10 +209,10 @@ def leave(group: ConsumerBase, ticket: Ticket, request: LeaveGroupRequest, info:
 
 def _leave(group: ConsumerBase, identity: MemberIdentity, gone: dict[str, None]) -> MemberResponse:
     code = ErrorCode.NONE
-    # An administrator removes a static member by the only name he knows.
+    # An administrator removes a static member by the only name he knows, and members of both protocols.
     known_as = identity.member_id or group.state.static.get(identity.group_instance_id or "", "")
     try:
-        member = _find(group, known_as, identity.group_instance_id)
+        member = group.find(known_as, identity.group_instance_id)
         gone[member.member_id] = None
     except KafkaError as error:
         code = error.code

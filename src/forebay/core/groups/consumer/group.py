@@ -56,6 +56,8 @@ class ConsumerBase(Group):
         self.subscriptions = Subscriptions(context)
         self._seen: tuple[TopicsView, int] | None = None
         """The topics, and the rules on who sees them, that the metadata hash was last held against."""
+        self.left_ms: int | None = None
+        """When the first member left since the target was made, as long as nothing else has changed."""
 
     def replay(self, key: Message, value: Any) -> None:
         self.state.apply(key, value)
@@ -63,7 +65,9 @@ class ConsumerBase(Group):
 
     # -- moving on -----------------------------------------------------------------------------------
 
-    def take_over(self, draft: Draft, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
+    def take_over(
+        self, draft: Draft, member: ConsumerMember, owned: Partitions | None, now: Now
+    ) -> ConsumerMember:
         """Let the group know a member as it is now, and move that member on; returns it after that."""
         known = draft.state.members.get(member.member_id)
         if known != member:
@@ -73,7 +77,9 @@ class ConsumerBase(Group):
             changed=known is None or not member.subscribes_as(known),
             sees_others=known is not None and not member.sees_as(known),
         )
-        self._assign(draft)
+        if member.classic is not None:
+            self.left_ms = None  # it joins again and again until it has the newest epoch
+        self._assign(draft, now)
         moved = reconcile(
             member,
             target=draft.state.target(member.member_id),
@@ -94,12 +100,20 @@ class ConsumerBase(Group):
             digest = self.subscriptions.metadata_hash(draft.state.members.values())
             if changed or digest != draft.state.metadata_hash:
                 draft.set_epoch(draft.state.epoch + 1, digest)
+                self.left_ms = None
             self._seen = (topics, revision)
 
-    def _assign(self, draft: Draft) -> None:
+    def wait_ms(self, now: Now) -> int:
+        """How long a new target waits, because members that leave seldom leave alone."""
+        if self.left_ms is None:
+            return 0
+        return max(self.left_ms + self.context.settings_of(self.group_id).assignment_interval_ms - now.ms, 0)
+
+    def _assign(self, draft: Draft, now: Now) -> None:
         state = draft.state
-        if state.epoch <= state.assignment_epoch:
+        if state.epoch <= state.assignment_epoch or self.wait_ms(now):
             return
+        self.left_ms = None
         topics = self.context.topics
         subscribers = {
             member_id: Subscriber(

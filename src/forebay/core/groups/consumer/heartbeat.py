@@ -3,6 +3,11 @@
 With epoch 0 a member joins, or joins again with nothing in its hands; with -1 it leaves, with -2 a static
 member leaves for a moment; with its own epoch it says that it lives, what has changed about it, and what it
 owns.
+
+What a member that leaves had is given to others after `group.consumer.assignment.interval.ms`. A whole group
+is often shut down member by member. Members that are about to end would be given partitions by then, and
+librdkafka waits for ever in rd_kafka_destroy_flags(NO_CONSUMER_CLOSE), which is how confluent-kafka drops a
+consumer, if an assignment waits for the application's callback. Lost members are replaced at once.
 """
 
 from __future__ import annotations
@@ -32,6 +37,8 @@ from forebay.wire.messages.sync_group import SyncGroupRequest
 
 _CLIENT_MAKES_ID_FROM = 1
 """From this version of the heartbeat on a client brings a member id of its own."""
+_SOON_MS = 100
+"""The least time between two heartbeats of a member that waits for a new target."""
 
 
 class ConsumerGroup(ConsumerBase):
@@ -59,16 +66,22 @@ class ConsumerGroup(ConsumerBase):
         else:
             before = self.find(request.member_id, request.instance_id)
             _check_epoch(before, request.member_epoch, owned)
-        member = self.take_over(draft, before.updated(request, info), owned)
+        member = self.take_over(draft, before.updated(request, info), owned, now)
         self.keep_alive(member, now)
         self.watch_revocation(member, now, restart=not member.has_same_current(before))
         is_told = _is_full(request) or member.assigned != before.assigned
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self.context.settings_of(self.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=self._heartbeat_interval_ms(now),
             assignment=_assignment(member.assigned) if is_told else None,
         )
+
+    def _heartbeat_interval_ms(self, now: Now) -> int:
+        """A member comes back as soon as there will be a new target."""
+        interval_ms = self.context.settings_of(self.group_id).heartbeat_interval_ms
+        wait_ms = self.wait_ms(now)
+        return min(interval_ms, max(wait_ms, _SOON_MS)) if wait_ms else interval_ms
 
     def _joining(self, draft: Draft, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
         member_id = request.member_id or self.context.new_id()
@@ -99,6 +112,7 @@ class ConsumerGroup(ConsumerBase):
     ) -> ConsumerGroupHeartbeatResponse:
         member = self.find(request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_EPOCH:
+            self.left_ms = now.ms if self.left_ms is None else self.left_ms
             self._fence(draft, member, now)
         else:
             away = replace(
@@ -152,11 +166,8 @@ def check_heartbeat(
         if is_wrong:
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     if request.server_assignor is not None and request.server_assignor not in assignors:
-        offered = ", ".join(assignors)
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"assignor {request.server_assignor} is not offered; those are: {offered}",
-        )
+        text = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "
+        raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{text}{', '.join(assignors)}.")
     if request.subscribed_topic_regex:
         try:
             Pattern(request.subscribed_topic_regex)

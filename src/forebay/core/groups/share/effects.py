@@ -74,8 +74,15 @@ class ShareSummary(NamedTuple):
     """The share coordinator keeps no such state."""
 
     @property
+    def shown_start(self) -> int:
+        """The start offset that administrators are shown. As in Kafka there is none before the partition has
+        got its first record. It is kept all the same: a group that begins with the latest record would miss
+        that first one otherwise, if the leader changed."""
+        return UNINITIALIZED_OFFSET if self.end_offset == 0 else self.start_offset
+
+    @property
     def lag(self) -> int:
         """Records that are not finished; -1 if unknown."""
-        if min(self.start_offset, self.delivery_complete_count, self.end_offset) < 0:
+        if min(self.shown_start, self.delivery_complete_count, self.end_offset) < 0:
             return -1
         return max(self.end_offset - self.start_offset - self.delivery_complete_count, 0)

@@ -23,7 +23,7 @@ from forebay.core.groups.classic.group import SESSION
 from forebay.core.groups.consumer.assignors import Subscriber
 from forebay.core.groups.consumer.subscriptions import topics_hash
 from forebay.core.groups.group import Claim, Context, Group, TimerKey, TopicsView
-from forebay.core.groups.share.assignor import NAME, Available, simple_assignor
+from forebay.core.groups.share.assignor import NAME, Available, is_covered, simple_assignor
 from forebay.core.groups.share.members import ShareMember
 from forebay.core.groups.share.state import Draft, ShareState, epoch_floor_record
 from forebay.core.step import Now, StateRecord
@@ -67,8 +67,7 @@ class ShareBase(Group):
         state = draft.state
         available = self.available(state)
         if state.epoch <= state.assignment_epoch:
-            assigned = frozenset[tuple[bytes, int]]().union(*state.targets.values())
-            if assigned == {(topic, index) for topic, found in available.items() for index in found}:
+            if is_covered(self._subscribers(state), available):
                 return
             self.raise_epoch(draft)
         if self._is_too_soon(state, now):

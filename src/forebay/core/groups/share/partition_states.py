@@ -248,6 +248,8 @@ class ShareStates(ShareBase):
             self.context.timers.set(key, now.ms + _GONE_MS)
 
     def _gone(self) -> list[bytes]:
+        if self.context.in_doubt:
+            return []
         return [
             topic_id
             for topic_id, topic in self.state.topics.items()

@@ -244,7 +244,7 @@ class ShareRequests:
         for partition, summary in results.items():
             result = description.pending.pop((group_id, partition), None)
             if result is not None:
-                result.start_offset = summary.start_offset
+                result.start_offset = summary.shown_start
                 result.leader_epoch = summary.leader_epoch
                 result.lag = summary.lag
                 result.error_code = summary.error_code

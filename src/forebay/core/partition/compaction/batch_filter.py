@@ -11,17 +11,24 @@ of the transaction does, and then for delete.retention.ms more, as a message wit
 A batch that loses all its messages disappears, with two exceptions. The last batches of a producer stay as
 bare headers, which tell its epoch and sequence numbers to whoever has nothing but the log: a new replica, or
 a broker whose snapshots were lost with the power. Without them it would refuse a repeat of one of them as out
-of order. The last batch of a segment keeps its place, so that each segment ends where the next begins and a
-missing segment can be distinguished from a compacted one.
+of order. The end of a segment keeps its place, so that each segment ends where the next begins and a missing
+segment can be distinguished from a compacted one: the last batch that has messages is widened up to there. A
+placeholder without messages stands there only if that cannot be, because some clients do not go on behind one
+(kafka-go begins again with the first message).
+
+What stands for gaps in a materialized view (`core/views/copying.py`) goes, unless it is the last batch of its
+segment. A gap without a batch reads the same, and only the end of the view's log says how far its source was
+read.
 
 A batch whose records make no sense (`storage/log/unreadable_batches.py`) stays as it is, and replaces no
-other message.
+other message: consumers cannot read it either. One that unpacks to more than the broker may unpack is another
+matter, because consumers can: it replaces messages, and messages behind it replace its own. So it ends the
+cleaning (OutputTooLarge).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Protocol
@@ -30,7 +37,7 @@ from forebay.core.partition.compaction.offset_map import OffsetMap
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import ProtocolError
 from forebay.wire.batch import NOTED, TIMESTAMP_MAX, BatchHeader, read_header, read_marker
-from forebay.wire.compression import MAX_OUTPUT_BYTES
+from forebay.wire.compression import OutputTooLarge
 from forebay.wire.record_spans import (
     RecordSpan,
     keep_records,
@@ -127,14 +134,16 @@ def note_keys(
     offsets: OffsetMap,
     transactions: TransactionTrack,
     pass_over: PassOver,
-    max_output_bytes: int = MAX_OUTPUT_BYTES,
+    max_output_bytes: int,
 ) -> bool:
-    """Enter the keys of a batch of the dirty part; False when the map is full."""
+    """Enter the keys of a batch of the dirty part; False when the map is full. Raises OutputTooLarge."""
     if header.is_control:
         transactions.end(header)
     elif not transactions.is_aborted(header):
         try:
             spans = readable_spans(payload_of(batch, header, max_output_bytes), header)
+        except OutputTooLarge:
+            raise
         except ProtocolError as error:
             pass_over(header.base_offset, str(error))
         else:
@@ -144,16 +153,27 @@ def note_keys(
     return True
 
 
-def raise_keys(batch: Bytes, header: BatchHeader, offsets: OffsetMap, transactions: TransactionTrack) -> None:
+def raise_keys(
+    batch: Bytes,
+    header: BatchHeader,
+    offsets: OffsetMap,
+    transactions: TransactionTrack,
+    max_output_bytes: int,
+) -> None:
     """The same for batches from where the map is full on: only the offsets of keys that it has are raised."""
     if header.is_control:
         transactions.end(header)
     elif not transactions.is_aborted(header):
-        with suppress(ProtocolError):  # whoever comes to it says so
-            for span in readable_spans(payload_of(batch, header, MAX_OUTPUT_BYTES), header):
-                offset = header.base_offset + span.offset_delta
-                if span.key is not None and offset >= offsets.end_offset:
-                    offsets.raise_known(span.key, offset)
+        try:
+            spans = readable_spans(payload_of(batch, header, max_output_bytes), header)
+        except OutputTooLarge:
+            raise
+        except ProtocolError:
+            return  # whoever comes to it says so
+        for span in spans:
+            offset = header.base_offset + span.offset_delta
+            if span.key is not None and offset >= offsets.end_offset:
+                offsets.raise_known(span.key, offset)
 
 
 def _enter(spans: Iterable[RecordSpan], base_offset: int, offsets: OffsetMap) -> bool:
@@ -180,7 +200,7 @@ class BatchFilter:
     forgets_deletions: bool
     """Whether deletions and markers go when their time has come. False while a replica may not have them."""
     pass_over: PassOver
-    max_output_bytes: int = MAX_OUTPUT_BYTES
+    max_output_bytes: int
     notes_below: int = 0
     """No message that waits for its time needs a delay note below this offset."""
     kept_note: BatchHeader | None = None
@@ -192,15 +212,34 @@ class BatchFilter:
     the log before its compaction needs them; the next cleaning leaves them out."""
 
     def clean(self, batch: Bytes, header: BatchHeader, *, keeps_place: bool) -> Bytes | None:
-        """The batch itself, what stands in for it, or None."""
+        """The batch itself, what stands in for it, or None. Raises OutputTooLarge."""
         try:
             return self._clean(batch, header, keeps_place=keeps_place)
+        except OutputTooLarge:
+            raise
         except ProtocolError as error:
             self.pass_over(header.base_offset, str(error))
             return batch
 
+    def may_widen(self, batch: Bytes, header: BatchHeader) -> bool:
+        """True for a batch that may reach to the end of its segment: nobody needs it for its producer.
+
+        And it makes sense. A record that lies beyond the end of its batch would be within it then.
+        """
+        if header.is_control or header.is_transactional or header.attributes & NOTED:
+            return False
+        if not header.record_count or (header.producer_id >= 0 and self._is_last_batch(header)):
+            return False
+        try:
+            readable_spans(payload_of(batch, header, self.max_output_bytes), header)
+        except ProtocolError:
+            return False
+        return True
+
     def _clean(self, batch: Bytes, header: BatchHeader, *, keeps_place: bool) -> Bytes | None:
         note, self.kept_note = self.kept_note, None
+        if _stands_for_gap(header):
+            return batch if keeps_place else None
         if header.is_control:
             left = self._clean_note(batch, header) if is_note(header) else self._clean_control(batch, header)
             return placeholder(header) if left is None and keeps_place else left
@@ -303,3 +342,8 @@ class BatchFilter:
         if not keeps_place:
             return None
         return placeholder(header) if header.record_count or header.producer_id >= 0 else batch
+
+
+def _stands_for_gap(header: BatchHeader) -> bool:
+    """Of control batches, markers have a producer, and delay notes have no sequence."""
+    return header.is_control and header.producer_id < 0 and header.base_sequence >= 0

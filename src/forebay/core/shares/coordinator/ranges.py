@@ -1,6 +1,6 @@
 """Ranges of offsets with one delivery state, and how two accounts of the same offsets become one.
 
-Each time an offset is acquired its delivery count goes up by one, and while the count stays its state only
+Each time an offset is sent its delivery count goes up by one, and while the count stays its state only
 rises: AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED. So (count, state) is a rank that never falls. Of two
 accounts of an offset the one with the higher rank is the later one, whichever arrives first. Merging is the
 same in any order and any number of times: a write that is repeated, or that comes late, does no harm.

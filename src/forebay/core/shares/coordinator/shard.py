@@ -88,7 +88,9 @@ class ShareCoordinatorShard:
         deletion = self._upkeep.run(draft, self._topics, now)
         return self._finish(draft, now, [] if deletion is None else [deletion])
 
-    def topics_changed(self, topics: Topics, now: Now) -> Step:
+    def topics_changed(self, topics: Topics, now: Now, *, in_doubt: bool = False) -> Step:
+        """`in_doubt`: there may be other topics too, which cannot be read."""
+        self._upkeep.in_doubt = in_doubt
         self._upkeep.topics_deleted(self._topics.keys() - topics.keys())
         self._topics = topics
         return self._finish(self._draft(now), now)

@@ -83,6 +83,8 @@ class StateUpkeep:
         self._cold: deque[ShareKey] = deque()
         self._in_round = False
         self._next_round_ms = 0
+        self.in_doubt = False
+        """There may be topics that are not known: no state is deleted."""
 
     def schedule(self, now: Now) -> None:
         self._next_round_ms = now.ms + self._config.prune_interval_ms
@@ -112,7 +114,9 @@ class StateUpkeep:
     def _forget(self, draft: StateDraft, topics: Topics) -> None:
         while self._gone and len(draft.records) < _RECORDS_PER_STEP:
             key = self._gone.popleft()
-            if key.topic_id not in topics:  # one that was new to this broker may have come to light
+            if (
+                key.topic_id not in topics and not self.in_doubt
+            ):  # one that was new to this broker may have come to light
                 draft.delete(key)
 
     def _rewrite(self, draft: StateDraft) -> None:

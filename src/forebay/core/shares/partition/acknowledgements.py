@@ -23,7 +23,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from forebay.core.shares.partition.record_states import ACQUIRED
-from forebay.core.shares.partition.window import Window
+from forebay.core.shares.partition.window import Walk, Window
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
 
@@ -59,6 +59,7 @@ def checked(
             return ErrorCode.INVALID_REQUEST
         previous_last = batch.last_offset
     runs: list[Run] = []
+    walk = Walk(window)
     for batch in batches:
         if batch.last_offset < window.start:
             continue
@@ -67,11 +68,14 @@ def checked(
         if batch.last_offset > window.end:
             return ErrorCode.INVALID_REQUEST
         for run in _runs(batch, window.start):
-            if (runs and runs[-1].last >= run.first) or not _may_acknowledge(
-                window, member_id, run, may_renew
-            ):
+            before = runs[-1] if runs else None
+            is_twice = before is not None and before.last >= run.first
+            if is_twice or not _may_acknowledge(walk, member_id, run, may_renew):
                 return ErrorCode.INVALID_RECORD_STATE
-            runs.append(run)
+            if before is not None and before.last + 1 == run.first and before.type is run.type:
+                runs[-1] = before._replace(last=run.last)  # many clients name each offset by itself
+            else:
+                runs.append(run)
     return runs
 
 
@@ -99,9 +103,9 @@ def _runs(batch: AcknowledgementBatch, start: int) -> Iterator[Run]:
         first = last + 1
 
 
-def _may_acknowledge(window: Window, member_id: str, run: Run, may_renew: bool) -> bool:
+def _may_acknowledge(walk: Walk, member_id: str, run: Run, may_renew: bool) -> bool:
     if run.type is AcknowledgeType.RENEW and not may_renew:
         return False
     return all(
-        span.state is ACQUIRED and span.member == member_id for span in window.between(run.first, run.last)
+        span.state is ACQUIRED and span.member == member_id for span in walk.between(run.first, run.last)
     )

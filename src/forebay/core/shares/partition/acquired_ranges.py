@@ -4,9 +4,11 @@ Two modes. Batch-optimized: whole batches as the log has them, so that ranges st
 soft limit, the batch with the last record of it is given whole. Record-limit: never more than `records_max`.
 In both modes a range with more than `batch_size` records is cut where a batch begins.
 
-Throttled redelivery saves the good neighbours of a record that makes its consumers fail. A run of records
-that were delivered often already (`throttle_from`) is halved, then quartered, and so on with each further
-delivery, and nothing else goes into that fetch. The last attempt is made with one record alone.
+Throttled redelivery saves the good neighbours of a record that makes its consumers fail. Of records that were
+delivered often already (`throttle_from`) a delivery has half as many as were acquired together before, then
+a quarter, and so on with each further delivery, and nothing else goes into that fetch. The last attempt is
+made with one record alone. After a change of the leader nobody knows what was acquired together; then a run
+of records with the same count is taken for that.
 """
 
 from __future__ import annotations
@@ -118,8 +120,9 @@ def choose(window: Window, read: LogRead, demand: Demand, delivery_count_limit: 
         first, last = max(span.first, position), min(span.last, read.last)
         if span.count >= threshold:
             if not chosen:
-                size = throttled_size(min(last - first + 1, room), span.count, delivery_count_limit)
-                chosen.append((first, first + size - 1))
+                together = max(span.together, last - first + 1)
+                size = min(throttled_size(together, span.count, delivery_count_limit), room)
+                chosen.append((first, min(first + size - 1, last)))
             break
         last = demand.last_of(read, first, last, room)
         chosen.append((first, last))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from itertools import groupby
 from typing import NamedTuple
 
 from forebay.core.shares.partition.record_states import DeadLetterCause
@@ -20,12 +21,15 @@ from forebay.wire.state.versioned import pack, unpack
 RECORDS_MAX = 500
 """Of one move."""
 
-_CODES = {DeadLetterCause.REJECTED: 0, DeadLetterCause.DELIVERY_LIMIT: 1}
-_CAUSES = {code: cause for cause, code in _CODES.items()}
+_CODES = {DeadLetterCause.REJECTED: 0, DeadLetterCause.DELIVERY_LIMIT: 1, DeadLetterCause.UNREADABLE: 0}
+"""Brokers before the third cause take it for the first."""
+_CAUSES = {0: DeadLetterCause.REJECTED, 1: DeadLetterCause.DELIVERY_LIMIT}
+_NOT_COPIED, _UNREADABLE = 1, 2
 
 _MESSAGES = {
     DeadLetterCause.REJECTED: "Offset rejected by client.",
     DeadLetterCause.DELIVERY_LIMIT: "Offset delivery count exceeded the threshold.",
+    DeadLetterCause.UNREADABLE: "Offset could not be read from the disk of the partition's leader.",
 }
 
 
@@ -53,6 +57,8 @@ class DeadLetterBatch(NamedTuple):
     letters: list[DeadLetters]
     leader_epoch: int = -1
     """In which the move was planned; -1 if that was not noted."""
+    damaged: frozenset[int] = frozenset()
+    """First offsets of the letters whose records cannot be copied, because their batch is damaged."""
 
     @property
     def record_count(self) -> int:
@@ -68,23 +74,39 @@ class DeadLetterBatch(NamedTuple):
                     last_offset=each.last,
                     delivery_count=each.delivery_count,
                     cause=_CODES[each.cause],
+                    damage=self._damage(each),
                 )
                 for each in self.letters
             ],
         )
         return pack(message, message.MAX_VERSION)
 
+    def _damage(self, letters: DeadLetters) -> int:
+        if letters.cause is DeadLetterCause.UNREADABLE:
+            return _UNREADABLE
+        return _NOT_COPIED if letters.first in self.damaged else 0
+
     @staticmethod
     def unpack(entries: bytes) -> DeadLetterBatch:
         message = unpack(wire.DeadLetterMove, entries)
         return DeadLetterBatch(
             message.state_epoch,
-            [
-                DeadLetters(each.first_offset, each.last_offset, each.delivery_count, _CAUSES[each.cause])
-                for each in message.ranges
-            ],
+            [_letters(each) for each in message.ranges],
             message.leader_epoch,
+            frozenset(each.first_offset for each in message.ranges if each.damage),
         )
+
+
+def _letters(of: wire.DeadLetterRange) -> DeadLetters:
+    cause = DeadLetterCause.UNREADABLE if of.damage == _UNREADABLE else _CAUSES[of.cause]
+    return DeadLetters(of.first_offset, of.last_offset, of.delivery_count, cause)
+
+
+def leading(letters: Iterable[DeadLetters]) -> tuple[list[DeadLetters], bool]:
+    """The first of them that are alike in one thing, and whether it is so: the disk does not give them."""
+    for is_unreadable, alike in groupby(letters, lambda each: each.cause is DeadLetterCause.UNREADABLE):
+        return list(alike), is_unreadable
+    return [], False
 
 
 def first_of(letters: Iterable[DeadLetters], records_max: int = RECORDS_MAX) -> list[DeadLetters]:
@@ -121,13 +143,18 @@ def below(letters: Iterable[DeadLetters], end_offset: int) -> list[DeadLetters]:
     return [each._replace(last=min(each.last, end_offset - 1)) for each in letters if each.first < end_offset]
 
 
-def overlap(letters: Iterable[DeadLetters], waiting: Sequence[DeadLetters]) -> Iterator[tuple[int, int]]:
-    """The ranges of offsets that are in both."""
-    for each in letters:
-        for other in waiting:
-            first, last = max(each.first, other.first), min(each.last, other.last)
-            if first <= last:
-                yield first, last
+def overlap(letters: Sequence[DeadLetters], waiting: Sequence[DeadLetters]) -> Iterator[tuple[int, int]]:
+    """The ranges of offsets that are in both. Both rise, so one pass is enough."""
+    mine, other = 0, 0
+    while mine < len(letters) and other < len(waiting):
+        first = max(letters[mine].first, waiting[other].first)
+        last = min(letters[mine].last, waiting[other].last)
+        if first <= last:
+            yield first, last
+        if letters[mine].last <= waiting[other].last:
+            mine += 1
+        else:
+            other += 1
 
 
 def dead_letter(

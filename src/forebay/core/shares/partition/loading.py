@@ -24,7 +24,12 @@ def loaded(start_offset: int, ranges: Iterable[StateRange], delivery_count_limit
             window.append(Span(window.end + 1, first - 1))
         span = Span(first, last, state, count)
         if state is ARCHIVING:
-            is_exhausted = count >= delivery_count_limit
-            span.cause = DeadLetterCause.DELIVERY_LIMIT if is_exhausted else DeadLetterCause.REJECTED
+            span.cause = _cause(count, delivery_count_limit)
         window.append(span)
     return window
+
+
+def _cause(count: int, delivery_count_limit: int) -> DeadLetterCause:
+    if not count:  # no member had it, so that none can have rejected it
+        return DeadLetterCause.UNREADABLE
+    return DeadLetterCause.DELIVERY_LIMIT if count >= delivery_count_limit else DeadLetterCause.REJECTED

@@ -3,11 +3,12 @@
     AVAILABLE --acquire--> ACQUIRED --accept--------------------> ACKNOWLEDGED
         ^                   |  |  |
         +--release, undo----+  |  +--gap, drop------------------> ARCHIVED
-           (renew: stays)      +--bury--> ARCHIVING --bury done-> ARCHIVED
+           (send, renew: stays)+--bury--> ARCHIVING --bury done-> ARCHIVED
 
 `TRANSITIONS` is the whole table. "Written" says whether the change is persisted. What is not written is what
-a new leader finds out by itself: the persisted state of an acquired record is AVAILABLE with the count of its
-delivery, so a release has nothing to add to it; and the log tells again which records it has lost.
+a new leader finds out by itself: the persisted state of an acquired record is AVAILABLE with the number of
+times that it was sent, so acquiring and releasing have nothing to add to it; and the log tells again which
+records it has lost.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ FINISHED = (ACKNOWLEDGED, ARCHIVED)
 class DeadLetterCause(Enum):
     REJECTED = "rejected"
     DELIVERY_LIMIT = "delivery limit"
+    UNREADABLE = "unreadable"
+    """Its batch is damaged, or the disk does not give it."""
 
 
 class Transition(NamedTuple):
@@ -51,27 +54,32 @@ class Transition(NamedTuple):
     reason: str
 
 
-ACQUIRE = Transition("acquire", (AVAILABLE,), ACQUIRED, True, "sent to a member; the count goes up by one")
+ACQUIRE = Transition("acquire", (AVAILABLE,), ACQUIRED, False, "kept for a member, and not sent yet")
+SEND = Transition("send", (ACQUIRED,), ACQUIRED, True, "leaves for the member; the count goes up by one")
 ACCEPT = Transition("accept", (ACQUIRED,), ACKNOWLEDGED, True, "the member has processed it")
 GAP = Transition("gap", (ACQUIRED,), ARCHIVED, True, "the member found no record at this offset")
 RELEASE = Transition(
     "release", (ACQUIRED,), AVAILABLE, False, "given back, lock timeout, or end of the session"
 )
 UNDO = Transition(
-    "undo", (ACQUIRED,), AVAILABLE, False, "the disk did not give it; the delivery does not count"
+    "undo", (ACQUIRED,), AVAILABLE, False, "it was not sent, so that the delivery does not count"
 )
 RENEW = Transition("renew", (ACQUIRED,), ACQUIRED, False, "the lock begins anew")
 DROP = Transition(
-    "drop", (ACQUIRED, AVAILABLE), ARCHIVED, True, "rejected, or count at the limit; no dead-letter topic"
+    "drop",
+    (ACQUIRED, AVAILABLE),
+    ARCHIVED,
+    True,
+    "rejected, count at the limit, or unreadable; no dead-letter topic",
 )
 BURY = Transition(
     "bury",
     (ACQUIRED, AVAILABLE),
     ARCHIVING,
     True,
-    "rejected, or count at the limit; with a dead-letter topic",
+    "rejected, count at the limit, or unreadable; with a dead-letter topic",
 )
 BURY_DONE = Transition("bury done", (ARCHIVING,), ARCHIVED, True, "it is in the dead-letter topic")
 LOSE = Transition("lose", (ACQUIRED, AVAILABLE), ARCHIVED, False, "the log has no such record to deliver")
 
-TRANSITIONS = (ACQUIRE, ACCEPT, GAP, RELEASE, UNDO, RENEW, DROP, BURY, BURY_DONE, LOSE)
+TRANSITIONS = (ACQUIRE, SEND, ACCEPT, GAP, RELEASE, UNDO, RENEW, DROP, BURY, BURY_DONE, LOSE)

@@ -7,14 +7,16 @@ What is persisted, and when (writes.py):
 
 | event | the write says | who waits for the write |
 |---|---|---|
-| acquire, first delivery | AVAILABLE, count 1 | nobody; it waits for the next write: `is_write_due` |
-| acquire, redelivery | AVAILABLE, count | the delivery itself: `Acquisition.write` |
+| acquire, first delivery | nothing | nobody |
+| acquire, redelivery | nothing, it proves that no other has taken over | the delivery: `Acquisition.write` |
+| sent | AVAILABLE, count | the next delivery; of a first one nobody, see `is_write_due` |
 | accept | ACKNOWLEDGED | the reply |
 | gap, reject | ARCHIVED, or ARCHIVING with a dead-letter topic | the reply |
-| release, lock timeout, end of a session | nothing, it says AVAILABLE with this count already | nobody |
+| release, lock timeout, end of a session | nothing more than `sent` has said | nobody |
 | the same with the count at the limit | ARCHIVED or ARCHIVING | the reply to a release |
 | in the dead-letter topic | ARCHIVED | nobody |
-| renew; records that the log has lost, or the disk did not give | nothing | nobody |
+| the disk has not given it intact for too long | ARCHIVED or ARCHIVING | nobody |
+| renew; what was acquired and not sent; records that the log has lost | nothing | nobody |
 
 Each write carries the start offset too; a start offset that moved by itself is written alone. One write is in
 flight. Until it is done, a record whose acknowledgement it holds is in nobody's hands: it cannot be acquired,
@@ -22,9 +24,13 @@ a second acknowledgement is refused, and the start offset does not pass it. A wr
 runtime repeats it until it is done, or drops the whole object because another leader has taken over. Then the
 new leader's state decides, and holds every acknowledgement whose reply was sent.
 
-So delivery counts survive a change of the leader from the second delivery on. An acquired record is persisted
-as AVAILABLE, and a new leader treats it like a released one: it delivers it again, or, with the count at the
-limit, archives it.
+A delivery counts when it is sent, in memory at once and in the next write, and its lock begins then. A record
+is sent again only after a write that was taken since it was acquired. So all its earlier deliveries are
+persisted by then, and a leader that was replaced does not send it. A persisted count is never above the
+number of deliveries, and a leader that dies can have the last one forgotten, no other. What was acquired and
+cannot be sent (a write or a disk takes too long, the member is gone) was not delivered, and there is nothing
+to correct anywhere. An acquired record is persisted as AVAILABLE, and a new leader treats it like a released
+one: it delivers it again, or, with the count at the limit, archives it.
 
 A released record can have to wait (backoff) before it is acquired again. Locks and backoffs are in memory, in
 monotonic time. `deadline_ms` is no later than the first of them; `expire` looks at all spans and sets it
@@ -42,29 +48,24 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from forebay.core.shares.partition.acknowledgements import AcknowledgeType, checked
-from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead, choose
+from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead, choose, throttle_from
 from forebay.core.shares.partition.description import Description, describe
-from forebay.core.shares.partition.loading import loaded
 from forebay.core.shares.partition.record_states import (
     ACCEPT,
     ACQUIRE,
     ACQUIRED,
     ARCHIVING,
     AVAILABLE,
-    BURY,
     BURY_DONE,
-    DROP,
     GAP,
-    LOSE,
-    RELEASE,
     RENEW,
-    UNDO,
+    SEND,
     DeadLetterCause,
-    Transition,
 )
 from forebay.core.shares.partition.settings import ShareSettings
-from forebay.core.shares.partition.window import Span
-from forebay.core.shares.partition.writes import StateRange, StateWrite, Writes
+from forebay.core.shares.partition.share_steps import ShareSteps
+from forebay.core.shares.partition.window import Range, Span
+from forebay.core.shares.partition.writes import StateRange, StateWrite
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
 
@@ -73,6 +74,8 @@ class Acquisition(NamedTuple):
     ranges: list[Acquired]
     write: int
     """The records may be sent once `written` has reached this; then ask `still_held`."""
+    hold: int = 0
+    """Number of the acquisition: what `still_held`, `sent` and `take_back` are asked with."""
 
 
 class Acknowledgement(NamedTuple):
@@ -90,7 +93,7 @@ class DeadLetters(NamedTuple):
     cause: DeadLetterCause
 
 
-class SharePartition:
+class SharePartition(ShareSteps):
     def __init__(
         self,
         settings: ShareSettings,
@@ -103,15 +106,12 @@ class SharePartition:
         """`start_offset` (known: an open one is chosen and persisted before) and `ranges` are the persisted
         state, in order; else KafkaError is raised.
         """
+        super().__init__(settings, start_offset, ranges)
         self.leader_epoch = leader_epoch
         self.state_epoch = state_epoch
         """Both go into every write: they fence the leader that was before, and state that was reset."""
-        self.window = loaded(start_offset, ranges, settings.delivery_count_limit)
-        """To be looked at, not to be changed."""
-        self.deadline_ms: int | None = None
-        """When to call `expire`."""
-        self._writes = Writes(start_offset)
-        self._log_start = 0
+        self._holds = 0
+        """Number of the last acquisition."""
         self.configure(settings)
         self._advance()
 
@@ -125,11 +125,6 @@ class SharePartition:
     def changes(self) -> int:
         """Number of the write that holds, or will hold, the newest change."""
         return self._writes.newest
-
-    @property
-    def written(self) -> int:
-        """Number of the last write that is done."""
-        return self._writes.written
 
     @property
     def is_write_due(self) -> bool:
@@ -148,13 +143,17 @@ class SharePartition:
             return None
         return max(self.window.end + 1, self._log_start)
 
+    def holds(self, member_id: str) -> bool:
+        """True while a member has a lock here."""
+        return member_id in self.window.held
+
     def describe(self, now_ms: int) -> Description:
         return describe(self.window, self.settings.record_locks_max, now_ms)
 
     # Deliveries
 
     def acquire(self, member_id: str, read: LogRead, demand: Demand, *, now_ms: int) -> Acquisition:
-        """Lock records of a read that began at `next_fetch_offset` for a member.
+        """Keep records of a read that began at `next_fetch_offset` for a member, until they are `sent`.
 
         The read may be older than the last change: only what can be acquired now is. An acquisition without
         records that has moved `next_fetch_offset` asks for another read.
@@ -163,17 +162,19 @@ class SharePartition:
             return Acquisition([], 0)
         end = self.window.end
         self._extend(read, demand)
+        self._note_readable(read.first, read.last)
         for first, last in read.empty_ranges():
             self._lose(first, last)
         acquired: list[Acquired] = []
+        self._holds += 1
         for first, last in choose(self.window, read, demand, self.settings.delivery_count_limit):
             for piece in read.cut(first, last, demand.batch_size):
                 (span,) = self.window.cut(*piece)
-                acquired.append(self._lock(span, member_id, now_ms))
+                acquired.append(self._hold(span, member_id, now_ms))
         self._forget_undelivered(end)
         self._advance()
         is_redelivery = any(each.delivery_count > 1 for each in acquired)
-        return Acquisition(acquired, self.changes if is_redelivery else 0)
+        return Acquisition(acquired, self._writes.next() if is_redelivery else 0, self._holds)
 
     def _extend(self, read: LogRead, demand: Demand) -> None:
         """Take what was read after the end offset into the window, as far as there is room."""
@@ -200,15 +201,17 @@ class SharePartition:
                 self.window.truncate(max(first, span.first) - 1)
                 break
 
-    def _lock(self, span: Span, member_id: str, now_ms: int) -> Acquired:
-        span.count += 1
+    def _hold(self, span: Span, member_id: str, now_ms: int) -> Acquired:
+        span.hold, span.is_sent = self._holds, False
         span.since_ms = now_ms
+        if span.count < throttle_from(self.settings.delivery_count_limit):
+            span.together = span.size
         until_ms = now_ms + self.settings.lock_ms
         self._apply(ACQUIRE, span, until_ms=until_ms, member=member_id)
-        return Acquired(span.first, span.last, span.count)
+        return Acquired(span.first, span.last, span.count + 1)
 
-    def still_held(self, member_id: str, ranges: Iterable[Acquired]) -> list[Acquired]:
-        """What of a delivery that had to wait for its write the member still holds."""
+    def still_held(self, hold: int, ranges: Iterable[Acquired]) -> list[Acquired]:
+        """What of an acquisition is still kept for its member."""
         held: list[Acquired] = []
         for first, last, count in ranges:
             first, last = max(first, self.window.start), min(last, self.window.end)
@@ -217,9 +220,56 @@ class SharePartition:
             held += (
                 Acquired(max(first, span.first), min(last, span.last), count)
                 for span in self.window.between(first, last)
-                if span.state is ACQUIRED and span.member == member_id and span.count == count
+                if span.state is ACQUIRED and span.hold == hold
             )
         return held
+
+    def sent(self, hold: int, ranges: Iterable[Acquired], *, now_ms: int) -> None:
+        """These records, all of them `still_held`, leave for their member: the lock begins."""
+        until_ms = now_ms + self.settings.lock_ms
+        for first, last, count in ranges:
+            for span in self.window.cut(first, last):
+                assert span.hold == hold, "only what is held is sent"
+                assert not span.is_sent, "what is held is sent once"
+                span.count, span.is_sent = count, True
+                span.since_ms = now_ms
+                self._apply(SEND, span, until_ms=until_ms, member=span.member)
+
+    def take_back(self, hold: int, ranges: Iterable[Acquired], *, until_ms: int = 0) -> None:
+        """Undo an acquisition that was not sent. It does not count, and is tried again from then on."""
+        for first, last, _ in self.still_held(hold, ranges):
+            for span in self.window.cut(first, last):
+                if not span.is_sent:
+                    self._undo(span, until_ms)
+            self.window.join(first, last, self.written)
+        self._advance()
+
+    def unreadable(
+        self, first: int, last: int, *, patience_ms: int | None, retry_ms: int, now_ms: int
+    ) -> int:
+        """The disk does not give these records, from `next_fetch_offset` on: how many were given up.
+
+        They are tried again after a pause, and given up if this has gone on for `patience_ms`. None: it is
+        the fault of the disk as a whole, and no time counts.
+        """
+        self._extend(LogRead(first, last, [(first, last)]), Demand(last - first + 1, 1, True))
+        first, last = max(first, self.window.start), min(last, self.window.end)
+        given_up = 0
+        for span in self.window.cut(first, last) if first <= last else ():
+            if span.is_acquirable:
+                if patience_ms is None:
+                    span.failing_since_ms = None
+                elif span.failing_since_ms is None:
+                    span.failing_since_ms, self._is_failing = now_ms, True
+                since_ms = span.failing_since_ms
+                if patience_ms is not None and since_ms is not None and now_ms - since_ms >= patience_ms:
+                    span.failing_since_ms = None
+                    self._give_up(span, DeadLetterCause.UNREADABLE)
+                    given_up += span.size
+                else:
+                    self._pause(span, now_ms + retry_ms)
+        self._join_all()
+        return given_up
 
     def acknowledge(
         self, member_id: str, batches: Sequence[AcknowledgementBatch], *, is_renew_request: bool, now_ms: int
@@ -235,10 +285,11 @@ class SharePartition:
         if isinstance(runs, ErrorCode):
             return Acknowledgement(runs, 0)
         is_written = False
-        for first, last, kind in runs:
-            for span in self.window.cut(first, last):
-                is_written |= self._acknowledge(span, kind, now_ms)
-            self.window.join(first, last, self.written)
+        ranges = [(run.first, run.last) for run in runs]
+        for run, spans in zip(runs, self.window.cut_each(ranges), strict=True):
+            for span in spans:
+                is_written |= self._acknowledge(span, run.type, now_ms)
+        self.window.join_each(ranges, self.written)
         self._advance()
         return Acknowledgement(ErrorCode.NONE, self.changes if is_written else 0)
 
@@ -259,20 +310,12 @@ class SharePartition:
 
     def release(self, member_id: str, now_ms: int) -> None:
         """Give back all that a member holds: its session has ended."""
+        if not self.holds(member_id):
+            return
         for span in self.window.spans:
             if span.state is ACQUIRED and span.member == member_id:
                 self._release(span, now_ms)
         self._join_all()
-
-    def take_back(self, member_id: str, ranges: Iterable[Acquired], *, until_ms: int) -> None:
-        """Undo deliveries that were not made. They do not count, and are tried again from `until_ms` on."""
-        for first, last, _ in self.still_held(member_id, ranges):
-            for span in self.window.cut(first, last):
-                span.count -= 1
-                is_there = span.last >= self._log_start
-                self._apply(UNDO if is_there else LOSE, span, until_ms=until_ms if is_there else 0)
-            self.window.join(first, last, self.written)
-        self._advance()
 
     def expire(self, now_ms: int) -> None:
         """End the locks and backoffs whose time has come."""
@@ -322,12 +365,13 @@ class SharePartition:
             if span.state is ARCHIVING and span.write <= self.written and span.cause is not None
         ]
 
-    def dead_lettered(self, first: int, last: int) -> None:
-        """These records are in the dead-letter topic; a part of what `dead_letters` gave will do."""
-        for span in self.window.cut(first, last):
-            span.cause = None
-            self._apply(BURY_DONE, span)
-        self.window.join(first, last, self.written)
+    def dead_lettered(self, ranges: Sequence[Range]) -> None:
+        """These records are in the dead-letter topic: what `dead_letters` gave, or parts of it, in order."""
+        for spans in self.window.cut_each(ranges):
+            for span in spans:
+                span.cause = None
+                self._apply(BURY_DONE, span)
+        self.window.join_each(ranges, self.written)
 
     # Writes
 
@@ -337,56 +381,6 @@ class SharePartition:
 
     def write_done(self) -> None:
         """The write that was taken is persisted."""
-        for first, last, _, _ in self._writes.done().ranges:
-            self.window.join(first, last, self.written)
+        ranges = [(first, last) for first, last, _, _ in self._writes.done().ranges]
+        self.window.join_each(ranges, self.written)
         self._advance()
-
-    # Steps that several events have in common
-
-    def _apply(self, transition: Transition, span: Span, *, until_ms: int = 0, member: str = "") -> bool:
-        """Take the transition; whether it is to be written."""
-        assert span.state in transition.sources, f"{span.state.name} does not {transition.name}"
-        self.window.change(span, transition.target, until_ms=until_ms, member=member)
-        if until_ms and (self.deadline_ms is None or until_ms < self.deadline_ms):
-            self.deadline_ms = until_ms
-        if transition.is_written:
-            self._writes.mark(span, can_wait=transition is ACQUIRE and span.count == 1)
-        elif transition is LOSE:
-            span.write = 0  # the start offset need not wait: a new leader sees the same log
-        return transition.is_written
-
-    def _release(self, span: Span, now_ms: int) -> bool:
-        if span.count >= self.settings.delivery_count_limit:
-            return self._give_up(span, DeadLetterCause.DELIVERY_LIMIT)
-        if span.last < self._log_start:
-            return self._apply(LOSE, span)
-        backoff_ms = self.settings.backoff_after(span.count)
-        return self._apply(RELEASE, span, until_ms=now_ms + backoff_ms if backoff_ms else 0)
-
-    def _give_up(self, span: Span, cause: DeadLetterCause) -> bool:
-        if not self.settings.has_dead_letters:
-            return self._apply(DROP, span)
-        span.cause = cause
-        return self._apply(BURY, span)
-
-    def _lose(self, first: int, last: int) -> None:
-        """The log has nothing to deliver in this range."""
-        first, last = max(first, self.window.start), min(last, self.window.end)
-        if first > last or not any(span.state is AVAILABLE for span in self.window.between(first, last)):
-            return
-        for span in self.window.cut(first, last):
-            if span.state is AVAILABLE:
-                self._apply(LOSE, span)
-        self.window.join(first, last, self.written)
-
-    def _join_all(self) -> None:
-        if self.window.spans:
-            self.window.join(self.window.start, self.window.end, self.written)
-        self._advance()
-
-    def _advance(self) -> None:
-        """Move the start offset as far as what is persisted, or is told by the log, allows."""
-        self.window.advance(self.written)
-        if not self.window.spans:
-            self.window.skip_to(self._log_start)
-        self._writes.note_start(self.window.start)

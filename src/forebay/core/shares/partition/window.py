@@ -11,11 +11,16 @@ window as AVAILABLE with a count of 0.
 A change is *pending* until the write that persists it is done; `Span.write` is the number of that write. The
 start offset passes over finished spans whose write is done. Only neighbours that wait for the same write, or
 for none, are joined.
+
+Requests name many ranges at once, in rising order. They are applied in one pass over the spans between the
+first and the last (`cut_each`, `join_each`), and looked up by going on from the one before (`Walk`). A search
+and an insertion for each would take a time that grows with the square of a request.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from operator import attrgetter
 
 from forebay.core.shares.partition.record_states import (
@@ -28,24 +33,53 @@ from forebay.core.shares.partition.record_states import (
 
 _first_of = attrgetter("first")
 
+_SPANS_PER_RANGE = 64
+"""Ranges that have more spans than this between them, on average, are looked for one by one."""
+
+Range = tuple[int, int]
+"""First and last offset."""
+
 
 class Span:
     """A range of offsets that have everything in common."""
 
-    __slots__ = ("cause", "count", "first", "last", "member", "since_ms", "state", "until_ms", "write")
+    __slots__ = (
+        "cause",
+        "count",
+        "failing_since_ms",
+        "first",
+        "hold",
+        "is_sent",
+        "last",
+        "member",
+        "since_ms",
+        "state",
+        "together",
+        "until_ms",
+        "write",
+    )
 
     def __init__(self, first: int, last: int, state: RecordState = AVAILABLE, count: int = 0) -> None:
         self.first = first
         self.last = last
         self.state = state
         self.count = count
-        """How often it was acquired."""
+        """How often it was sent to a member."""
         self.member = ""
         """Who holds it, while it is ACQUIRED."""
+        self.hold = 0
+        """Number of the acquisition, while it is ACQUIRED."""
+        self.is_sent = False
+        """Whether the member has it, while it is ACQUIRED."""
         self.since_ms = 0
-        """When it was acquired."""
+        """When it was acquired, or sent."""
         self.until_ms = 0
-        """ACQUIRED: when the lock ends. AVAILABLE: when the backoff ends, 0 when it may be acquired."""
+        """ACQUIRED: when the lock ends, or the wait of what is not sent. AVAILABLE: when the pause ends, 0
+        when it may be acquired."""
+        self.failing_since_ms: int | None = None
+        """Since when the disk does not give it intact."""
+        self.together = 0
+        """How many offsets were acquired together, when deliveries of it were last not throttled."""
         self.write = 0
         """Number of the write that persists its newest change."""
         self.cause: DeadLetterCause | None = None
@@ -63,6 +97,10 @@ class Span:
         """End before `offset`, and return the rest."""
         rest = Span(offset, self.last, self.state, self.count)
         rest.member = self.member
+        rest.hold = self.hold
+        rest.is_sent = self.is_sent
+        rest.failing_since_ms = self.failing_since_ms
+        rest.together = self.together
         rest.since_ms = self.since_ms
         rest.until_ms = self.until_ms
         rest.write = self.write
@@ -77,6 +115,7 @@ class Span:
             and self.state is not ACQUIRED
             and self.count == other.count
             and self.until_ms == other.until_ms
+            and self.failing_since_ms == other.failing_since_ms
             and self.cause is other.cause
             and (self.write == other.write or (self.write <= written and other.write <= written))
         )
@@ -91,6 +130,8 @@ class Window:
         """Offsets in the window, by state."""
         self.waiting = 0
         """Of the AVAILABLE ones, those whose backoff is not over."""
+        self.held: dict[str, int] = {}
+        """Of the ACQUIRED ones, how many each member has."""
         self._none_acquirable_below = start
         self._finished_below = start
 
@@ -176,6 +217,36 @@ class Window:
             spans.insert(high + 1, spans[high].split(last + 1))
         return spans[low : high + 1]
 
+    def cut_each(self, ranges: Sequence[Range]) -> list[list[Span]]:
+        """Like `cut` for several ranges, which rise."""
+        if len(ranges) < 2 or not self._is_close(ranges):
+            return [self.cut(first, last) for first, last in ranges]
+        low, high = self.index(ranges[0][0]), self.index(ranges[-1][1]) + 1
+        rest = self.spans[low:high]
+        rest.reverse()
+        passed: list[Span] = []
+        found: list[list[Span]] = []
+        for first, last in ranges:
+            while rest[-1].last < first:
+                passed.append(rest.pop())
+            if rest[-1].first < first:
+                span = rest.pop()
+                rest.append(span.split(first))
+                passed.append(span)
+            begin = len(passed)
+            while rest and rest[-1].first <= last:
+                span = rest.pop()
+                if span.last > last:
+                    rest.append(span.split(last + 1))
+                passed.append(span)
+            found.append(passed[begin:])
+        rest.reverse()
+        self.spans[low:high] = passed + rest
+        return found
+
+    def _is_close(self, ranges: Sequence[Range]) -> bool:
+        return self.index(ranges[-1][1]) - self.index(ranges[0][0]) <= _SPANS_PER_RANGE * len(ranges)
+
     def change(self, span: Span, state: RecordState, *, until_ms: int = 0, member: str = "") -> None:
         """The only place where a span's state changes; what `until_ms` means depends on the state."""
         size = span.last - span.first + 1
@@ -230,13 +301,23 @@ class Window:
             if joined and joined[-1].equals(span, written):
                 joined[-1].last = span.last
                 joined[-1].write = max(joined[-1].write, span.write)
+                joined[-1].together = max(joined[-1].together, span.together)
             else:
                 joined.append(span)
         spans[low:high] = joined
 
+    def join_each(self, ranges: Sequence[Range], written: int) -> None:
+        """Like `join` for several ranges, which rise."""
+        if len(ranges) > 1 and self._is_close(ranges):
+            ranges = [(ranges[0][0], ranges[-1][1])]
+        for first, last in ranges:
+            self.join(first, last, written)
+
     def _count(self, span: Span, size: int) -> None:
         self.totals[span.state] += size
-        if span.state is AVAILABLE:
+        if span.state is ACQUIRED:
+            self.held[span.member] = self.held.get(span.member, 0) + size
+        elif span.state is AVAILABLE:
             if span.until_ms:
                 self.waiting += size
             else:
@@ -244,5 +325,38 @@ class Window:
 
     def _uncount(self, span: Span, size: int) -> None:
         self.totals[span.state] -= size
-        if span.state is AVAILABLE and span.until_ms:
+        if span.state is ACQUIRED:
+            left = self.held[span.member] - size
+            if left:
+                self.held[span.member] = left
+            else:
+                del self.held[span.member]
+        elif span.state is AVAILABLE and span.until_ms:
             self.waiting -= size
+
+
+class Walk:
+    """Looks up ranges that rise. What lies close to the one before is found without a search."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._spans = window.spans
+        self._at: int | None = None
+
+    def between(self, first: int, last: int) -> list[Span]:
+        """Like `Window.between`. The window must not change during the walk."""
+        low = self._window.index(first) if self._at is None else self._from(self._at, first)
+        if self._spans[low].last >= last:
+            self._at = low
+            return [self._spans[low]]
+        self._at = self._from(low, last)
+        return self._spans[low : self._at + 1]
+
+    def _from(self, low: int, offset: int) -> int:
+        """The index of the span with this offset, which is that of `low` or a later one."""
+        spans = self._spans
+        if spans[low].last >= offset:
+            return low
+        if spans[low + 1].last >= offset:
+            return low + 1
+        return bisect_right(spans, offset, low, key=_first_of) - 1

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from forebay.core.shares.partition.record_states import ACQUIRED, AVAILABLE, RecordState
-from forebay.core.shares.partition.window import Span, Window
+from forebay.core.shares.partition.window import Span, Walk, Window
 
 
 class StateRange(NamedTuple):
@@ -66,6 +66,13 @@ class Writes:
             span.write = self.newest
             self._changed.append((span.first, span.last))
 
+    def next(self) -> int:
+        """The number of the next write to be taken, due now. If nothing has changed, it says nothing, and
+        still proves that no other leader has read the state before it."""
+        self._open()
+        self.is_due = True
+        return self.newest
+
     def _open(self) -> None:
         if self.newest == self._taken:
             self.newest += 1
@@ -96,12 +103,13 @@ def _ranges(window: Window, changed: list[tuple[int, int]], start: int) -> Itera
     """What the window says about the marked ranges, from `start` on."""
     open_range: StateRange | None = None
     position = start
+    walk = Walk(window)
     for marked_first, last in sorted(changed):
         first = max(marked_first, position)
         if first > last:
             continue  # below the start, or covered by the range before
         position = last + 1
-        for span in window.between(first, last):
+        for span in walk.between(first, last):
             state = AVAILABLE if span.state is ACQUIRED else span.state
             piece = StateRange(max(span.first, first), min(span.last, last), state, span.count)
             if open_range is None:

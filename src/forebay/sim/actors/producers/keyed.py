@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from zlib import crc32
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.actor import Actor
@@ -14,6 +15,7 @@ from forebay.sim.actors.reading import shown_records
 from forebay.sim.models.facts import Transaction
 from forebay.sim.models.keyed import Write
 from forebay.sim.models.messages import Model
+from forebay.wire.compression import Codec
 from forebay.wire.records import Record
 
 _KEYS = 4
@@ -51,6 +53,10 @@ class KeyedWriter(Producer):
 
     def tell(self, at: TopicPartition, key: bytes, write: Write) -> None:
         self.model.keyed.send(at, key, write)
+
+    def codec_of(self, values: Sequence[bytes]) -> int:
+        """Some compress what compaction and folding then have to unpack."""
+        return Codec.GZIP if crc32(values[0]) % 2 else Codec.NONE
 
     def next_values(self, at: TopicPartition) -> list[bytes]:
         """Large ones, so that segments are full after a few."""

@@ -18,6 +18,7 @@ from forebay.sim.actors.client import Client, Failed, Refused, check
 from forebay.sim.models.facts import Sent, Transaction, name_of
 from forebay.sim.models.messages import Model
 from forebay.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TRANSACTIONAL, build_batch
+from forebay.wire.compression import Codec
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from forebay.wire.records import Record
 
@@ -25,6 +26,7 @@ ACKS_ALL = -1
 
 _IN_FLIGHT_MAX = 5
 _DAY_MS = 86_400_000
+_NEW_LIFE_CHANCE = 0.3
 _REPEAT_CHANCE = 0.6
 _OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -112,12 +114,16 @@ class Producer(Actor):
             self.sequences[at] = sequence + len(made)
         data = build_batch(
             made,
+            codec=self.codec_of(values),
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=sequence,
             attributes=0 if transaction is None else TRANSACTIONAL,
         )
         return Batch(at=at, values=tuple(values), data=bytes(data), next_sequence=self.sequences.get(at, 0))
+
+    def codec_of(self, values: Sequence[bytes]) -> int:  # noqa: ARG002 - others compress
+        return Codec.NONE
 
     def settled(self, batch: Batch, offset: int) -> None:
         """A batch was acknowledged, at this offset or, with -1, at one that is not known."""
@@ -211,6 +217,18 @@ class IdempotentProducer(Producer):
             if refused.code is not ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 self.refused(refused)
             return -1
+
+
+class ShortLivedProducer(IdempotentProducer):
+    """Is another producer after a few batches, as jobs are that run for a moment."""
+
+    pause_s = 0.3
+
+    async def send(self, at: TopicPartition, transaction: Transaction | None = None) -> None:
+        if self.chance.random() < _NEW_LIFE_CHANCE:
+            self.sequences.clear()
+            await self.retry(self._init)
+        await super().send(at, transaction)
 
 
 class PipeliningProducer(IdempotentProducer):

@@ -28,8 +28,11 @@ _DRAIN_S_MAX = 20.0
 """Less than the longest lock: what was held by members that have gone must not wait for its end."""
 
 
-async def look_at_starts(actor: Actor, group: str, partitions: Sequence[TopicPartition]) -> int:
-    """Have the model compare the start offsets of a share group; how many records are not finished yet."""
+async def look_at_starts(
+    actor: Actor, group: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int | None]:
+    """Have the model compare the start offsets of a share group; how many records are not finished yet, or
+    None where no start offset is shown."""
     shares, asked_at = actor.model.shares, actor.world.now
     floors = {at: shares.start(at) for at in partitions}
     topic = DescribeShareGroupOffsetsRequestTopic(
@@ -40,14 +43,14 @@ async def look_at_starts(actor: Actor, group: str, partitions: Sequence[TopicPar
         GROUP, group, DescribeShareGroupOffsetsRequest(groups=[wanted]), DescribeShareGroupOffsetsResponse
     )
     check(response.groups[0].error_code)
-    lag = 0
+    lags: dict[TopicPartition, int | None] = {}
     for found in response.groups[0].topics[0].partitions:
         check(found.error_code)
         at = (partitions[0][0], found.partition_index)
         if found.start_offset >= 0:
             shares.started(at, found.start_offset, floors[at], actor.model.offsets(at), asked_at)
-        lag += max(found.lag, 0) if found.start_offset >= 0 else 1
-    return lag
+        lags[at] = max(found.lag, 0) if found.start_offset >= 0 else None
+    return lags
 
 
 class ShareAuditor(Actor):
@@ -103,10 +106,16 @@ class LastWorker(ShareConsumer):
             await self.fetch_all(self.assigned)
             for session in list(self.sessions.values()):
                 await self.say(session, self.decide(session))
-            return not await look_at_starts(self, self.group, self.partitions)
+            lags = await look_at_starts(self, self.group, self.partitions)
+            return not any([await self._left(at, lag) for at, lag in lags.items()])
         except (Failed, Refused):
             self.client.forget_coordinator(GROUP, self.group)
             return False
+
+    async def _left(self, at: TopicPartition, lag: int | None) -> int:
+        """How many records are not finished. No start offset is shown for a partition that never had one:
+        nothing is left there."""
+        return await self.client.latest(at) if lag is None else lag
 
     def decide(self, session: Session) -> list[Said]:
         return [Said(place, ACCEPT) for place in session.holds]

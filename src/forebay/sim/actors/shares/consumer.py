@@ -27,7 +27,7 @@ from forebay.wire.messages.share_group_heartbeat import (
 _HEARTBEAT_S = 0.7
 _WAITS_MS = (0, 100, 300)
 _DELIVERY_S_MAX = 0.9
-"""A lock lasts longer. So an answer that came sooner, without an error, has all that was acquired."""
+"""An answer that takes longer may be on its way, and all that was delivered with it counts already."""
 _MAX_BYTES = 16 * 1024
 _FINAL_EPOCH = -1
 _LEAVE_EPOCH = -1
@@ -159,7 +159,9 @@ class ShareConsumer(Actor):
         terms = {at: self._term(address, at) for at in at_stake}
         self._speak(session, said)
         # An answer may be on its way for long, and others ask meanwhile what has become of its records.
-        late = self.client.loop.call_later(_DELIVERY_S_MAX, self._miss, at_stake)
+        late_at: list[float] = []
+        late = self.client.loop.call_later(_DELIVERY_S_MAX, self._is_late, at_stake, late_at)
+        self.shares.begin_fetch(at_stake)
         try:
             response = await self.client.ask(address, request, fetch_message.ShareFetchResponse)
         except BaseException as error:
@@ -170,10 +172,14 @@ class ShareConsumer(Actor):
             return
         finally:
             late.cancel()
+            self.shares.end_fetch(at_stake)
         if response.error_code:
             self._session_refused(session, said, ErrorCode(response.error_code), asked_at)
             return
         session.epoch += 1
+        for when in late_at:
+            for at in at_stake:
+                self.shares.no_doubt(at, when)
         self.shares.lives(session.holds.values(), asked_at)
         for topic in response.responses:
             for data in topic.partitions:
@@ -181,6 +187,10 @@ class ShareConsumer(Actor):
                 now_term = self._term(address, at)
                 self._take(session, at, data, asked_at, now_term if terms.get(at) == now_term else None)
                 self._answered(session, at, said, ErrorCode(data.acknowledge_error_code), asked_at)
+
+    def _is_late(self, partitions: Iterable[TopicPartition], late_at: list[float]) -> None:
+        late_at.append(self.world.now)
+        self._miss(partitions)
 
     def _miss(self, partitions: Iterable[TopicPartition]) -> None:
         """Something may have been acquired that did not arrive."""

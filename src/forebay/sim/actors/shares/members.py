@@ -2,8 +2,8 @@
 
 They have every bad habit that a client can have. They are slow, forget what they hold, say the same twice,
 speak of records that they never had or in sessions that are over, ask brokers that led before, go on after
-they have left the group, and die with records in their hands. What of that must have no effect is told to the
-model as such.
+they have left the group, fall silent for longer than their locks or their membership last and go on with what
+they had, and die with records in their hands. What of that must have no effect is told to the model as such.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from forebay.sim.models.shares import ACCEPT, REJECT, RELEASE, RENEW
 
 _PAUSE_S = 0.25
 _AWAY_S = 2.0
+_SILENT_S = 4.0
+"""Of a process that is stopped for a while; its connections stay open."""
 _LATE_S_MAX = 10.0
 """When the members of a group that begins at the end come at the latest: among the faults, mostly."""
 _END_CHANCE = 0.05
+_SILENCE_CHANCE = 0.03
 _MISCHIEF_CHANCE = 0.12
 _GHOST_CHANCE = 0.5
 _POISON = 9
@@ -52,6 +55,8 @@ class ShareMember(ShareConsumer):
             await self.rest(_PAUSE_S)
             if not self.calm and self.chance.random() < _END_CHANCE:
                 await self._die()
+            elif not self.calm and self.chance.random() < _SILENCE_CHANCE:
+                await self.rest(_SILENT_S)
         await self.end_sessions()
         await self.leave()
 

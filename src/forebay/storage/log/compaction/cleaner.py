@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 from forebay.core.partition.compaction.batch_filter import (
     BatchFilter,
@@ -22,16 +24,17 @@ from forebay.core.partition.compaction.batch_filter import (
     note_keys,
 )
 from forebay.core.partition.compaction.offset_map import OffsetMap
-from forebay.core.partition.compaction.plan import CompactionPlan, group_segments
+from forebay.core.partition.compaction.plan import OFFSET_RANGE_MAX, CompactionPlan, group_segments
 from forebay.errors import StorageError
 from forebay.storage.disk import Disk
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.recovery.swap_recovery import CLEANED, remove_files
-from forebay.storage.log.segment.batch_file import Hop
+from forebay.storage.log.segment.batch_file import NO_NEXT
+from forebay.storage.log.segment.batch_parts import Hop
 from forebay.storage.log.segment.segment import Segment
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import BatchHeader, read_header
-from forebay.wire.compression import MAX_OUTPUT_BYTES
+from forebay.wire.record_spans import widened
 from forebay.wire.varint import Bytes
 
 _WRITE_BYTES = 1 << 20
@@ -53,9 +56,16 @@ class CleaningTask:
     config: LogConfig
     buffer_bytes: int
     pass_over: PassOver
-    max_output_bytes: int = MAX_OUTPUT_BYTES
     notes_below: int = 0
     """No message that waits for its time needs a delay note below this offset."""
+    readable_end: int = NO_NEXT
+    """No batch is widened beyond it: a read that ends within a batch ends before it."""
+
+
+class Rewritten(NamedTuple):
+    old: list[Segment]
+    """The segments that the new one replaces."""
+    new: Segment
 
 
 class Cleaner:
@@ -69,6 +79,10 @@ class Cleaner:
         """Called with every number of bytes read or written; may wait, or raise to stop the cleaning."""
         self._filter: BatchFilter
         self._aborted: dict[int, AbortedTxn] = {}
+        self._next: dict[int, list[Segment]] = {}
+        """The group that follows another, by the base offset of the last segment of that one."""
+        self._emptied: list[Segment] = []
+        """Segments of which nothing is left. They go when the next group is swapped in."""
         self.end_offset = task.plan.first_dirty_offset
         """How far the log is clean once every group has been swapped in."""
 
@@ -94,7 +108,7 @@ class Cleaner:
             delete_retention_ms=task.delete_retention_ms,
             forgets_deletions=task.forgets_deletions,
             pass_over=task.pass_over,
-            max_output_bytes=task.max_output_bytes,
+            max_output_bytes=task.config.decompress_max_bytes,
             notes_below=task.notes_below,
         )
         return self._groups()
@@ -106,7 +120,12 @@ class Cleaner:
                 continue
             for _, batch, header in self._batches(segment):
                 if header.last_offset >= first_dirty and not note_keys(
-                    batch, header, offsets, track, self._task.pass_over, self._task.max_output_bytes
+                    batch,
+                    header,
+                    offsets,
+                    track,
+                    self._task.pass_over,
+                    self._task.config.decompress_max_bytes,
                 ):
                     return
             # It was read to its end. There may be a gap before the next segment, and nothing in it is dirty.
@@ -119,43 +138,72 @@ class Cleaner:
         groups = group_segments(
             reached, segment_bytes=config.segment_bytes, index_bytes=config.segment_index_bytes
         )
-        return [group for group in groups if any(segment.size for segment in group)]
+        groups = [group for group in groups if any(segment.size for segment in group)]
+        self._next = {group[-1].base_offset: after for group, after in pairwise(groups)}
+        return groups
 
-    def rewrite(self, group: Sequence[Segment]) -> Segment | None:
-        """A new segment for a group, on the disk as `.cleaned`; None when nothing would change."""
-        output = _Output(self._disk, self._directory, group[0].base_offset, self._task.config, self._pace)
-        self._filter.aborted_kept.clear()
+    def rewrite(self, group: Sequence[Segment]) -> Rewritten | None:
+        """A new segment for a group, on the disk as `.cleaned`; None when nothing would change.
+
+        A group of which nothing is left is joined to the next one. Otherwise a segment with nothing but a
+        placeholder would remain of each. A fetch would return that alone, and clients take many such answers
+        in a row as an error (librdkafka: MSG_SIZE_TOO_LARGE).
+        """
+        old = [*self._emptied, *group]
+        output = _Output(self._disk, self._directory, old[0].base_offset, self._task.config, self._pace)
+        if not self._emptied:
+            self._filter.aborted_kept.clear()
         try:
-            changed = self._fill(output, group)
+            changed = self._fill(output, group) or bool(self._emptied)
+            self._emptied = [] if output.has_batches or not self._may_join(old) else old
             aborted = [self._aborted[offset] for offset in self._filter.aborted_kept]
-            if changed or len(aborted) != len(group[0].txn_index):
-                return output.finish(aborted)
+            if not self._emptied and (changed or len(aborted) != len(group[0].txn_index)):
+                return Rewritten(old, output.finish(aborted))
         except BaseException:
             remove_files(self._disk, output.segment)
             raise
         remove_files(self._disk, output.segment)
         return None
 
+    def _may_join(self, group: Sequence[Segment]) -> bool:
+        """True if one segment can be made of these and the next group."""
+        after = self._next.get(group[-1].base_offset)
+        if after is None or after[0].base_offset != group[-1].next_base:
+            return False
+        return after[-1].next_base - 1 - group[0].base_offset <= OFFSET_RANGE_MAX
+
     def _fill(self, output: _Output, group: Sequence[Segment]) -> bool:
         """Write what is left of a group; whether that is anything else than it was."""
         changed = len(group) > 1
+        may_join = self._may_join([*self._emptied, *group])
         for segment in group:
             for position, batch, header in self._batches(segment):
                 is_last = segment is group[-1] and position + header.size >= segment.size
-                left = self._filter.clean(batch, header, keeps_place=is_last)
+                keeps_place = is_last and (output.has_batches or not may_join)
+                left = self._filter.clean(batch, header, keeps_place=keeps_place)
                 changed = changed or left is not batch
-                if left is not None:
-                    output.add(left)
+                if left is None:
+                    continue
+                may_widen = keeps_place and header.next_offset <= self._task.readable_end
+                if may_widen and _is_placeholder(left) and output.widen(header, self._filter):
+                    changed = True
+                    continue
+                output.add(left)
         return changed
 
     def _batches(self, segment: Segment) -> Iterator[tuple[int, memoryview, BatchHeader]]:
-        for position, batch, header in segment.checked_batches():
+        for position, batch, header in segment.batches():
             self._pace(header.size)
             yield position, batch, header
 
 
+def _is_placeholder(batch: Bytes) -> bool:
+    header = read_header(batch)
+    return not header.record_count and header.producer_id < 0 and not header.is_control
+
+
 class _Output:
-    """A segment being written, with its indexes."""
+    """A segment being written, with its indexes. The last batch is held back: it may be widened."""
 
     def __init__(
         self, disk: Disk, directory: str, base_offset: int, config: LogConfig, pace: Callable[[int], None]
@@ -165,11 +213,36 @@ class _Output:
         self._index_interval_bytes = config.index_interval_bytes
         self._pace = pace
         self._waiting: list[Bytes] = []
+        self._last: Bytes | None = None
         self._position = 0
         self._indexed = 0
         self.segment = Segment(disk, directory, base_offset, create=True, suffix=CLEANED)
 
+    @property
+    def has_batches(self) -> bool:
+        return self._last is not None
+
     def add(self, batch: Bytes) -> None:
+        if self._last is not None:
+            self._put(self._last)
+        self._last = batch
+
+    def widen(self, emptied: BatchHeader, batches: BatchFilter) -> bool:
+        """Let the last batch reach to the end of one that lost all its messages; False if it may not.
+
+        Not into another leader epoch: a replica that copies the log learns from batches where each begins.
+        """
+        if self._last is None:
+            return False
+        header = read_header(self._last)
+        if header.partition_leader_epoch != emptied.partition_leader_epoch:
+            return False
+        if not batches.may_widen(self._last, header):
+            return False
+        self._last = widened(self._last, header, emptied)
+        return True
+
+    def _put(self, batch: Bytes) -> None:
         header = read_header(batch)
         hop = Hop.over(header, self._position)
         self._position += header.size
@@ -191,6 +264,8 @@ class _Output:
 
     def finish(self, aborted: Sequence[AbortedTxn]) -> Segment:
         """Make everything durable. Only then may the originals go."""
+        if self._last is not None:
+            self._put(self._last)
         self._write()
         if aborted:
             self.segment.txn_index.append(aborted)

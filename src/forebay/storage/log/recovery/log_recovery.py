@@ -24,27 +24,28 @@ everything from it on was still on its way.
   the log opens for reading only, `offline` says why and what to do.
 
 Damage in segments that are not scanned is found when they are first read (`Segment.verify`). Index files
-that are missing are made anew in any case; this is the place where it may take long.
+that are missing are made anew in any case; this is the place where it may take long. Those of aborted
+transactions are noticed here (txn_index_recovery.py).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from forebay.storage.disk import Disk
 from forebay.storage.log.recovery.swap_recovery import complete_swaps
-from forebay.storage.log.segment.batch_file import NO_NEXT, CorruptBatch, Hop
+from forebay.storage.log.recovery.txn_index_recovery import TxnIndexFiles
+from forebay.storage.log.segment.batch_file import NO_NEXT
+from forebay.storage.log.segment.batch_parts import CorruptBatch, Hop, WholeBatch
 from forebay.storage.log.segment.segment import DELETED, Segment, Tail
-from forebay.wire.batch import HEADER_SIZE, MAGIC, read_header
+from forebay.wire.batch import HEADER_SIZE, read_header
 
 log = logging.getLogger(__name__)
 
 _LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
-_MAGIC_POSITION = 16
-_SEARCH_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,8 @@ class Opened:
     unsynced: list[Segment]
     """Sealed segments that were written but perhaps never synced."""
     unsynced_names: bool
+    lost_txn_indexes: list[Segment]
+    """Segments that lack entries of aborted transactions: they are to be made anew from the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,7 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     report = RecoveryReport(power_lost=options.power_lost)
     complete_swaps(disk, directory)
     has_lost_beginning = _lost_beginning(disk, directory, options)
+    txn_indexes = TxnIndexFiles(disk, directory)
     segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory)]
     for segment, following in pairwise(segments):
         segment.next_base = following.base_offset
@@ -114,22 +118,35 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     created = not segments
     if created:
         segments.append(Segment(disk, directory, options.start_offset, create=True))
+    if not created and any(_lacks_indexes(each, options) for each in _complete_segments(segments, options)):
+        txn_indexes.must_exist = True
     unscanned = _load_unscanned(segments[-1], options) if options.clean or created else None
     tail = unscanned or _Recovery(disk, segments, options, report).run()
     if report.removed_segments:
         # Before the log grows again to where one of them began: it must not come back and fit.
         disk.fsync_dir(directory)
     for segment in segments[:-1]:
-        _make_missing_indexes(segment, options.index_interval_bytes)
+        _make_missing_indexes(segment, options)
+    believed_to = tail.next_offset if options.clean else options.recovery_point
+    lost, has_made = txn_indexes.complete(segments, believed_to)
     report.missing_offsets = max(options.recovery_point - max(tail.next_offset, options.start_offset), 0)
     _tell(directory, report)
+    unsynced = [] if options.clean else [s for s in segments if s.next_base > options.recovery_point]
+    for segment in unsynced:
+        segment.txn_index.distrust()
     return Opened(
         segments=segments,
         tail=tail,
         report=report,
-        unsynced=[] if options.clean else [s for s in segments[:-1] if s.next_base > options.recovery_point],
-        unsynced_names=created or not options.clean,
+        unsynced=[segment for segment in unsynced if segment is not segments[-1]],
+        unsynced_names=created or has_made or not options.clean,
+        lost_txn_indexes=lost,
     )
+
+
+def _complete_segments(segments: list[Segment], options: OpenOptions) -> list[Segment]:
+    """Those whose indexes were written to their end, if the files are all there."""
+    return segments if options.clean else [s for s in segments if s.next_base <= options.recovery_point]
 
 
 def _lost_beginning(disk: Disk, directory: str, options: OpenOptions) -> bool:
@@ -176,18 +193,26 @@ def _load_unscanned(last: Segment, options: OpenOptions) -> Tail | None:
         return None
 
 
-def _make_missing_indexes(sealed: Segment, index_interval_bytes: int) -> None:
+def _lacks_indexes(segment: Segment, options: OpenOptions) -> bool:
+    """True if the indexes of a sealed segment, or of one that was closed, are not there.
+
+    It has a time entry, unless none of its batches has a time. If it has more than one batch and is not
+    small, it has an entry of offsets too.
+    """
+    has_offsets = segment.size <= options.index_interval_bytes or segment.index.file.size()
+    return bool(segment.size) and not (has_offsets and segment.time_index.file.size())
+
+
+def _make_missing_indexes(sealed: Segment, options: OpenOptions) -> None:
     """Rebuild indexes that were removed: a later reader could not wait for it.
 
-    A sealed segment has a time entry, unless none of its batches has a time; then it is known from now on. If
-    it has more than one batch and is not small, it has an entry of offsets too.
+    Where none of the batches has a time, that is known from now on.
     """
-    has_offsets = sealed.size <= index_interval_bytes or sealed.index.file.size()
-    if not sealed.size or (has_offsets and sealed.time_index.file.size()):
+    if not _lacks_indexes(sealed, options):
         return
     log.info("indexes are missing and are made anew", extra={"path": sealed.file.path})
     try:
-        sealed.rebuild_index(index_interval_bytes)
+        sealed.rebuild_index(options.index_interval_bytes)
     except CorruptBatch as bad:
         log.error("segment damaged: its indexes are made of what is readable", extra={"why": str(bad)})
     sealed.seal()
@@ -200,9 +225,7 @@ def _find_segments(disk: Disk, directory: str) -> list[int]:
         stem, _, suffix = name.rpartition(".")
         path = f"{directory}/{name}"
         orphan = suffix in ("index", "timeindex", "txnindex") and stem.isdigit() and int(stem) not in bases
-        # If a process emptied it and then died, that was not synced, and entries could come back.
-        empty = suffix == "txnindex" and not disk.size(path)
-        if orphan or empty or name.endswith(_LEFTOVERS):
+        if orphan or name.endswith(_LEFTOVERS):
             disk.remove(path)
     return sorted(bases)
 
@@ -256,7 +279,8 @@ class _Recovery:
         position, next_offset, indexed = 0, segment.base_offset, 0
         while position < segment.size:
             try:
-                for hop in _whole_batches(segment, position, next_offset):
+                for at, _, header in segment.batches(position, min_offset=next_offset):
+                    hop = Hop.over(header, at)
                     indexed = segment.note(hop, indexed, self._interval)
                     if segment.index.full_chunk:
                         segment.flush_index()
@@ -266,7 +290,7 @@ class _Recovery:
                 if resumed is None:
                     break
                 position = resumed.position
-                segment.add_entry(resumed.last_offset, position)
+                segment.add_entry(resumed.header.last_offset, position)
                 indexed = position
         self._report.scanned_bytes += segment.size
         segment.seal()
@@ -274,13 +298,13 @@ class _Recovery:
         segment.trusted_from = segment.size if damaged else 0
         return Tail(next_offset, indexed, segment.first_timestamp() if position else None)
 
-    def _pass_over(self, segment: Segment, bad: CorruptBatch, next_offset: int) -> Hop | None:
+    def _pass_over(self, segment: Segment, bad: CorruptBatch, next_offset: int) -> WholeBatch | None:
         """Deal with a bad batch: the whole batch to go on with, or None when the segment ends here."""
         if next_offset >= self._recovery_point:
             self._report.damaged_end |= not _is_cut_short(segment, bad.position)
             self._cut(segment, bad.position)
             return None
-        resumed = _find_whole_batch(segment, bad.position, next_offset)
+        resumed = segment.next_whole_batch(bad.position, segment.size, next_offset)
         end = segment.size if resumed is None else resumed.position
         self._report.damage.append(
             Damage(path=segment.file.path, position=bad.position, length=end - bad.position, why=str(bad))
@@ -295,44 +319,10 @@ class _Recovery:
         segment.size = position
 
 
-def _whole_batches(segment: Segment, position: int, next_offset: int) -> Iterator[Hop]:
-    """Batches whose headers fit and whose CRCs are right; raises CorruptBatch at the first other one."""
-    for at, _, header in segment.checked_batches(position, min_offset=next_offset):
-        yield Hop.over(header, at)
-
-
 def _is_cut_short(segment: Segment, position: int) -> bool:
     """Whether a bad batch ends with the file, before its own end, as the last write of a process may."""
     header = segment.file.pread(HEADER_SIZE, position)
     return len(header) < HEADER_SIZE or position + read_header(header).size > segment.size
-
-
-def _find_whole_batch(segment: Segment, bad_position: int, next_offset: int) -> Hop | None:
-    """The next whole batch after a bad one: where the bad one's length points, else wherever one begins."""
-    for position in _candidates(segment, bad_position):
-        try:
-            # The header first: of a large damaged batch there are many candidates, and each reads a chunk.
-            segment.hop_at(segment.file.pread(HEADER_SIZE, position), 0, position, next_offset)
-            return next(_whole_batches(segment, position, next_offset), None)
-        except CorruptBatch:
-            continue
-    return None
-
-
-def _candidates(segment: Segment, bad_position: int) -> Iterator[int]:
-    header = segment.file.pread(HEADER_SIZE, bad_position)
-    if len(header) == HEADER_SIZE:
-        following = bad_position + read_header(header).size
-        if bad_position < following < segment.size:
-            yield following
-    position = bad_position + 1
-    while position + HEADER_SIZE <= segment.size:
-        chunk = segment.file.pread(_SEARCH_CHUNK_BYTES, position + _MAGIC_POSITION)
-        at = chunk.find(MAGIC)
-        while at >= 0:
-            yield position + at
-            at = chunk.find(MAGIC, at + 1)
-        position += len(chunk)
 
 
 def _tell(directory: str, report: RecoveryReport) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from forebay.storage.disk import Disk
-from forebay.storage.log.segment.batch_file import CorruptBatch
+from forebay.storage.log.segment.batch_parts import CorruptBatch
 from forebay.storage.log.segment.segment import Segment, segment_name
 
 log = logging.getLogger(__name__)

@@ -3,6 +3,16 @@
 Every hop is checked (magic, lengths, growing offsets), so a damaged file or a wrong index shows as
 `CorruptBatch` and never as bytes that begin in the middle of a batch.
 
+**Reading batches.** A header may be damaged like any other byte: a count, a flag or a length is believed only
+after the CRC of its batch has been compared. So there is one way to read batches, and it compares:
+
+- `read` yields `WholeBatch` for what is as it was written, and `DamagedPart` for what is not. It goes on with
+  the next whole batch behind the damage. The caller decides what becomes of a damaged part.
+- `batches` is `read` for callers that cannot do without the damaged part: it raises CorruptBatch there.
+
+`hops` and `headers` read no payload and compare no CRC. They find places in the file, for bytes that are
+checked later or are sent as they are.
+
 Bytes that this process has not checked itself (`trusted_from` says where its own begin) are checked against
 their CRC before they are first served: `verify`.
 """
@@ -13,8 +23,9 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from forebay.errors import ErrorCode, StorageError
-from forebay.storage.disk import File
+from forebay.errors import StorageError
+from forebay.storage.disk import File, FileClosed
+from forebay.storage.log.segment.batch_parts import CorruptBatch, DamagedPart, Hop, WholeBatch
 from forebay.wire.batch import HEADER_SIZE, MAGIC, BatchHeader, crc_ok, read_header
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -25,31 +36,14 @@ _PREFIX = Struct(">qiibIhiqq")
 _LENGTH_PREFIX = 12
 _HOP_CHUNK_BYTES = 8 << 10
 _READ_CHUNK_BYTES = 1 << 20
-
-
-class CorruptBatch(StorageError):
-    """The file holds something else than the batch that should be there."""
-
-    def __init__(self, path: str, position: int, why: str) -> None:
-        super().__init__(f"{path} is damaged at byte {position}: {why}")
-        self.code = ErrorCode.CORRUPT_MESSAGE
-        self.position = position
-
-
-class Hop(NamedTuple):
-    """What must be known of a batch to pass over it."""
-
-    position: int
-    size: int
-    base_offset: int
-    last_offset: int
-    base_timestamp: int
-    max_timestamp: int
-
-    @classmethod
-    def over(cls, head: BatchHeader, position: int) -> Hop:
-        offsets, times = (head.base_offset, head.last_offset), (head.base_timestamp, head.max_timestamp)
-        return cls(position, head.size, *offsets, *times)
+_MAGIC_POSITION = 16
+_PLACE = Struct(">qi")
+_SECTOR_BYTES = 4096
+_BAD_SECTORS_MAX = 64
+"""That many sectors in a row are passed over that the disk does not give. Beyond it the disk has failed."""
+_SEARCHED_BYTES_MAX = 64 << 20
+"""Of what looks like a batch and is none, in one search: a message may be full of it. Then the index is
+asked."""
 
 
 class BatchFile:
@@ -123,40 +117,243 @@ class BatchFile:
             raise CorruptBatch(self.file.path, position, f"offset {base_offset} does not belong here")
         return size
 
+    def read(
+        self, position: int = 0, *, end: int | None = None, min_offset: int | None = None
+    ) -> Iterator[WholeBatch | DamagedPart]:
+        """The batches from here to `end`, each compared with its CRC; a chunk in memory at a time.
+
+        A batch is given when what lies behind it does not contradict its offset.
+
+        Raises OSError if the disk does not give many sectors in a row. Blocks; any thread.
+        """
+        end = self.size if end is None else end
+        expected, at_start = self.base_offset if min_offset is None else min_offset, min_offset is None
+        while position < end:
+            bad: CorruptBatch | OSError | None = None
+            last: WholeBatch | None = None
+            before = expected
+            try:
+                for whole in self._whole_batches(position, end, expected):
+                    if last is not None:
+                        yield last
+                    last, before = whole, expected
+                    position, expected = whole.position + whole.header.size, whole.header.next_offset
+                    at_start = False
+            except FileClosed:
+                raise
+            except (CorruptBatch, OSError) as error:
+                bad = error
+            misplaced = None if last is None or bad is None else self._misplaced(last, before, end)
+            if misplaced is not None:
+                yield misplaced
+                position, expected = misplaced.end, before
+                continue
+            if last is not None:
+                yield last
+            if bad is None:
+                return
+            damaged = self._damaged_part(position, end, expected, at_start, bad)
+            yield damaged
+            position, expected, at_start = damaged.end, damaged.next_offset or expected, False
+
     def batches(
         self, position: int = 0, *, end: int | None = None, min_offset: int | None = None
     ) -> Iterator[tuple[int, memoryview, BatchHeader]]:
-        """Whole batches with their bytes, a chunk in memory at a time. Headers are checked, CRCs are not."""
+        """Like `read`, but raises CorruptBatch where a batch is damaged, OSError where it is unreadable."""
         end = self.size if end is None else end
-        expected = self.base_offset if min_offset is None else min_offset
+        yield from self._whole_batches(position, end, self.base_offset if min_offset is None else min_offset)
+
+    def next_whole_batch(self, position: int, end: int, expected: int) -> WholeBatch | None:
+        """The first whole batch behind a damaged one that begins at `position`.
+
+        It begins where the length of the damaged one says, else wherever one can be found.
+        """
+        unreadable: OSError | None = None
+        searched = 0
+        for candidate, size in self._candidates(position, end, expected):
+            searched += size
+            if searched > _SEARCHED_BYTES_MAX:
+                return self._next_indexed_batch(candidate, end, expected)
+            try:
+                return next(self._walk(candidate, end, expected, HEADER_SIZE), None)
+            except FileClosed:
+                raise
+            except CorruptBatch:
+                continue
+            except OSError as error:
+                unreadable = error
+        if unreadable is not None:
+            raise unreadable
+        return None
+
+    def _next_indexed_batch(self, position: int, end: int, expected: int) -> WholeBatch | None:
+        """The first whole batch behind `position` whose beginning is known. Passes over others before it."""
+        while (indexed := self.position_after(position)) is not None and indexed < end:
+            try:
+                return next(self._walk(indexed, end, expected, HEADER_SIZE), None)
+            except CorruptBatch:
+                position = indexed
+        return None
+
+    def position_after(self, _position: int) -> int | None:
+        """Where a batch begins behind this position, if an index says so."""
+        return None
+
+    def _whole_batches(self, position: int, end: int, expected: int) -> Iterator[WholeBatch]:
+        """Up to the first that is not whole: CorruptBatch, or the OSError of the disk, is raised there."""
+        chunk_bytes = _READ_CHUNK_BYTES
+        while True:
+            try:
+                for whole in self._walk(position, end, expected, chunk_bytes):
+                    yield whole
+                    position, expected = whole.position + whole.header.size, whole.header.next_offset
+                return
+            except FileClosed:
+                raise
+            except OSError:
+                if chunk_bytes == HEADER_SIZE:
+                    raise
+                chunk_bytes = HEADER_SIZE  # batch by batch: only one of the chunk may be unreadable
+
+    def _walk(self, position: int, end: int, expected: int, chunk_bytes: int) -> Iterator[WholeBatch]:
         chunk, chunk_start = memoryview(b""), position
         while position < end:
             at = position - chunk_start
             header_there = at + HEADER_SIZE <= len(chunk)
             size = self.hop_at(chunk, at, position, expected).size if header_there else 0
             if not header_there or at + size > len(chunk):
-                wanted = max(_READ_CHUNK_BYTES, size)
+                wanted = max(chunk_bytes, size)
                 chunk, chunk_start = memoryview(self._pread(wanted, position)), position
                 if len(chunk) < max(size, HEADER_SIZE):
                     raise CorruptBatch(self.file.path, position, "a batch is cut short")
                 continue
             header = read_header(chunk, at)
-            yield position, chunk[at : at + size], header
+            if not crc_ok(chunk, at, size):
+                why = f"the batch at offset {header.base_offset} fails its CRC"
+                raise CorruptBatch(self.file.path, position, why)
+            yield WholeBatch(position, chunk[at : at + size], header)
             position += size
             expected = header.last_offset + 1
 
-    def checked_batches(
-        self, position: int = 0, *, end: int | None = None, min_offset: int | None = None
-    ) -> Iterator[tuple[int, memoryview, BatchHeader]]:
-        """Like `batches`, but raises CorruptBatch where the CRC is wrong, too."""
-        for at, batch, header in self.batches(position, end=end, min_offset=min_offset):
-            if not crc_ok(batch, 0, header.size):
-                why = f"the batch at offset {header.base_offset} fails its CRC"
-                raise CorruptBatch(self.file.path, at, why)
-            yield at, batch, header
+    # --- damage --------------------------------------------------------------------------------------------
+
+    def _damaged_part(
+        self, position: int, end: int, expected: int, at_start: bool, bad: CorruptBatch | OSError
+    ) -> DamagedPart:
+        resumed = self.next_whole_batch(position, end, expected)
+        next_offset: int | None = None
+        if resumed is not None:
+            misplaced = self._misplaced(resumed, expected, end)
+            end, next_offset = resumed.position, resumed.header.base_offset
+            if misplaced is not None:
+                end, next_offset = misplaced.end, misplaced.next_offset
+        elif end >= self.size and self.next_base != NO_NEXT:
+            next_offset = self.next_base
+        claimed, first_offset = self._header(position), expected
+        if at_start and claimed is not None:  # the part may begin in the middle of the file
+            base_offset = claimed.base_offset
+            if expected <= base_offset <= (base_offset if next_offset is None else next_offset):
+                first_offset = base_offset
+        return DamagedPart(position, end, first_offset, next_offset, bad, claimed)
+
+    def _misplaced(self, batch: WholeBatch, before: int, end: int) -> DamagedPart | None:
+        """The batch as damaged, with others of its kind behind it, if those that follow show that its offset
+        is too high: the CRC does not cover the base offset.
+
+        None if it is the one behind it whose offset is too low, and if nobody can tell.
+        """
+        if batch.header.base_offset == before:
+            return None
+        try:
+            behind = self.next_whole_batch(batch.position, end, before)
+        except FileClosed:
+            raise
+        except OSError:
+            return None
+        limit = batch.header.next_offset
+        if behind is None or behind.header.base_offset >= limit:
+            return None
+        while (after := self._whole_at(behind.position + behind.header.size, end, before)) is not None:
+            if after.header.base_offset == behind.header.next_offset:
+                break
+            if after.header.base_offset > behind.header.next_offset:
+                return None
+            behind = after  # the one before it has a wrong offset as well
+        if behind.header.base_offset >= limit:
+            return None
+        why = f"offset {batch.header.base_offset} does not belong here"
+        error = CorruptBatch(self.file.path, batch.position, why)
+        next_offset = behind.header.base_offset
+        return DamagedPart(batch.position, behind.position, before, next_offset, error, batch.header)
+
+    def _whole_at(self, position: int, end: int, expected: int) -> WholeBatch | None:
+        """The batch at a position, if it is whole."""
+        try:
+            return next(self._walk(position, end, expected, HEADER_SIZE), None)
+        except FileClosed:
+            raise
+        except (CorruptBatch, OSError):
+            return None
+
+    def _header(self, position: int) -> BatchHeader | None:
+        """As it stands there, checked by nothing; None if it cannot be read."""
+        try:
+            data = self._pread(HEADER_SIZE, position)
+        except FileClosed:
+            raise
+        except OSError:
+            return None
+        return read_header(data) if len(data) == HEADER_SIZE else None
+
+    def _candidates(self, bad_position: int, end: int, expected: int) -> Iterator[tuple[int, int]]:
+        """Positions behind a damaged batch at which a batch may begin, and what it costs to look."""
+        claimed = self._header(bad_position)
+        if claimed is not None and bad_position < bad_position + claimed.size < end:
+            yield bad_position + claimed.size, HEADER_SIZE
+        for start, chunk in self._readable_chunks(bad_position + 1, end):
+            at = chunk.find(MAGIC, _MAGIC_POSITION)
+            while at >= 0:
+                place = at - _MAGIC_POSITION
+                base_offset, length = _PLACE.unpack_from(chunk, place)
+                fits = HEADER_SIZE - _LENGTH_PREFIX <= length <= end - start - place - _LENGTH_PREFIX
+                if fits and expected <= base_offset < self.next_base:
+                    yield start + place, length + HEADER_SIZE
+                at = chunk.find(MAGIC, at + 1)
+
+    def _readable_chunks(self, position: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Position and bytes of what the disk gives; each but the first begins with the end of the last."""
+        careful, bad = False, 0
+        while position + HEADER_SIZE <= end:
+            stop = _end_of_sector(position) if careful else position + _READ_CHUNK_BYTES
+            try:
+                chunk = self._pread(min(stop, end) - position, position)
+            except FileClosed:
+                raise
+            except OSError:
+                bad += careful
+                if bad > _BAD_SECTORS_MAX:
+                    raise
+                if careful:
+                    position += _SECTOR_BYTES - position % _SECTOR_BYTES
+                careful = True
+                continue
+            if len(chunk) < HEADER_SIZE:
+                return
+            bad = 0
+            yield position, chunk
+            position += len(chunk) - HEADER_SIZE + 1
 
     def _pread(self, length: int, position: int) -> bytes:
-        return self.file.pread(min(length, self.size - position), position)
+        """Raises OSError if the disk does not give all of it. A read ends before a sector that the disk does
+        not give, and only the next one says why."""
+        length = min(length, self.size - position)
+        data = self.file.pread(length, position)
+        while len(data) < length:
+            more = self.file.pread(length - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
 
     # --- trust ---------------------------------------------------------------------------------------------
 
@@ -170,7 +367,7 @@ class BatchFile:
     def verify(self, position: int, length: int) -> None:
         """Check the CRC of every batch in the range, once. Blocks; any thread."""
         end = min(position + length, self.trusted_from)
-        for _ in self.checked_batches(position, end=end):
+        for _ in self.batches(position, end=end):
             pass
         start, known = self.verified
         if position <= known and start <= position:
@@ -186,10 +383,23 @@ class Stretch(NamedTuple):
     position: int
     end: int
 
+    def read(self) -> Iterator[WholeBatch | DamagedPart]:
+        """The batches, and the parts in which none can be believed. Raises StorageError if the disk fails."""
+        try:
+            yield from self.file.read(self.position, end=self.end)
+        except OSError as error:
+            raise StorageError(f"cannot read {self.file.file.path}: {error}") from error
+
     def batches(self) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """Reads a chunk at a time. Raises StorageError when the disk does not give it."""
+        """The batches. Raises CorruptBatch at a damaged one, StorageError when the disk does not give it."""
         try:
             for _, batch, header in self.file.batches(self.position, end=self.end):
                 yield batch, header
         except OSError as error:
             raise StorageError(f"cannot read {self.file.file.path}: {error}") from error
+
+
+def _end_of_sector(position: int) -> int:
+    """The first that leaves room for a header."""
+    end = position + HEADER_SIZE
+    return end + -end % _SECTOR_BYTES

@@ -7,15 +7,20 @@ names. A wrong index is rebuilt on the spot: it holds nothing that the log does 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import NamedTuple
 
 from forebay.storage.disk import Disk, File
-from forebay.storage.log.segment.batch_file import NO_NEXT, BatchFile, CorruptBatch, Hop
+from forebay.storage.log.segment.batch_file import NO_NEXT, BatchFile
+from forebay.storage.log.segment.batch_parts import CorruptBatch, Hop
 from forebay.storage.log.segment.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from forebay.storage.log.segment.txn_index import TxnIndex
 from forebay.wire.batch import HEADER_SIZE
 
 log = logging.getLogger(__name__)
+
+_ENTRIES_TRIED_MAX = 16
+"""Of the index, before the search begins at the start of the file."""
 
 NO_TIMESTAMP = -1
 UNKNOWN_TIMESTAMP = -2
@@ -51,8 +56,10 @@ class Segment(BatchFile):
     ) -> None:
         stem = f"{directory}/{segment_name(base_offset)}"
         if create:
-            for kind in ("index", "timeindex", "txnindex"):
+            for kind in ("index", "timeindex"):
                 disk.remove(f"{stem}.{kind}{suffix}")
+            # Before the log: a log without this file has lost it.
+            disk.open(f"{stem}.txnindex{suffix}", create=True).close()
         super().__init__(disk.open(f"{stem}.log{suffix}", create=create), base_offset)
         self.index = SparseIndex(disk.open(f"{stem}.index{suffix}"), OFFSET_ENTRY)
         self.time_index = SparseIndex(disk.open(f"{stem}.timeindex{suffix}"), TIME_ENTRY)
@@ -76,16 +83,28 @@ class Segment(BatchFile):
         return None
 
     def position_before(self, offset: int) -> int:
-        """Where a batch begins from which walking on meets every batch that ends at `offset` or later."""
-        entry = self.index.floor(offset - self.base_offset)
-        return 0 if entry is None else self._checked(entry) or 0
+        """Where a batch begins from which walking on meets every batch that ends at `offset` or later.
 
-    def position_after(self, position: int) -> int | None:
+        Batches that are damaged, or that the disk does not give, are passed by: some before them will do.
+        """
+        relative = offset - self.base_offset
+        for _ in range(_ENTRIES_TRIED_MAX):
+            entry = self.index.floor(relative)
+            if entry is None:
+                break
+            with suppress(OSError):
+                position = self._checked(entry)
+                if position is not None:
+                    return position
+            relative = entry[0] - 1
+        return 0
+
+    def position_after(self, _position: int) -> int | None:
         """Where the next batch begins that the index knows: the way on after damage."""
-        while (entry := self.index.next_value(position)) is not None:
-            position = entry[1]
+        while (entry := self.index.next_value(_position)) is not None:
+            _position = entry[1]
             if self._checked(entry) is not None:
-                return position
+                return _position
         return None
 
     def end_below(self, offset: int) -> int:

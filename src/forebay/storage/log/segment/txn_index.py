@@ -6,7 +6,9 @@ the last stable offset after it, int64 each. Markers are entered in the order of
 first offsets grow, and a reader begins at a place found by bisection and stops at the first entry whose
 last stable offset lies behind what it reads: every transaction that ended later began behind it too.
 
-Most segments have no aborted transaction, and then no such file.
+Most segments have no aborted transaction, and then the file is empty. It is there all the same: one that is
+missing was lost, and without its entries readers would be shown what was aborted
+(recovery/txn_index_recovery.py).
 
 Entries are written before the marker they stand for. Those below the recovery point are synced with the
 log; the others are made anew from the log after a crash (`keep_below`, then `append`).
@@ -15,7 +17,7 @@ log; the others are made anew from the log after a crash (`keep_below`, then `ap
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -36,6 +38,11 @@ class AbortedTxn(NamedTuple):
     """As it was once this transaction had ended: nothing below was undecided any more."""
 
 
+def packed(entries: Iterable[AbortedTxn]) -> bytes:
+    """As they are in the file."""
+    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+
+
 class TxnIndex:
     __slots__ = ("_base_offset", "_unsynced", "file")
 
@@ -51,7 +58,15 @@ class TxnIndex:
     def append(self, entries: Sequence[AbortedTxn]) -> None:
         """Enter transactions whose markers come after all those that are there; all of them or none."""
         self._unsynced = True
-        self.file.appendv([b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)])
+        self.file.appendv([packed(entries)])
+
+    def create(self) -> None:
+        """Have an empty file."""
+        self.file.truncate(0)
+
+    def distrust(self) -> None:
+        """Sync it again, though it is empty: a process may have cut it and died before it was synced."""
+        self._unsynced = True
 
     def last(self) -> AbortedTxn | None:
         count = len(self)

@@ -1,0 +1,90 @@
+"""Partitions that could not be read in the store when this broker joined, and can be read now.
+
+A broker that joins leaves the in-sync sets of logs that may lack messages (`membership.py`). It could not do
+that for what it could not read. So it does it when that can be read, and takes no role before: it could lead
+without the messages. Where no other replica has them it stays, and leads in a new leader epoch. Logs that
+lack nothing take their roles at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container, Iterator
+
+from forebay.broker.background import Background
+from forebay.broker.cluster.departure import Departure
+from forebay.broker.partition.partition import Partition
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.topic_partition import TopicPartition
+
+_AGAIN_S = 1.0
+
+
+class LateRoles:
+    def __init__(
+        self,
+        departure: Departure,
+        background: Background,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        damaged: Callable[[], Container[TopicPartition]],
+        take_role: Callable[[TopicPartition], None],
+    ) -> None:
+        """`damaged` gives the partitions whose logs lack messages, or were made anew. `take_role` is called
+        for a partition that had to wait."""
+        self._departure = departure
+        self._background = background
+        self._loop = loop
+        self._damaged = damaged
+        self._take_role = take_role
+        self._topics: set[str] = set()
+        self._partitions: set[TopicPartition] = set()
+        self._unsynced = False
+        self._lost = False
+        self._leaving: set[TopicPartition] = set()
+        self._left: set[TopicPartition] = set()
+
+    def begin(self, *, unsynced: bool, lost: bool) -> None:
+        """The broker is about to join. Its disk may lack what was not synced, or is a new one."""
+        self._unsynced, self._lost = unsynced, lost
+
+    def note(self, image: ClusterImage) -> bool:
+        """Remember what cannot be read while the broker joins; whether there is any."""
+        if not image.unreadable:
+            return False
+        topics, partitions = image.unreadable.topics, set(_unreadable(image))
+        self._topics |= topics
+        self._partitions |= partitions
+        return bool(topics or partitions)
+
+    def defers(self, partition: Partition) -> bool:
+        """Whether a partition has to wait for its role."""
+        key = (partition.topic, partition.index)
+        if key in self._leaving:
+            return True
+        if key in self._left or (key not in self._partitions and key[0] not in self._topics):
+            return False
+        if not (self._unsynced or self._lost or key in self._damaged()):
+            return False
+        self._leaving.add(key)
+        self._begin(key)
+        return True
+
+    def _begin(self, key: TopicPartition) -> None:
+        self._background.spawn(self._leave(key), f"leaving the in-sync set of {key[0]}-{key[1]}")
+
+    async def _leave(self, key: TopicPartition) -> None:
+        damaged = key in self._damaged()
+        if not await self._departure.step_down(
+            key, unsynced=self._unsynced, damaged=damaged, lost=self._lost
+        ):
+            self._loop.call_later(_AGAIN_S, self._begin, key)
+            return
+        self._leaving.discard(key)
+        self._left.add(key)
+        self._take_role(key)
+
+
+def _unreadable(image: ClusterImage) -> Iterator[TopicPartition]:
+    for topic in image.topics.values():
+        yield from ((topic.name, state.index) for state in topic.partitions if state.unreadable)

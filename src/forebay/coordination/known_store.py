@@ -1,0 +1,114 @@
+"""Which store a process uses, and how far that store had come: what tells it from any other.
+
+Every answer of etcd has a header with the id of its cluster, its revision and its raft term. A process takes
+the cluster that answers first for its own, for as long as it lives. An answer of another cluster is not
+believed: a wrong address, a wrong volume, an etcd that was set up anew.
+
+Revisions and terms of a store never go down. A linearizable answer tells the newest of both, so it must not
+be below anything that was seen before it was asked for. If it is, the store has lost what it had said: it
+was restored from a backup, or lost its volume. Other answers tell the state of a single server, which may
+lag: only their cluster is compared, and what they say is remembered, since nothing is said before it is
+committed.
+
+A backup that others write to is soon at a higher revision than the store was. Only its contents show what it
+is (`store_history.py`), and they are looked at later. So nothing is remembered of what answers after the
+watch has broken off, until its contents were found to be right. Otherwise the store itself would seem to have
+gone back when it is there again.
+
+One object is shared by all connections of a process to its store, also by those of the thread that keeps the
+lease.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import NamedTuple
+
+from forebay.coordination.store import MismatchReason, StoreMismatch
+
+WHAT_TO_DO = {
+    MismatchReason.ANOTHER_STORE: "This broker serves nothing and deletes nothing until its own store "
+    "answers again: correct the address, or put the right etcd back. It then goes on by itself",
+    MismatchReason.WENT_BACK: "This broker serves nothing and deletes nothing. If the newer state can be put "
+    "back, do that, and it goes on by itself. If a backup was restored on purpose, stop all brokers and "
+    "start them again (see docs/backup.md)",
+}
+
+
+class Position(NamedTuple):
+    """How far a store has come."""
+
+    revision: int
+    term: int
+
+
+class Header(NamedTuple):
+    """Who answers, and how far it has come."""
+
+    store: str
+    """The id of the cluster that answers; empty if it does not say."""
+    revision: int
+    term: int
+
+
+class KnownStore:
+    def __init__(self) -> None:
+        self.store = ""
+        """The id of the store; empty before the first answer."""
+        self.revision = 0
+        self.term = 0
+        self.refused: StoreMismatch | None = None
+        """Set while what answers is not believed. A lease of the store does not count then."""
+        self._is_doubted = False
+        self._lock = Lock()
+
+    def position(self) -> Position:
+        """The newest that was seen until now: an answer to what is asked from now on must not be older."""
+        with self._lock:
+            return Position(self.revision, self.term)
+
+    def doubt(self) -> None:
+        """From now on what answers may have another history, and how far it has come is not remembered."""
+        with self._lock:
+            self._is_doubted = True
+
+    def disprove(self, revision: int) -> None:
+        """What answers has another history than the store had at this revision. Its position may have been
+        remembered before anybody doubted it, so nothing is known of a later one."""
+        with self._lock:
+            self._is_doubted = True
+            self.revision, self.term = min(self.revision, revision), 0
+
+    def believe(self, revision: int) -> None:
+        """What answers has the contents of the store, and has come to this revision."""
+        with self._lock:
+            self._is_doubted = False
+            self.revision = max(self.revision, revision)
+
+    def mismatch(self, header: Header, asked_at: Position | None = None) -> StoreMismatch | None:
+        """Why an answer is not to be believed; None if it is, and then it is remembered unless in doubt.
+
+        `asked_at` is given for linearizable answers: the position before the request was sent.
+        """
+        if self.store and header.store and header.store != self.store:
+            return mismatch(
+                MismatchReason.ANOTHER_STORE,
+                f"the etcd with the cluster id {header.store} answers, and this broker belongs to "
+                f"the one with {self.store}",
+            )
+        if asked_at is not None and (header.revision < asked_at.revision or header.term < asked_at.term):
+            return mismatch(
+                MismatchReason.WENT_BACK,
+                f"the store answers with revision {header.revision} in term {header.term}, and was at "
+                f"revision {asked_at.revision} in term {asked_at.term} before",
+            )
+        with self._lock:
+            self.store = self.store or header.store
+            if not self._is_doubted:
+                self.revision = max(self.revision, header.revision)
+                self.term = max(self.term, header.term)
+        return None
+
+
+def mismatch(reason: MismatchReason, found: str) -> StoreMismatch:
+    return StoreMismatch(reason, f"{found}. {WHAT_TO_DO[reason]}")

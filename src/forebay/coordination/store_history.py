@@ -1,0 +1,100 @@
+"""Whether what a store says can follow on what it said before.
+
+A store tells its identity with each answer (`known_store.py`). This looks at the contents, for what the
+identity does not show: the keys of the cluster were deleted or replaced in the same etcd, or a backup was
+restored and has been written to since, so that its revision is higher again.
+
+A key that was last changed at a revision which the image in use has seen must be in it, at that very
+revision. Otherwise the two are of different histories. The state of a partition must not be missing either:
+it is only deleted with its topic, or when the topic gets another number of partitions. What the image in use
+could not read is left out.
+
+A topic may be missing although no tombstone says that it was deleted: brokers of earlier versions write none.
+But once a store has been seen to go back, that is not believed any more until its contents prove that it is
+what it was: others may have written to it meanwhile, so that its revision alone tells nothing. A marker of a
+restore, which another broker has written, shows it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from forebay.coordination.keys import Keys
+from forebay.coordination.known_store import mismatch
+from forebay.coordination.store import Event, EventKind, MismatchReason
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import ConfigOwner
+
+
+def check_image(before: ClusterImage, after: ClusterImage, *, strict: bool = False) -> None:
+    """Raises StoreMismatch if an image that was loaded after another cannot be newer than that one.
+
+    `strict`: the store was seen to go back, so that a topic must not be missing without a tombstone.
+    """
+    _check_cluster(before.cluster_id, after.cluster_id)
+    if after.revision < before.revision:
+        raise mismatch(
+            MismatchReason.WENT_BACK,
+            f"the store is at revision {after.revision}, and was at {before.revision} before",
+        )
+    contradiction = next(_contradictions(before, after), None)
+    if contradiction is None and (strict or before.restore.id != after.restore.id):
+        contradiction = next(_missing(before, after), None)
+    if contradiction is not None:
+        raise mismatch(
+            MismatchReason.WENT_BACK,
+            f"the store has another history than at revision {before.revision}: {contradiction}",
+        )
+
+
+def check_events(keys: Keys, cluster_id: str, events: Iterable[Event]) -> None:
+    """Raises StoreMismatch if the cluster itself was deleted, or is another one from now on."""
+    for event in events:
+        if event.kv.key == keys.cluster_id:
+            _check_cluster(cluster_id, event.kv.value.decode() if event.kind is EventKind.PUT else "")
+
+
+def _check_cluster(known: str, found: str) -> None:
+    if known and known != found:
+        has = f"has the cluster.id {found}" if found else "does not have this cluster (any more)"
+        raise mismatch(
+            MismatchReason.ANOTHER_STORE,
+            f"the store {has}, and this broker belongs to the cluster.id {known}",
+        )
+
+
+def _contradictions(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
+    seen, unreadable = before.revision, before.unreadable
+    for number, broker in after.brokers.items():
+        if number in unreadable.brokers:
+            continue
+        known = before.brokers.get(number)
+        if broker.epoch <= seen and (known is None or known.epoch != broker.epoch):
+            yield f"broker {number} was registered at revision {broker.epoch}"
+    for owner in ConfigOwner:
+        for name, config in after.configs(owner).items():
+            if config.revision <= seen and before.config(owner, name).revision != config.revision:
+                yield f"the settings of {name!r} were changed at revision {config.revision}"
+    for name, topic in after.topics.items():
+        former = before.topics.get(name)
+        if former is topic or name in unreadable.topics:
+            continue
+        if topic.revision <= seen and (former is None or former.revision != topic.revision):
+            yield f"topic {name!r} was changed at revision {topic.revision}"
+        for state in topic.partitions:
+            was = None if former is None else former.partitions[state.index : state.index + 1]
+            epoch = state.partition_epoch
+            if state.unreadable or (was and was[0].unreadable):
+                continue
+            if 0 < epoch <= seen and (not was or was[0].partition_epoch != epoch):
+                yield f"partition {name}-{state.index} was changed at revision {epoch}"
+            is_same_topic = former is not None and former.revision == topic.revision
+            if is_same_topic and was and epoch < was[0].partition_epoch:
+                yield f"partition {name}-{state.index} has lost its change at {was[0].partition_epoch}"
+
+
+def _missing(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
+    for topic_id, name in before.topic_names.items():
+        gone = topic_id not in after.topic_names and name not in after.unreadable.topics
+        if gone and topic_id not in after.deleted:
+            yield f"topic {name!r} is not there, and was not deleted"

@@ -1,0 +1,125 @@
+"""The changes that lead from one image of the cluster to the next: planned here, or read from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from forebay.core.cluster.acl_image import AclDeleted, AclPut
+from forebay.core.cluster.deleted_topics import TombstoneDeleted, TombstonePut
+from forebay.core.cluster.partition_state import PartitionState
+from forebay.core.cluster.quota_image import QuotaDeleted, QuotaPut
+from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.restore_image import (
+    ClaimsDeleted,
+    ClaimsPut,
+    NodePut,
+    RestorePut,
+)
+from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.unreadable import UnreadablePut
+from forebay.core.cluster.user_image import UserDeleted, UserPut
+from forebay.core.cluster.view_image import ViewDeleted, ViewPut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPut:
+    record: TopicRecord
+    revision: int = 0
+    """Where the change was read from; 0 while it is only planned. The same in all changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDeleted:
+    name: str
+    topic_id: bytes | None = None
+    """Known where the deletion is planned, not from the watch: a deleted key has no value."""
+    deleted_ms: int = 0
+    """The same: wall time, for the tombstone that is written with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPut:
+    topic_id: bytes
+    state: PartitionState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDoubted:
+    """What is stored of a partition cannot be read."""
+
+    topic_id: bytes
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDeleted:
+    """What is stored of a partition goes. The topic's record, in the same transaction, has it no more."""
+
+    topic_id: bytes
+    state: PartitionState
+    """As it was: if it has changed since, nothing is written."""
+
+
+class ConfigOwner(Enum):
+    """What can have settings of its own."""
+
+    TOPIC = "topics"
+    BROKER = "brokers"
+    """Named by its id in digits; ALL_BROKERS names all of them."""
+    GROUP = "groups"
+    """Named by its id. The group need not exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigPut:
+    owner: ConfigOwner
+    name: str
+    overrides: Mapping[str, str]
+    """Empty means that the owner has no settings of its own any more."""
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPut:
+    registration: BrokerRegistration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDeleted:
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerPut:
+    id: int
+    """The broker that was elected, or NO_CONTROLLER."""
+
+
+Change = (
+    TopicPut
+    | TopicDeleted
+    | PartitionPut
+    | PartitionDeleted
+    | PartitionDoubted
+    | UnreadablePut
+    | ConfigPut
+    | BrokerPut
+    | BrokerDeleted
+    | ControllerPut
+    | ViewPut
+    | ViewDeleted
+    | UserPut
+    | UserDeleted
+    | AclPut
+    | AclDeleted
+    | QuotaPut
+    | QuotaDeleted
+    | TombstonePut
+    | TombstoneDeleted
+    | NodePut
+    | RestorePut
+    | ClaimsPut
+    | ClaimsDeleted
+)

@@ -1,0 +1,93 @@
+"""The state of a partition: who leads, who is in sync, which brokers have it, and if that is believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from forebay.core.cluster.restore_image import EPOCHS_SKIPPED, Restore
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    index: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    """Empty only when no member can be trusted to have everything. Then an eligible replica may lead; without
+    one, only an unclean election gives a leader."""
+    replicas: tuple[int, ...]
+    """While the partition moves, those that come and those that go as well."""
+    partition_epoch: int = 0
+    """The mod revision of the partition's key. A change of the state keeps it: that is what the store
+    compares, so a state that was made from an old one is never written over a newer one."""
+    adding: tuple[int, ...] = ()
+    """Replicas that a reassignment brings; it ends when they are in sync."""
+    removing: tuple[int, ...] = ()
+    """Replicas that leave when the reassignment ends."""
+    eligible: tuple[int, ...] = ()
+    """Replicas that left the in-sync set when it fell below min.insync.replicas: they have all that is
+    committed, and may lead when no in-sync member can (see `isr_changes.py`)."""
+    synced: bool = False
+    """The only in-sync replica has all that is committed on its disk: a loss of power takes nothing of it."""
+    restored: int = 0
+    """The restore of the store (`restore_image.py`) after which this was decided."""
+    doubted: bool = False
+    """A replica has seen later leader epochs than the store knows of."""
+    unsettled: bool = False
+    """Not stored: the store was put back since this was decided. Leader and in-sync set are left out, and a
+    leader is elected by what the replicas hold."""
+    unreadable: bool = False
+    """What is stored of it cannot be read (`unreadable.py`). Nobody leads, and no change is ever planned."""
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """The replicas as they were before a reassignment, if there is one."""
+        if not self.adding:
+            return self.replicas
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas once a reassignment, if there is one, has ended."""
+        if not self.removing:
+            return self.replicas
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @staticmethod
+    def initial(index: int, replicas: tuple[int, ...], restored: int = 0) -> PartitionState:
+        """The leader epoch is above those of an earlier partition of this number, which a restored store has
+        forgotten: brokers that were away since may still have its log."""
+        return PartitionState(
+            index=index,
+            leader=replicas[0],
+            leader_epoch=restored * EPOCHS_SKIPPED,
+            isr=replicas,
+            replicas=replicas,
+            restored=restored,
+        )
+
+    def as_of(self, restore: Restore) -> PartitionState:
+        """The same, or if it was decided before the store was put back, without what cannot be believed."""
+        if self.unreadable or self.unsettled:
+            return self
+        if restore.is_readable and self.restored >= restore.generation and not self.doubted:
+            return self
+        return replace(self, leader=NO_LEADER, isr=(), eligible=(), synced=False, unsettled=True)
+
+    @staticmethod
+    def in_doubt(
+        index: int, leader_epoch: int = 0, replicas: tuple[int, ...] = (NO_LEADER,)
+    ) -> PartitionState:
+        """Stands for a state that cannot be read. No key has its partition epoch, so the store refuses every
+        state that is made from it."""
+        return PartitionState(
+            index=index,
+            leader=NO_LEADER,
+            leader_epoch=leader_epoch,
+            isr=(),
+            replicas=replicas,
+            partition_epoch=-1,
+            unreadable=True,
+        )

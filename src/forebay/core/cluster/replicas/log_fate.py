@@ -1,0 +1,84 @@
+"""What becomes of a log on the disk of a broker: it is used, deleted, or put aside for a person to decide.
+
+A log is deleted only if the store says positively that it is not needed:
+
+- its topic was deleted, and the store has a tombstone of it, or this broker has seen the deletion;
+- its topic exists, and its partition belongs to other brokers now;
+- its topic exists, and its partition was folded into others and taken away.
+
+In the last two cases the store must be newer than the log. A log that has leader epochs which the store does
+not know was written to in a time that the store has lost: it was restored from a backup, and the log may be
+the only one that has these messages. Nor does the store know such a log if it has elected a leader by what
+disks hold since (`restored_partitions.py`), and the log has nothing of that leader: it may not have been
+asked for. Such a leader is known by its epoch, which is far above those before.
+
+Whatever merely is not there any more is put aside.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.restore_image import is_before_election
+from forebay.core.cluster.topic_image import TopicImage
+
+
+class Fate(Enum):
+    USED = "used"
+    DELETED = "deleted"
+    PUT_ASIDE = "put aside"
+
+
+class Verdict(NamedTuple):
+    fate: Fate
+    reason: str
+    is_unknown: bool = False
+    """True if the store knows nothing of the topic, neither that it is there nor that it was deleted."""
+
+
+def decide_fate(
+    image: ClusterImage,
+    node_id: int,
+    topic_id: bytes,
+    index: int,
+    last_epoch: int,
+    *,
+    store_behind: bool = False,
+) -> Verdict:
+    """`last_epoch`: the last leader epoch in the log. `store_behind`: the store has gone back."""
+    topic = image.topic_by_id(topic_id)
+    if topic is not None:
+        return _of_known(topic, node_id, index, last_epoch, store_behind)
+    if topic_id in image.deleted:
+        return Verdict(Fate.DELETED, "its topic was deleted")
+    return Verdict(
+        Fate.PUT_ASIDE, "the store knows neither its topic nor that it was deleted", is_unknown=True
+    )
+
+
+def _of_known(topic: TopicImage, node_id: int, index: int, last_epoch: int, store_behind: bool) -> Verdict:
+    if index < len(topic.partitions):
+        state = topic.partitions[index]
+        if node_id in state.replicas:
+            return Verdict(Fate.USED, "it belongs to this broker")
+        newest, reason = state.leader_epoch, "its partition belongs to other brokers"
+    else:
+        folding = topic.record.folding
+        if folding is None or all(gone.partition != index for gone in folding.gone):
+            return Verdict(Fate.PUT_ASIDE, "its topic has fewer partitions, and the store does not say why")
+        newest, reason = folding.last_epoch, "its partition was folded and is gone"
+    if store_behind:
+        return Verdict(Fate.PUT_ASIDE, f"{reason}, says a store that has gone back")
+    if newest < last_epoch:
+        return Verdict(
+            Fate.PUT_ASIDE,
+            f"{reason}, says a store that knows leader epoch {newest}, and it has {last_epoch}",
+        )
+    if is_before_election(last_epoch, newest):
+        return Verdict(
+            Fate.PUT_ASIDE,
+            f"{reason}, and a leader was elected by what disks hold in epoch {newest}, perhaps without it",
+        )
+    return Verdict(Fate.DELETED, reason)

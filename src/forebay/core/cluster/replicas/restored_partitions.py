@@ -1,0 +1,138 @@
+"""Who leads a partition after the store was put back to an earlier state, decided by what the disks hold.
+
+The in-sync set that the store has is of an earlier time: members may have left it since, and messages were
+committed without them. So it is not believed, and the replica with the longest history of leader epochs
+leads: that with the latest epoch in its log, and among those the one with the most messages. Every leader has
+had all that was committed before its epoch, and every replica with messages of that epoch has copied them
+from it, with everything before. So the replica with the latest epoch and the largest end has every committed
+message, if all replicas are asked. While one of them is away, the partition has no leader.
+
+The restored store may also name replicas that the partition was moved away from. Their logs are empty, or of
+an earlier time. So the brokers that are not named report their logs, too. Those that are registered are
+always waited for, also for logs that they have and cannot read. Where a replica has nothing at all, all
+brokers that are known are waited for, because one of them may hold the log. If it has the longest history it
+leads, and the partition moves from there to where the store says it belongs.
+
+The new leader epoch is far above every epoch that any replica has heard of, and the leader is alone in sync
+until others have copied from it. An administrator who does not want to wait asks for an unclean election.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import PartitionPut
+from forebay.core.cluster.partition_state import PartitionState
+from forebay.core.cluster.placement import drained_brokers
+from forebay.core.cluster.restore_image import EPOCHS_SKIPPED, Claim, PartitionKey, reports
+from forebay.core.cluster.topic_image import TopicImage
+
+
+class ClaimBook:
+    """What an image knows of the brokers' claims. Made once for many partitions: it looks at all claims."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        self.generation = image.restore.generation
+        epochs = {node: broker.epoch for node, broker in image.brokers.items()}
+        self._reports = reports(image.claims, self.generation, epochs)
+        self._silent = image.brokers.keys() - self._reports.keys()
+        """Registered brokers that have not reported yet."""
+
+    @cached_property
+    def _known(self) -> frozenset[int]:
+        """Every broker that may have a log."""
+        image = self.image
+        replicas = {
+            replica
+            for topic in image.topics.values()
+            for state in topic.partitions
+            for replica in state.replicas
+        }
+        return (image.nodes - drained_brokers(image)) | image.brokers.keys() | replicas
+
+    def of(self, key: PartitionKey) -> dict[int, Claim]:
+        """By broker what it holds of a partition, as far as that can be read; live brokers only."""
+        found = ((node, report.get(key)) for node, report in self._reports.items())
+        return {node: claim for node, claim in found if claim is not None and not claim.is_unknown}
+
+    def missing(self, key: PartitionKey, replicas: Collection[int]) -> set[int]:
+        """The brokers without whose report no leader can be elected."""
+        silent, is_empty = set(self._silent), False
+        for node, report in self._reports.items():
+            claim = report.get(key)
+            if claim is None:
+                if node in replicas:
+                    silent.add(node)
+            elif claim.is_unknown:
+                silent.add(node)
+            elif claim.is_empty and node in replicas:
+                is_empty = True
+        silent.update(replica for replica in replicas if replica not in self._reports)
+        return set(self._known - self._reports.keys()) if is_empty and not silent else silent
+
+
+def unsettled_partitions(image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionState]]:
+    for name in image.unsettled:
+        topic = image.topics[name]
+        yield from ((topic, state) for state in topic.partitions if state.unsettled)
+
+
+def settle_unsettled(image: ClusterImage) -> tuple[list[PartitionPut], dict[int, int]]:
+    """Leaders for the partitions of which enough is known; by missing broker, how many wait for it."""
+    changes: list[PartitionPut] = []
+    awaited: dict[int, int] = {}
+    if not image.unsettled or not image.restore.is_readable:
+        return changes, awaited
+    book = ClaimBook(image)
+    for topic, state in unsettled_partitions(image):
+        key = (topic.topic_id, state.index)
+        missing = book.missing(key, state.replicas)
+        after = state if missing else elect_by_claims(state, key, book)
+        if after is not state:
+            changes.append(PartitionPut(topic_id=topic.topic_id, state=after))
+        for node in missing:
+            awaited[node] = awaited.get(node, 0) + 1
+    return changes, awaited
+
+
+def elect_by_claims(state: PartitionState, key: PartitionKey, book: ClaimBook) -> PartitionState:
+    """The state with the leader that has the longest history; the same object if no replica has reported."""
+    claims = book.of(key)
+    if not claims:
+        return state
+    places = {replica: place for place, replica in enumerate(state.replicas)}
+    leader = max(claims, key=lambda node: (claims[node][:2], -places.get(node, len(places)), -node))
+    replicas, removing = state.replicas, state.removing
+    if leader not in places:
+        replicas, removing = (leader, *replicas), (*removing, leader)
+    return replace(
+        state,
+        leader=leader,
+        # Two restores of the same backup, too, have different epochs.
+        leader_epoch=max(_latest_epoch(state, claims.values()), book.generation * EPOCHS_SKIPPED)
+        + EPOCHS_SKIPPED,
+        isr=(leader,),
+        replicas=replicas,
+        removing=removing,
+        restored=book.generation,
+        doubted=False,
+        unsettled=False,
+    )
+
+
+def _latest_epoch(state: PartitionState, claims: Iterable[Claim]) -> int:
+    return max(state.leader_epoch, *(max(claim.epoch, claim.latest_epoch) for claim in claims))
+
+
+def doubt(image: ClusterImage, partitions: Collection[PartitionKey]) -> list[PartitionPut]:
+    """What to write when replicas have later leader epochs than the store."""
+    return [
+        PartitionPut(topic_id=topic.topic_id, state=replace(state, doubted=True))
+        for topic in image.topics.values()
+        for state in topic.partitions
+        if not state.unsettled and (topic.topic_id, state.index) in partitions
+    ]

@@ -1,0 +1,137 @@
+"""What the image knows of a restore: which one was the last, and what the brokers' disks hold since.
+
+When the store was put back to an earlier state, what it says of leaders and in-sync sets may be wrong. Every
+restore has a generation. The state of a partition says after which restore it was decided; one that was
+decided before the last restore is *unsettled*: it has no leader until one is elected by what the replicas
+hold (`replicas/restored_partitions.py`). A single partition is unsettled, too, when a replica has found that
+the store knows less of it than its log (`doubted`).
+
+Brokers report what they hold as *claims*. A report may take several keys, and counts when all are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+EPOCHS_SKIPPED = 1000
+"""There may have been later epochs than any replica remembers, of leaders that have written nothing. They are
+not given out again."""
+
+PartitionKey = tuple[bytes, int]
+"""Topic id and index of a partition."""
+
+
+def is_before_election(last_epoch: int, leader_epoch: int) -> bool:
+    """True if a log that ends in an epoch has nothing of a leader that was elected after a restore."""
+    return 0 <= last_epoch < leader_epoch - EPOCHS_SKIPPED // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    generation: int = 0
+    """0: the store was never restored, as far as brokers have noticed."""
+    id: str = ""
+    """Random: tells restores apart that have the same generation, because one was undone by the other."""
+    found_by: int = -1
+    time_ms: int = 0
+    is_readable: bool = True
+    """False if what the store has of it cannot be read. Then no state of a partition is believed, and a
+    broker writes a new one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePut:
+    restore: Restore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePut:
+    """There is, or was, a broker of this number."""
+
+    id: int
+
+
+class Claim(NamedTuple):
+    """What a replica holds of a partition."""
+
+    epoch: int
+    """The leader epoch of its last batch; -1 if it has none."""
+    end_offset: int
+    latest_epoch: int
+    """The latest leader epoch that it has heard of, with or without messages."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was ever stored."""
+        return self.end_offset == 0
+
+    @property
+    def is_unknown(self) -> bool:
+        """There is a log, and it cannot be read."""
+        return self.end_offset < 0
+
+
+UNKNOWN = Claim(-1, -1, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsPart:
+    """One key of a report."""
+
+    node: int
+    number: int
+    parts: int
+    """How many keys the report has."""
+    generation: int
+    """Of the restore that it was made after."""
+    broker_epoch: int
+    """Of the registration under which it was made. Keys of a process before may outlive it for the rest of
+    their lease, and say nothing of a disk that has lost its power since, or was replaced."""
+    claims: Mapping[PartitionKey, Claim] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsPut:
+    part: ClaimsPart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsDeleted:
+    node: int
+    number: int
+
+
+ClaimKey = tuple[int, int]
+
+
+class ClaimsDraft:
+    """Claims in the making: the map is copied when it is first written to."""
+
+    def __init__(self, claims: Mapping[ClaimKey, ClaimsPart]) -> None:
+        self.claims = claims
+        self._own: dict[ClaimKey, ClaimsPart] | None = None
+
+    def apply(self, change: ClaimsPut | ClaimsDeleted) -> None:
+        if self._own is None:
+            self.claims = self._own = dict(self.claims)
+        if isinstance(change, ClaimsPut):
+            self._own[change.part.node, change.part.number] = change.part
+        else:
+            self._own.pop((change.node, change.number), None)
+
+
+def reports(
+    claims: Mapping[ClaimKey, ClaimsPart], generation: int, broker_epochs: Mapping[int, int]
+) -> dict[int, dict[PartitionKey, Claim]]:
+    """By broker what it has reported since this restore; only whole reports of live brokers."""
+    parts: dict[int, list[ClaimsPart]] = {}
+    for part in claims.values():
+        if part.generation == generation and part.broker_epoch == broker_epochs.get(part.node):
+            parts.setdefault(part.node, []).append(part)
+    return {
+        node: {key: claim for part in found for key, claim in part.claims.items()}
+        for node, found in parts.items()
+        if {part.number for part in found} >= set(range(max(part.parts for part in found)))
+    }

@@ -1,0 +1,91 @@
+"""How restores and claims are stored: small JSON objects, as in `image_text.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from forebay.core.cluster.image_text import parse_topic_id, topic_id_text
+from forebay.core.cluster.restore_image import Claim, ClaimsPart, PartitionKey, Restore
+from forebay.errors import ProtocolError
+
+T = TypeVar("T")
+
+_CLAIMS_PER_KEY = 4_000
+"""Far below what etcd takes in one request."""
+
+
+def encode_restore(restore: Restore) -> bytes:
+    return _dump(
+        {
+            "generation": restore.generation,
+            "id": restore.id,
+            "found_by": restore.found_by,
+            "time_ms": restore.time_ms,
+        }
+    )
+
+
+def decode_restore(value: bytes) -> Restore:
+    def read(fields: Mapping[str, Any]) -> Restore:
+        return Restore(
+            generation=int(fields["generation"]),
+            id=str(fields["id"]),
+            found_by=int(fields.get("found_by", -1)),
+            time_ms=int(fields.get("time_ms", 0)),
+        )
+
+    return _load("restore", value, read)
+
+
+def encode_claims(
+    claims: Mapping[PartitionKey, Claim], generation: int, broker_epoch: int
+) -> Iterator[bytes]:
+    """The values of the keys 0, 1, ... of a report."""
+    items = sorted(claims.items())
+    chunks = [items[at : at + _CLAIMS_PER_KEY] for at in range(0, len(items), _CLAIMS_PER_KEY)] or [[]]
+    for chunk in chunks:
+        topics: dict[str, list[tuple[int, ...]]] = {}
+        for (topic_id, index), claim in chunk:
+            topics.setdefault(topic_id_text(topic_id), []).append((index, *claim))
+        yield _dump(
+            {
+                "generation": generation,
+                "broker_epoch": broker_epoch,
+                "parts": len(chunks),
+                "topics": topics,
+            }
+        )
+
+
+def decode_claims(node: int, number: int, value: bytes) -> ClaimsPart:
+    def read(fields: Mapping[str, Any]) -> ClaimsPart:
+        return ClaimsPart(
+            node=node,
+            number=number,
+            parts=int(fields["parts"]),
+            generation=int(fields["generation"]),
+            broker_epoch=int(fields["broker_epoch"]),
+            claims={
+                (parse_topic_id(topic_id), int(index)): Claim(int(epoch), int(end_offset), int(latest))
+                for topic_id, entries in fields["topics"].items()
+                for index, epoch, end_offset, latest in entries
+            },
+        )
+
+    return _load(f"claims of broker {node}", value, read)
+
+
+def _dump(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _load(what: str, value: bytes, read: Callable[[Mapping[str, Any]], T]) -> T:
+    try:
+        fields = json.loads(value)
+        if not isinstance(fields, dict):
+            raise ValueError("no JSON object")
+        return read(fields)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ProtocolError(f"the stored {what} cannot be read: {error!r}") from None

@@ -1,0 +1,56 @@
+"""What is stored of a topic, and the topic with its partitions as an image shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay.core.cluster.partition_state import PartitionState
+from forebay.core.cluster.topic_folds import Folding, Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    """What is stored of a topic."""
+
+    name: str
+    topic_id: bytes
+    assignment: tuple[tuple[int, ...], ...]
+    """The replicas of each partition, as assigned when the partition was made."""
+    folding: Folding | None = None
+    """If partitions were folded: which, and into which others."""
+    restored: int = 0
+    """The last restore of the store before its partitions were made: see `PartitionState.restored`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImage:
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+    record: TopicRecord
+    revision: int
+    """The mod revision of the topic's key."""
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].target)
+
+    @property
+    def closed_from(self) -> int:
+        """The first partition that is closed, because it is folded; how many there are if none is."""
+        count, folding = len(self.partitions), self.record.folding
+        return count if folding is None else folding.closed_from(count)
+
+    def folded_into(self, index: int) -> Stop | None:
+        """Which partition takes the messages for one that is closed, or was taken away; None for others."""
+        return next((stop for stop in self.stops(index) if stop.generation is not None), None)
+
+    def stops(self, index: int) -> tuple[Stop, ...]:
+        """The partitions that may hold messages which clients have sent for this one; empty if unknown."""
+        folding = self.record.folding
+        every = (Stop(index, None),) if folding is None else folding.stops(index)
+        return tuple(stop for stop in every if 0 <= stop.partition < len(self.partitions))
+
+    def path(self, index: int) -> tuple[int, ...]:
+        """The same, only their numbers."""
+        return tuple(stop.partition for stop in self.stops(index))

@@ -1,0 +1,123 @@
+"""How far the logs of a data directory have come: files that are read once, and written for all together.
+
+Entries of directories whose logs are not open stay as they are.
+
+A recovery point on disk must never be larger than its log, or the log would be taken for damaged. So it
+is written after the data is synced, dropped before a directory of the same name is made again, and
+lowered (`lowered`) before a log is truncated.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+
+from forebay.core.topic_partition import TopicPartition
+from forebay.storage.checkpoint import (
+    CLEANED_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    read_offsets,
+    write_offsets,
+)
+from forebay.storage.disk import Disk
+from forebay.storage.log.log import Log
+
+
+class Checkpoints:
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._write_lock = threading.Lock()
+        self._doubtful: set[str] = set()
+        """Checkpoints whose last writing failed: their files say what `_points` does, or more."""
+        self._points = {
+            name: read_offsets(disk, f"{path}/{name}")
+            for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
+        }
+
+    def of(self, name: str, key: TopicPartition) -> int | None:
+        """What a checkpoint says of a log; None if nothing."""
+        return self._points[name].get(key)
+
+    def write(
+        self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[TopicPartition, int]
+    ) -> None:
+        """Write down how far all logs have come. Blocks; any thread, also while logs are deleted.
+
+        What is known of logs that are on the disk and not open stays: they may be opened another time.
+        """
+        with self._write_lock:
+            # Of one that is deleted meanwhile, nothing may be left to a new log of the same name (`forget`).
+            here = {key: log for key, log in logs.items() if not log.discarded}
+            away = self._known_and_away(logs)
+            self._write_known(RECOVERY_POINTS, away, {key: log.recovery_point for key, log in here.items()})
+            self._write_known(LOG_START_OFFSETS, away, {key: log.start_offset for key, log in here.items()})
+            # A log may have been truncated since its high watermark was taken note of.
+            committed = {
+                key: min(high_watermarks[key], log.end_offset)
+                for key, log in here.items()
+                if key in high_watermarks
+            }
+            self._write_known(HIGH_WATERMARKS, away, committed)
+            self._write_known(CLEANED_OFFSETS, away | here.keys(), {})
+
+    @contextmanager
+    def lowered(self, topic: str, partition: int, offset: int) -> Iterator[None]:
+        """Around the truncation of a log: no checkpoint claims more than will be left. Blocks.
+
+        Meanwhile none is written: the log itself still claims more.
+        """
+        key = (topic, partition)
+        with self._write_lock:
+            for name in (RECOVERY_POINTS, HIGH_WATERMARKS, CLEANED_OFFSETS):
+                points = dict(self._points[name])
+                if points.get(key, 0) > offset:
+                    points[key] = offset
+                self._write(name, points)
+            yield
+
+    def note_start(self, topic: str, partition: int, offset: int) -> None:
+        """Write down where a log begins that has just begun anew. Blocks.
+
+        Without it, a log that begins above what is written down looks as if its beginning was lost.
+        """
+        with self._write_lock:
+            self._write(LOG_START_OFFSETS, {**self._points[LOG_START_OFFSETS], (topic, partition): offset})
+
+    def write_first_dirty(
+        self, topic: str, partition: int, log: Log, offset: int, *, generation: int
+    ) -> None:
+        """Write down how far compaction has come with a log, unless it was cut since that generation.
+
+        Blocks; any thread, also while the log is cut or deleted.
+        """
+        with self._write_lock:
+            if not log.discarded and log.generation == generation:
+                self._write(CLEANED_OFFSETS, {**self._points[CLEANED_OFFSETS], (topic, partition): offset})
+
+    def forget(self, key: TopicPartition) -> None:
+        """A directory of this name is about to be made: what is known of an earlier one must go."""
+        with self._write_lock:
+            for name, offsets in self._points.items():
+                if key in offsets:
+                    self._write(name, {other: offset for other, offset in offsets.items() if other != key})
+
+    def _known_and_away(self, logs: Mapping[TopicPartition, Log]) -> Set[TopicPartition]:
+        """The partitions that have checkpoints and a directory, but no log among these."""
+        known: set[TopicPartition] = set().union(*self._points.values())
+        return {key for key in known - logs.keys() if self._disk.exists(f"{self._path}/{key[0]}-{key[1]}")}
+
+    def _write_known(self, name: str, away: Set[TopicPartition], offsets: dict[TopicPartition, int]) -> None:
+        """Write a checkpoint of these offsets, and of those that are known of the logs in `away`."""
+        known = {key: offset for key, offset in self._points[name].items() if key in away}
+        self._write(name, known | offsets)
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        if offsets != self._points[name] or name in self._doubtful:
+            self._doubtful.add(name)
+            write_offsets(self._disk, f"{self._path}/{name}", offsets)
+            self._doubtful.discard(name)
+            self._points[name] = offsets

@@ -1,0 +1,71 @@
+"""Noticing that a log has lost index files of aborted transactions, without reading the log.
+
+The offset and time indexes are needed to find something quickly, and a segment that is not small shows by its
+own that it lacks them. The index of aborted transactions is needed to be right, and most are empty. So every
+segment has the file, though empty, and a file `.txn_indexed` in the directory says that this is so. Where it
+says so, a missing file was lost: removed, or left out of a backup. It is made anew from the log
+(broker/partition/producer_replay.py), which takes a look at all batches from the first one on.
+
+Directories that Kafka or an earlier version has written have no such file. There a missing index means that
+nothing was aborted, unless the other indexes of the log are missing, too. They get the files when they are
+opened, and from then on it is noticed.
+
+Of segments from the recovery point on, nothing is ever taken from these files: the log is read again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from forebay.storage.disk import Disk
+from forebay.storage.log.segment.segment import Segment, segment_name
+from forebay.storage.log.segment.txn_index import AbortedTxn, TxnIndex, packed
+
+log = logging.getLogger(__name__)
+
+TXN_INDEXED = ".txn_indexed"
+
+
+class TxnIndexFiles:
+    """Which segments of a directory have an index of aborted transactions, as opening finds them."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._names = set(disk.list(directory))
+        self.must_exist = TXN_INDEXED in self._names
+
+    def complete(self, segments: Sequence[Segment], believed_to: int) -> tuple[list[Segment], bool]:
+        """The segments whose index was lost, and whether files were made for others.
+
+        `believed_to`: the offset up to which index files count. Blocks.
+        """
+        absent = [segment for segment in segments if not self._is_there(segment)]
+        lost = [s for s in absent if self.must_exist and s.size and s.base_offset < believed_to]
+        for segment in absent:
+            if segment not in lost:
+                segment.txn_index.create()
+        if TXN_INDEXED not in self._names:
+            # Not synced: without it the log is taken for one of an earlier version, as it was.
+            self._disk.write_atomic(f"{self._directory}/{TXN_INDEXED}", b"", sync=False)
+        if lost:
+            log.error(
+                "indexes of aborted transactions are missing and are made anew",
+                extra={"directory": self._directory, "segments": len(lost)},
+            )
+        return lost, len(absent) > len(lost)
+
+    def _is_there(self, segment: Segment) -> bool:
+        return (
+            bool(segment.txn_index.file.size())
+            or f"{segment_name(segment.base_offset)}.txnindex" in self._names
+        )
+
+
+def replace_txn_index(disk: Disk, segment: Segment, entries: Sequence[AbortedTxn]) -> None:
+    """Give a segment an index that it has lost: all of it or, after a crash, none. Blocks."""
+    path = segment.txn_index.file.path
+    segment.txn_index.file.close()
+    disk.write_atomic(path, packed(entries))
+    segment.txn_index = TxnIndex(disk.open(path), segment.base_offset)

@@ -1,0 +1,199 @@
+"""A store is told from another one, and from an older state of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.coordination.keys import Keys
+from forebay.coordination.known_store import Header, KnownStore, Position
+from forebay.coordination.metadata import Metadata, ensure_cluster_id, load
+from forebay.coordination.store import Delete, MismatchReason, Put, StoreMismatch
+from forebay.coordination.store_history import check_image
+from forebay.core.cluster.deleted_topics import DeletedTopic, TombstonePut
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import PartitionPut, TopicPut
+from forebay.core.cluster.image_text import encode_topic
+from forebay.core.cluster.partition_state import PartitionState
+from forebay.core.cluster.topic_image import TopicRecord
+from support.brokers.followed import following
+from support.brokers.local_cluster import eventually
+from support.brokers.memory_store import MemoryStore
+
+KEYS = Keys("test")
+TOPIC_ID = bytes(range(16))
+
+
+class TestIdentity:
+    def test_the_first_to_answer_is_the_store(self) -> None:
+        known = KnownStore()
+        assert known.mismatch(Header("a", 7, 2), known.position()) is None
+        assert (known.store, known.position()) == ("a", Position(7, 2))
+
+    def test_another_one_is_not_believed_whatever_it_says(self) -> None:
+        known = KnownStore()
+        known.mismatch(Header("a", 7, 2))
+        for header in (Header("b", 7, 2), Header("b", 900, 9)):
+            found = known.mismatch(header)
+            assert found is not None
+            assert found.reason is MismatchReason.ANOTHER_STORE
+            assert "put the right etcd back" in found.message
+        assert known.position() == Position(7, 2)
+
+    def test_an_answer_that_does_not_say_whose_it_is_may_be_ours(self) -> None:
+        known = KnownStore()
+        known.mismatch(Header("a", 7, 2))
+        assert known.mismatch(Header("", 8, 2)) is None
+
+    @pytest.mark.parametrize("header", [Header("a", 6, 2), Header("a", 6, 9), Header("a", 800, 1)])
+    def test_a_linearizable_answer_is_not_older_than_what_was_seen_before(self, header: Header) -> None:
+        known = KnownStore()
+        known.mismatch(Header("a", 7, 2))
+        found = known.mismatch(header, known.position())
+        assert found is not None
+        assert found.reason is MismatchReason.WENT_BACK
+        assert "stop all brokers" in found.message
+
+    def test_what_was_seen_while_it_was_under_way_does_not_count(self) -> None:
+        known = KnownStore()
+        known.mismatch(Header("a", 7, 2))
+        asked_at = known.position()
+        known.mismatch(Header("a", 9, 2))
+        assert known.mismatch(Header("a", 8, 2), asked_at) is None
+        assert known.revision == 9
+
+    def test_a_single_server_may_lag(self) -> None:
+        known = KnownStore()
+        known.mismatch(Header("a", 7, 2))
+        assert known.mismatch(Header("a", 5, 1)) is None
+        assert known.position() == Position(7, 2)
+
+    def test_nothing_is_remembered_of_what_is_in_doubt(self) -> None:
+        known = KnownStore()
+        known.mismatch(Header("a", 7, 2))
+        known.doubt()
+        assert known.mismatch(Header("a", 90, 5), known.position()) is None
+        found = known.mismatch(Header("a", 6, 2), known.position())
+        assert found is not None
+        assert found.reason is MismatchReason.WENT_BACK
+        known.believe(8)
+        assert known.position() == Position(8, 2)
+        known.mismatch(Header("a", 9, 3))
+        assert known.position() == Position(9, 3)
+
+    def test_what_was_remembered_of_another_history_is_forgotten(self) -> None:
+        known = KnownStore()
+        known.mismatch(Header("a", 90, 5))
+        known.disprove(7)
+        known.mismatch(Header("a", 90, 5), known.position())
+        assert known.mismatch(Header("a", 8, 2), known.position()) is None
+
+
+def image_at(revision: int, *, changed_at: int = 3, state_at: int = 0, cluster_id: str = "c") -> ClusterImage:
+    record = TopicRecord(name="t", topic_id=TOPIC_ID, assignment=((1, 2),))
+    image = ClusterImage(cluster_id=cluster_id).apply(
+        [TopicPut(record=record, revision=changed_at)], revision
+    )
+    if state_at:
+        state = PartitionState(
+            index=0, leader=2, leader_epoch=1, isr=(2,), replicas=(1, 2), partition_epoch=state_at
+        )
+        image = image.apply([PartitionPut(topic_id=TOPIC_ID, state=state)])
+    return image
+
+
+class TestHistory:
+    @pytest.mark.parametrize(
+        "after",
+        [image_at(10), image_at(11), image_at(12, changed_at=11), image_at(12, state_at=11)],
+        ids=["the same", "newer", "a changed topic", "a changed partition"],
+    )
+    def test_what_can_follow(self, after: ClusterImage) -> None:
+        check_image(image_at(10), after)
+
+    def test_a_deleted_topic_can_follow(self) -> None:
+        check_image(image_at(10), ClusterImage(cluster_id="c", revision=11))
+
+    def test_after_it_was_seen_to_go_back_a_topic_must_not_be_missing_without_a_tombstone(self) -> None:
+        without = ClusterImage(cluster_id="c", revision=12)
+        with pytest.raises(StoreMismatch, match="is not there"):
+            check_image(image_at(10), without, strict=True)
+        tombstone = TombstonePut(topic=DeletedTopic(topic_id=TOPIC_ID, name="t", deleted_ms=1))
+        check_image(image_at(10), without.apply([tombstone]), strict=True)
+
+    def test_the_change_of_a_partition_must_not_be_missing(self) -> None:
+        before = image_at(10, state_at=9)
+        with pytest.raises(StoreMismatch, match="has lost its change at 9"):
+            check_image(before, image_at(12))
+        check_image(before, image_at(12, changed_at=11))  # it was taken away, and added again
+
+    @pytest.mark.parametrize(
+        ("after", "reason"),
+        [
+            (image_at(9), MismatchReason.WENT_BACK),
+            (image_at(12, changed_at=4), MismatchReason.WENT_BACK),
+            (image_at(12, state_at=9), MismatchReason.WENT_BACK),
+            (image_at(12, cluster_id="d"), MismatchReason.ANOTHER_STORE),
+            (image_at(12, cluster_id=""), MismatchReason.ANOTHER_STORE),
+        ],
+        ids=[
+            "older",
+            "another past of a topic",
+            "another past of a partition",
+            "another cluster",
+            "no cluster",
+        ],
+    )
+    def test_what_cannot(self, after: ClusterImage, reason: MismatchReason) -> None:
+        with pytest.raises(StoreMismatch) as caught:
+            check_image(image_at(10), after)
+        assert caught.value.reason is reason
+
+
+class TestMetadata:
+    """Over the port, so that every store is looked at, and the simulator's."""
+
+    async def test_a_cluster_that_is_deleted_is_not_taken_for_the_deletion_of_its_topics(self) -> None:
+        store = MemoryStore()
+        await ensure_cluster_id(store, KEYS, "c")
+        await put_topic(store)
+        async with following(store) as metadata:
+            refusals: list[object] = []
+            metadata.on_refusal = refusals.append
+            before = metadata.image
+            items, _ = await store.range(KEYS.root)
+            await store.txn(deletes=[Delete(key=KEYS.root, prefix=True)])
+            await eventually(lambda: metadata.refused)
+            assert metadata.image is before
+            assert metadata.refused is not None
+            assert metadata.refused.reason is MismatchReason.ANOTHER_STORE
+            await store.txn(puts=[Put(key=item.key, value=item.value) for item in items])
+            await eventually(lambda: not metadata.refused)
+            assert "t" in metadata.image.topics
+            assert refusals[-1] is None
+
+    async def test_another_cluster_id_is_not_believed(self) -> None:
+        store = MemoryStore()
+        await ensure_cluster_id(store, KEYS, "c")
+        metadata = await Metadata.open(store, KEYS)
+        await store.txn(puts=[Put(key=KEYS.cluster_id, value=b"d")])
+        await put_topic(store)
+        with pytest.raises(StoreMismatch, match="has the cluster"):
+            await metadata.catch_up()
+        assert not metadata.image.topics
+
+    async def test_a_store_that_went_back_is_not_believed(self) -> None:
+        store = MemoryStore()
+        await ensure_cluster_id(store, KEYS, "c")
+        older = MemoryStore()
+        items, revision = await store.range("/")
+        older.keyspace.restore(items, (), revision=revision, compacted=revision)
+        await put_topic(store)
+        metadata = Metadata(older, KEYS, await load(store, KEYS))
+        with pytest.raises(StoreMismatch, match="was at 2 before"):
+            await metadata.catch_up()
+        assert "t" in metadata.image.topics
+
+
+async def put_topic(store: MemoryStore) -> None:
+    record = TopicRecord(name="t", topic_id=TOPIC_ID, assignment=((1,),))
+    await store.txn(puts=[Put(key=KEYS.topic("t"), value=encode_topic(record))])

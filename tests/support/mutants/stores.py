@@ -1,0 +1,49 @@
+"""Mistakes of brokers that trust whatever answers in place of their store."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.broker.partition import strays, unused_logs
+from forebay.coordination import metadata
+from forebay.coordination.known_store import Header, KnownStore
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.replicas import log_fate
+from forebay.core.cluster.replicas.log_fate import Fate, Verdict
+
+
+def believe_any_store(patch: pytest.MonkeyPatch) -> None:
+    """Who answers, and how far it has come, is noted and makes no difference."""
+
+    def note(self: KnownStore, header: Header, _: object = None) -> None:
+        self.store, self.revision = self.store or header.store, max(self.revision, header.revision)
+
+    patch.setattr(KnownStore, "mismatch", note)
+    patch.setattr(metadata, "check_image", lambda *_, **__: None)
+    patch.setattr(metadata, "check_events", lambda *_: None)
+
+
+def believe_a_store_that_went_back(patch: pytest.MonkeyPatch) -> None:
+    """The id of the store is compared, and nothing else."""
+    looked_at = KnownStore.mismatch
+    patch.setattr(KnownStore, "mismatch", lambda self, header, _=None: looked_at(self, header))
+    patch.setattr(metadata, "check_image", lambda *_, **__: None)
+
+
+def delete_logs_by_absence(patch: pytest.MonkeyPatch) -> None:
+    """A topic that is not there counts as deleted."""
+
+    def hasty(
+        image: ClusterImage,
+        node_id: int,
+        topic_id: bytes,
+        index: int,
+        last_epoch: int,
+        *,
+        store_behind: bool = False,
+    ) -> Verdict:
+        found = log_fate.decide_fate(image, node_id, topic_id, index, last_epoch, store_behind=store_behind)
+        return found if found.fate is Fate.USED else Verdict(Fate.DELETED, found.reason)
+
+    patch.setattr(unused_logs, "decide_fate", hasty)
+    patch.setattr(strays, "decide_fate", hasty)
