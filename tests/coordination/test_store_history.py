@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from forebay.coordination.metadata import Metadata
-from forebay.coordination.store import MismatchReason, Put, StoreMismatch
+from forebay.coordination.store import Event, MismatchReason, Put, StoreMismatch
 from forebay.core.cluster.image_text import encode_topic
 from forebay.core.cluster.restore_image import Restore
 from forebay.core.cluster.restore_text import encode_restore
@@ -17,19 +18,37 @@ from support.brokers.local_cluster import eventually
 from support.brokers.memory_store import MemoryStore
 
 
+class InterruptedStore(MemoryStore):
+    """Its watch is interrupted before its first events, until `goes_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = asyncio.Event()
+
+    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
+        await self.goes_on.wait()
+        yield [], from_revision - 1
+        async for each in super().watch(prefix, from_revision):
+            yield each
+
+
 async def store_with(*topics: str) -> MemoryStore:
     store = MemoryStore()
-    for number, name in enumerate(topics):
-        record = TopicRecord(name=name, topic_id=bytes([number] * 16), assignment=((1,),))
-        await store.txn(puts=[Put(key=KEYS.topic(name), value=encode_topic(record))])
+    await put_topics(store, *topics)
     return store
 
 
-async def restore(store: MemoryStore, metadata: Metadata, *, without: str) -> None:
-    """The store forgets a key, and another broker notices and writes the marker."""
+async def put_topics(store: MemoryStore, *topics: str) -> None:
+    for name in topics:
+        record = TopicRecord(name=name, topic_id=name.encode().ljust(16), assignment=((1,),))
+        await store.txn(puts=[Put(key=KEYS.topic(name), value=encode_topic(record))])
+
+
+async def restore(store: MemoryStore, metadata: Metadata, *, without: str, back: int = 0) -> None:
+    """The store forgets a key and goes back, and another broker notices and writes the marker."""
     items, revision = await store.range("")
     kept = [item for item in items if item.key != without]
-    store.keyspace.restore(kept, (), revision=revision, compacted=store.keyspace.compacted)
+    store.keyspace.restore(kept, (), revision=revision - back, compacted=store.keyspace.compacted)
     marker = encode_restore(Restore(generation=1, id="r"))
     await store.txn(puts=[Put(key=metadata.keys.restored, value=marker)])
 
@@ -42,6 +61,28 @@ async def test_a_broker_that_has_seen_more_than_the_backup_does_not_go_on_with_i
         assert metadata.refused is not None
         assert metadata.refused.reason is MismatchReason.WENT_BACK
         assert set(metadata.image.topics) == {"old", "since"}, "nothing of it is believed"
+
+
+async def test_a_watch_that_was_interrupted_during_a_restore_does_not_mix_two_histories() -> None:
+    """The store is past the broker's revision again, and the marker lies before it: no event tells."""
+    store = InterruptedStore()
+    await put_topics(store, "old", "since")
+    async with following(store) as metadata:
+        await restore(store, metadata, without=metadata.keys.topic("since"), back=1)
+        await put_topics(store, "later")
+        store.goes_on.set()
+        await eventually(lambda: metadata.refused is not None)
+        assert set(metadata.image.topics) == {"old", "since"}
+
+
+async def test_a_watch_that_was_interrupted_goes_on() -> None:
+    store = InterruptedStore()
+    await put_topics(store, "old")
+    async with following(store) as metadata:
+        await put_topics(store, "later")
+        store.goes_on.set()
+        await eventually(lambda: set(metadata.image.topics) == {"old", "later"})
+        assert metadata.refused is None and not metadata.behind
 
 
 async def test_a_broker_that_has_seen_no_more_goes_on() -> None:

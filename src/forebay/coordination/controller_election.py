@@ -54,6 +54,8 @@ async def _until_free_or_lost(store: Store, key: str, revision: int, lease: Leas
 
 async def _until_free(store: Store, key: str, revision: int) -> None:
     async for events, _ in store.watch(key, revision + 1):
+        if not events:
+            return  # the watch was interrupted: who holds the key is to be read again
         own = [event for event in events if event.kv.key == key]
         if any(event.kind is EventKind.DELETE or not event.kv.lease for event in own):
             return  # deleted, or written over by hand: then no lease would ever end it

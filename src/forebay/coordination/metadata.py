@@ -343,6 +343,9 @@ class Metadata:
 
     async def _follow_watch(self) -> None:
         async for events, revision in self._store.watch(self.keys.root, self.image.revision + 1):
+            if not events:
+                await self.catch_up()
+                continue
             # What the image was loaded with meanwhile is known already.
             news = [event for event in events if event.kv.mod_revision > self.image.revision]
             if not news:

@@ -188,7 +188,9 @@ class Store(Protocol):
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
         """All events of `from_revision` and later, in order, those of one revision never apart.
 
-        The number is the revision that the reader has seen everything up to.
+        The number is the revision that the reader has seen everything up to. An empty list says that the
+        watch was interrupted and goes on behind that revision. If the store was replaced meanwhile, what
+        comes next is of another history, so the reader compares what it knows with the keys.
         """
 
     async def lease(self, ttl_s: float) -> Lease:

@@ -52,13 +52,17 @@ def send(client: WireClient, topic: str, value: bytes | None, headers: Sequence[
 
 
 def append_note_alone(node: Node) -> None:
-    """On the broker's loop: leave a note at the end of t-0 whose batch a crash has taken."""
+    """On the broker's loop: leave a note at the end of t-0 whose batch a crash has taken.
+
+    The broker writes nothing after it, as it would if it lived on.
+    """
     partition = node.partitions.get("t", 0)
     assert partition.waiting is not None
     lost = Waiting(0, now_ms(), now_ms(), 0, None, b"lost")
     note = build_note([lost], bound=True, timestamp=now_ms(), relative=True)
     partition.waiting.append_note(partition.log, note)
     partition.write()
+    partition.closed = True
 
 
 def delivered(client: WireClient, topic: str, *, isolation_level: int = 0) -> list[Record]:

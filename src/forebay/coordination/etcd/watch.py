@@ -2,7 +2,9 @@
 
 After every response we know the revision up to which nothing is missing: that of its last event. (The number
 in the header of a response may be ahead of events that are still to come.) When the stream breaks, the next
-one starts right behind it, on another server.
+one starts right behind it, on another server. A backup may have been restored meanwhile, and written to until
+its revision was higher again: then the events of the next stream are of another history. So the reader hears
+of each new stream, by an empty list, before its first events, and compares what it knows with the keys.
 
 A server that stands still, or is cut off, keeps its connections open and says nothing. So a silent stream is
 questioned: every few seconds its server has to show that it is alive, has a leader, and has not gone back. It
@@ -43,6 +45,7 @@ async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncItera
     position = from_revision
     failing_since: float | None = None
     denied = False
+    is_first = True
     while True:
         gateway.check_open()
         try:
@@ -56,6 +59,9 @@ async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncItera
                         # A server of a state from before our position would keep silent until it is past it.
                         await _question(gateway, index)
                         checked = True
+                        if not is_first:
+                            yield [], position - 1
+                        is_first = False
                     failing_since, denied = None, False
                     if events:
                         position = events[-1].kv.mod_revision + 1

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from forebay.coordination.known_store import Header, KnownStore, Position
 from forebay.coordination.store import (
+    Compacted,
     Compare,
     Delete,
     Event,
@@ -78,13 +79,23 @@ class SimWatch:
             server.begin_watch(self)
         while not self.events:
             if self._error is not None:
-                raise self._error
+                await self._resume(self._error)
+                return [], self.position - 1
             self._client.check_open()
             self._waiting = self.loop.create_future()
             await self._waiting
         found = self.events.pop()
         server.push_soon(self)
         return found
+
+    async def _resume(self, error: StoreError) -> None:
+        """Go on where the watch broke off, with whatever answers now, as the one on etcd does."""
+        if isinstance(error, Compacted):
+            raise error
+        self._client.check_open()
+        await self._check_store()
+        self._error = None
+        self._client.server.begin_watch(self)
 
     async def _check_store(self) -> None:
         try:
