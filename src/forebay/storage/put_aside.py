@@ -67,14 +67,14 @@ class PutAside:
         strays.sync_all(self._disk, path)
 
     def names(self) -> list[str]:
-        """The directories that have another name. Blocks; any thread."""
-        return stray_names(self._disk, self._path)
+        """The directories of unused logs, also of those that keep their name. Blocks; any thread."""
+        here = (f"{topic}-{partition}" for topic, partition in partition_names(self._disk, self._path))
+        in_place = [name for name in here if self._disk.exists(f"{self._path}/{name}/{strays.NOTE}")]
+        return stray_names(self._disk, self._path) + in_place
 
     def recount(self) -> None:
         """Somebody may have removed some. Blocks; any thread."""
-        here = partition_names(self._disk, self._path)
-        notes = (f"{self._path}/{topic}-{partition}/{strays.NOTE}" for topic, partition in here)
-        self.count = len(self.names()) + sum(self._disk.exists(note) for note in notes)
+        self.count = len(self.names())
 
     # -- what is to be removed -------------------------------------------------------------------------
 

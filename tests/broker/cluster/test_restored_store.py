@@ -282,6 +282,8 @@ def test_a_broker_that_slept_through_a_restore_does_not_go_on_with_what_it_knew(
     in_sync(cluster, 3)
     assert sorted(read(cluster)) == list(range(100))
     assert (cluster.broker_data_dir(3) / "since-0").is_dir(), "a topic that the store does not know"
+    unused = {"kind": "stray", "broker": 3, "what": "since-0 is not used"}
+    assert unused in check(cluster)["problems"]
 
 
 def elect_unclean(cluster: Cluster) -> None:

@@ -90,9 +90,7 @@ def found_in(image: ClusterImage, reports: dict[int, DescribeDiskResponse]) -> l
     problems = [*_away(image)]
     for node, report in reports.items():
         problems += _store_problems(node, report)
-        problems += [
-            Problem(kind="stray", broker=node, what=f"{name} was put aside") for name in report.strays
-        ]
+        problems += [Problem(kind="stray", broker=node, what=f"{name} is not used") for name in report.strays]
         problems += [
             Problem(
                 kind="epoch ahead",
@@ -246,7 +244,7 @@ def _print(shown: dict[str, Any], problems: Sequence[Problem]) -> None:
     for report in shown.get("brokers", ()):
         click.echo(
             f"broker {report['broker']}: {len(report['partitions'])} partitions, "
-            f"{len(report['strays'])} put aside, remembers revision {report['remembered']['revision']} "
+            f"{len(report['strays'])} not used, remembers revision {report['remembered']['revision']} "
             f"of {report['store']['revision']}"
         )
     if "data_dir" in shown:

@@ -46,4 +46,4 @@ class DescribeDiskResponse(Response, api_key=16_406, flexible=0):
     partitions: list[DiskPartition] = array(DiskPartition)
     waiting: list[WaitingPartition] = array(WaitingPartition)
     strays: list[str] = array(string)
-    """Directories that were put aside."""
+    """Directories of logs that no partition uses."""
