@@ -13,8 +13,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from forebay.client import Producer
+from forebay.spark import between
 from support.brokers.broker_process import BrokerProcess
-from support.spark.reading import NOON_MS, batch_reader, make_topic, value
+from support.spark.reading import batch_reader, make_topic, moment, value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,9 +41,7 @@ def test_the_schema_is_that_of_the_kafka_source(spark: SparkSession, broker: Bro
     assert with_headers == StructType.fromDDL(f"{KAFKA_SCHEMA}, {HEADERS}")
 
 
-def test_eight_partitions_with_filters_pushed_down(
-    spark: SparkSession, broker: BrokerProcess, topic: str
-) -> None:
+def test_eight_partitions_and_a_part_of_them(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
     counts = (40, 0, 7, 1, 0, 30, 2, 20)
     make_topic(broker.bootstrap, topic, *counts)
     whole = read(spark, broker, topic)
@@ -51,25 +50,43 @@ def test_eight_partitions_with_filters_pushed_down(
         (p, n, value(p, n)) for p, count in enumerate(counts) for n in range(count)
     ]
     assert {row.offset % 3 == 0 for row in found if row.key is None} == {True}
-    some = whole.where("partition IN (0, 5) AND offset < 12").where(
-        F.col("timestamp") >= F.timestamp_millis(F.lit(NOON_MS + 10_000))
-    )
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+    part = between(options, partitions=[0, 5], max_offset=11, min_time=moment(10))
+    some = spark.read.format("forebay").options(**part).load()
     assert sorted(bytes(row.value) for row in some.select("value").collect()) == [
         value(p, n) for p in (0, 5) for n in (10, 11)
     ]
-    # Spark has nothing left to filter: the source took all of it.
-    plan = some._jdf.queryExecution().executedPlan().toString()
-    assert "Filter (" not in plan, plan
+    assert some.rdd.getNumPartitions() == 2
 
 
-def test_filters_are_spark_s_when_they_are_not_pushed_down(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+@pytest.mark.parametrize("push_down", ["true", "false"])
+def test_no_query_changes_another_one_of_the_same_dataframe(
+    spark: SparkSession, broker: BrokerProcess, topic: str, push_down: str
 ) -> None:
-    make_topic(broker.bootstrap, topic, 5, 5)
-    plain = spark.newSession()
-    plain.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    found = read(plain, broker, topic).where("partition = 1 AND offset < 2")
-    assert found.count() == 2
+    """Spark keeps one read plan for a DataFrame of a Python source, and all its queries use that one."""
+    make_topic(broker.bootstrap, topic, 10, 5)
+    own = spark.newSession()
+    own.conf.set("spark.sql.python.filterPushdown.enabled", push_down)
+    rows = read(own, broker, topic)
+    few = rows.where("offset < 3")
+    assert [few.count(), rows.count(), few.count(), rows.where("partition = 1").count()] == [6, 15, 6, 5]
+    assert rows.where("offset < 3").union(rows.where("offset >= 3")).count() == 15
+    assert rows.where("partition = 0").join(rows.where("partition = 1"), "offset").count() == 5
+    assert rows.where(F.col("timestamp") > F.lit(moment(4))).count() == 5
+    assert rows.join(few, ["partition", "offset"], "left_anti").count() == 9
+    rows.createOrReplaceTempView("messages")
+    counts = own.sql(
+        """SELECT (SELECT count(*) FROM messages WHERE offset < 2) AS few, count(*) AS all,
+           (SELECT count(*) FROM messages WHERE partition = 1) AS one FROM messages"""
+    ).first()
+    assert counts == (4, 15, 5)
+    kept = rows.where("offset >= 8").cache()
+    try:
+        assert [kept.count(), rows.count(), kept.where("offset = 9").count()] == [2, 15, 1]
+    finally:
+        kept.unpersist()
+    assert rows.groupBy("partition").count().where("partition = 0").collect() == [(0, 10)]
+    assert rows.count() == 15
 
 
 def test_columns_headers_nulls_and_tasks(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:

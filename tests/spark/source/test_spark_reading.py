@@ -5,28 +5,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-)
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from forebay.broker.node import Node
 from forebay.client import Admin, Producer
 from forebay.errors import ConfigError, ErrorCode, KafkaError
+from forebay.spark import between
 from forebay.spark.schema import spark_schema
 from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.source.partition_reader import DataLoss
@@ -44,10 +33,12 @@ from support.spark.reading import (
     add,
     batch_reader,
     make_topic,
+    moment,
     plan,
     record,
     rows,
     run,
+    stream_reader,
     value,
     values,
 )
@@ -65,10 +56,6 @@ def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> N
     with WireClient(bootstrap) as client:
         (answer,) = client.call(request, 2).topics
         assert answer.partitions[0].error_code == 0
-
-
-def moment(n: int) -> datetime:
-    return datetime.fromtimestamp(NOON_MS / 1000, UTC) + timedelta(seconds=n)
 
 
 def test_rows_have_all_columns(broker: BrokerProcess, topic: str) -> None:
@@ -220,46 +207,55 @@ def test_tasks_are_as_many_as_wanted(broker: BrokerProcess, topic: str) -> None:
     assert [task.size for task in few] == [25, 25, 25, 25, 20]
 
 
-# -- filters -----------------------------------------------------------------------------------------------
+# -- a part of a topic -------------------------------------------------------------------------------------
 
 
-def test_filters_narrow_what_is_read(broker: BrokerProcess, topic: str) -> None:
+def test_options_narrow_what_is_read(broker: BrokerProcess, topic: str) -> None:
     make_topic(broker.bootstrap, topic, 10, 10, 10)
 
-    def filtered(*filters: Filter) -> tuple[list[OffsetRange], list[Filter], list[bytes]]:
-        reader = batch_reader(broker.bootstrap, subscribe=topic)
-        unused = list(reader.pushFilters(list(filters)))
-        return plan(reader), unused, values(reader)
+    def narrowed(**bounds: Any) -> tuple[list[OffsetRange], list[bytes]]:
+        options: dict[str, Any] = {**between({"subscribe": topic}, **bounds)}
+        reader = batch_reader(broker.bootstrap, **options)
+        return plan(reader), values(reader)
 
     def at(partition: int, start: int, end: int) -> OffsetRange:
         return OffsetRange(TopicPartition(topic, partition), start, end)
 
-    planned, unused, found = filtered(
-        EqualTo(("partition",), 1),
-        GreaterThan(("offset",), 2),
-        LessThanOrEqual(("offset",), 4),
-        IsNotNull(("offset",)),
-    )
-    assert (planned, unused, found) == ([at(1, 3, 5)], [], [b"1/3", b"1/4"])
-    planned, _, _ = filtered(In(("partition",), (0, 2)), GreaterThanOrEqual(("partition",), 1))
-    assert planned == [at(2, 0, 10)]
-    planned, unused, found = filtered(
-        LessThan(("partition",), 1),
-        GreaterThan(("timestamp",), moment(6)),
-        LessThan(("timestamp",), moment(9)),
-    )
-    assert (planned, unused, found) == ([at(0, 7, 10)], [], [b"0/7", b"0/8"])
-    assert filtered(GreaterThan(("timestamp",), moment(60)))[0] == []
-    assert filtered(EqualTo(("topic",), "another"))[0] == []
-    assert len(filtered(In(("topic",), (topic, "another")))[2]) == 30
-    others: list[Filter] = [EqualTo(("value",), b"0/1"), IsNull(("key",)), IsNotNull(("key",))]
-    assert filtered(*others)[1] == others
+    assert narrowed(partitions=[1], min_offset=3, max_offset=4) == ([at(1, 3, 5)], [b"1/3", b"1/4"])
+    assert narrowed(partitions={0, 2}, min_offset=9)[0] == [at(0, 9, 10), at(2, 9, 10)]
+    planned, found = narrowed(partitions=[0], min_time=moment(7), max_time=moment(8))
+    assert (planned, found) == ([at(0, 7, 10)], [b"0/7", b"0/8"])
+    assert narrowed(min_time=moment(60)) == ([], [])
+    assert len(narrowed()[1]) == 30
 
 
-def test_spark_may_have_filter_push_down_switched_off(broker: BrokerProcess, topic: str) -> None:
-    """Spark looks at a reader in just this way, and refuses it when the setting is off."""
-    reader = batch_reader(broker.bootstrap, subscribe=topic)
-    assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
+def test_a_part_of_a_part_is_narrower() -> None:
+    once = between({"subscribe": "t", "MINOFFSET": 4}, partitions=[1, 2, 3], max_offset=9)
+    assert once == {"subscribe": "t", "MINOFFSET": "4", "partitions": "1,2,3", "maxOffset": "9"}
+    twice = between(once, partitions=[2, 3, 4], min_offset=2, max_offset=20)
+    assert twice == {"subscribe": "t", "MINOFFSET": "4", "partitions": "2,3", "maxOffset": "9"}
+    assert between(once, min_offset=6)["MINOFFSET"] == "6"
+    half = timedelta(microseconds=500)
+    times = between({}, min_time=moment(1) - half, max_time=moment(2) + half)
+    assert times == {"minTimestamp": str(NOON_MS + 1000), "maxTimestamp": str(NOON_MS + 2000)}
+    with pytest.raises(ConfigError, match="empty"):
+        between(once, partitions=[])
+    with pytest.raises(ConfigError, match="none of the partitions"):
+        between(once, partitions=[7])
+    with pytest.raises(ConfigError, match="nothing"):
+        between(once, max_offset=-1)
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [("partitions", "0,x"), ("minOffset", "-1"), ("maxTimestamp", "noon"), ("partitions", "")],
+)
+def test_a_bound_that_is_no_number_is_refused(option: str, text: str) -> None:
+    wrong: dict[str, Any] = {option: text}
+    with pytest.raises(ConfigError, match=option):
+        batch_reader("127.0.0.1:1", subscribe="t", **wrong)
+    with pytest.raises(ConfigError, match=option):
+        stream_reader("127.0.0.1:1", subscribe="t", **{option: "1"})
 
 
 # -- columns -----------------------------------------------------------------------------------------------

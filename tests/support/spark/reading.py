@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -46,6 +47,11 @@ def add(client: WireClient, topic: str, partition: int, count: int, first: int =
 def record(partition: int, n: int) -> Record:
     key = None if n % 3 == 0 else b"key-%d" % n
     return Record(n, NOON_MS + 1000 * n, key, value(partition, n))
+
+
+def moment(n: int) -> datetime:
+    """The time of a record."""
+    return datetime.fromtimestamp(NOON_MS / 1000, UTC) + timedelta(seconds=n)
 
 
 def value(partition: int, n: int) -> bytes:

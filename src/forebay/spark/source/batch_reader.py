@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from forebay.errors import ErrorCode, KafkaError
 from forebay.spark.schema import arrow_schema, check_columns
-from forebay.spark.source.filters import Selection, select
 from forebay.spark.source.offset_lookup import (
     NOT_FOUND,
     offsets_at,
@@ -25,30 +23,11 @@ from forebay.spark.source.partition_reader import Reading, data_loss, tasks_of
 from forebay.spark.wire.connections import Cluster
 
 
-class _PushFilters:
-    """Looks to Spark as if the reader did not override pushFilters.
-
-    Spark refuses a reader that does, unless spark.sql.python.filterPushdown.enabled is set, and a source
-    cannot know the setting. With it, Spark calls this; without, it evaluates all filters by itself.
-    """
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: TopicReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._reader.selection, unused = select(filters, self._reader.selection)
-        return unused
-
-
 class TopicReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_columns(schema, headers=options.include_headers)
-        self.selection = Selection()
         self._options = options
         self._schema: pa.Schema = arrow_schema(schema)
-        self.pushFilters: Any = _PushFilters(self)
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(task) for task in tasks_of(self._ranges(), self._options)]
@@ -58,7 +37,8 @@ class TopicReader(DataSourceReader):
         wanted = None if partition is None else partition.value
         if wanted is None:
             return iter(())
-        reading = Reading(fetching=self._options.fetching, schema=self._schema, rows=self.selection.rows)
+        rows = self._options.selection.rows
+        reading = Reading(fetching=self._options.fetching, schema=self._schema, rows=rows)
         return reading.read(wanted)
 
     # -- on the driver -------------------------------------------------------------------------------
@@ -75,8 +55,9 @@ class TopicReader(DataSourceReader):
             # A partition that was closed has gone meanwhile.
             places = required_partitions(cluster, self._options.subscription)
             start, end = self._edges(cluster, places)
-        chosen = [at for at in places if self.selection.includes(at)]
-        low, high = self.selection.offsets.low, self.selection.offsets.high
+        selection = self._options.selection
+        chosen = [at for at in places if selection.includes(at)]
+        low, high = selection.offsets.low, selection.offsets.high
         if low is not None:
             start = {at: max(start[at], low) for at in chosen}
         if high is not None:
@@ -101,8 +82,8 @@ class TopicReader(DataSourceReader):
         return {at: min(offset, latest[at]) for at, offset in end.items()}
 
     def _not_older(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """The ranges without what is older than a filter lets pass."""
-        oldest = self.selection.timestamp_ms_min
+        """The ranges without what is older than all that is wanted."""
+        oldest = self._options.selection.timestamps_ms.low
         if oldest is None:
             return ranges
         first = offsets_at(cluster, {wanted.at: oldest for wanted in ranges})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from forebay.errors import ConfigError
 from forebay.spark.options import CONNECTION, FORBIDDEN, bootstrap_servers, lowered
@@ -21,6 +21,7 @@ from forebay.spark.source.offset_ranges import (
     parse_offsets,
     parse_partitions,
 )
+from forebay.spark.source.selection import EVERYTHING, Interval, Selection
 
 FETCH_BYTES = 8 << 20
 """What a fetch asks for unless kafka.max.partition.fetch.bytes says otherwise: it bounds worker memory."""
@@ -45,6 +46,11 @@ _SPELLING = {
         "endingOffsets",
         "endingTimestamp",
         "endingOffsetsByTimestamp",
+        "partitions",
+        "minOffset",
+        "maxOffset",
+        "minTimestamp",
+        "maxTimestamp",
         "failOnDataLoss",
         "minPartitions",
         "maxRecordsPerPartition",
@@ -57,6 +63,17 @@ _SPELLING = {
         "commitOffsets",
     )
 }
+
+_OF_BATCHES = (
+    "endingoffsets",
+    "endingoffsetsbytimestamp",
+    "endingtimestamp",
+    "partitions",
+    "minoffset",
+    "maxoffset",
+    "mintimestamp",
+    "maxtimestamp",
+)
 
 _USED_KAFKA = CONNECTION | {
     "kafka.bootstrap.servers",
@@ -135,6 +152,7 @@ class ReadOptions:
     fetching: Fetching
     starting: Position
     ending: Position
+    selection: Selection = EVERYTHING
     latest_if_unmatched: bool = False
     """Start at the latest offset where no record is as young as the starting timestamp."""
     tasks_min: int = 0
@@ -155,14 +173,14 @@ def batch_options(options: Mapping[str, str]) -> ReadOptions:
         raise ConfigError(f"{starting.option}: a batch cannot start at the latest offset; it would be empty")
     if _names(ending, EARLIEST):
         raise ConfigError(f"{ending.option}: a batch cannot end at the earliest offset; it would be empty")
-    return _options(given, starting, ending)
+    return replace(_options(given, starting, ending), selection=_selection(given))
 
 
 def stream_options(options: Mapping[str, str]) -> ReadOptions:
     given = _known(options)
-    for name in ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp"):
+    for name in _OF_BATCHES:
         if name in given:
-            raise ConfigError(f"{_spelled(name)} is for batches: a stream has no end")
+            raise ConfigError(f"{_spelled(name)} is for batches: a stream reads on, in all partitions")
     return _options(given, _position(given, "starting", LATEST), Position(everywhere=LATEST))
 
 
@@ -241,6 +259,28 @@ def _position(given: Mapping[str, str], edge: str, default: int) -> Position:
             raise ConfigError(f"{_spelled(each)}={given[each]}: timestamps are milliseconds since 1970")
         return Position(by_partition=tuple(sorted(moments.items())), is_timestamp=True, option=_spelled(each))
     return _offset_position(_spelled(offsets), given.get(offsets, "").strip(), default)
+
+
+def _selection(given: Mapping[str, str]) -> Selection:
+    return Selection(
+        partitions=_numbers(given, "partitions"),
+        offsets=_interval(given, "minoffset", "maxoffset"),
+        timestamps_ms=_interval(given, "mintimestamp", "maxtimestamp"),
+    )
+
+
+def _interval(given: Mapping[str, str], low: str, high: str) -> Interval:
+    bounds = [_count(given, name, least=0) if name in given else None for name in (low, high)]
+    return Interval(low=bounds[0], high=bounds[1])
+
+
+def _numbers(given: Mapping[str, str], name: str) -> frozenset[int] | None:
+    if name not in given:
+        return None
+    parts = [part.strip() for part in given[name].split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ConfigError(f"{_spelled(name)}={given[name]}: give numbers with commas between them, as 0,2,5")
+    return frozenset(map(int, parts))
 
 
 def _offset_position(option: str, text: str, default: int) -> Position:
