@@ -108,6 +108,16 @@ def test_every_part_of_a_row_arrives(spark: SparkSession, bootstrap: str, made: 
     assert got == wanted
 
 
+@pytest.mark.parametrize("headers", ["array(null)", "array(named_struct('key', null, 'value', X'00'))"])
+def test_a_header_without_a_key_is_refused_before_anything_is_written(
+    spark: SparkSession, bootstrap: str, made: str, headers: str
+) -> None:
+    frame = spark.range(3).coalesce(1).selectExpr("'v' value", f"cast({headers} AS {HEADERS}) headers")
+    with pytest.raises(PySparkException, match="a header is null or has a null key"):
+        write(frame, bootstrap, topic=made)
+    assert texts(bootstrap, made) == []
+
+
 def test_keys_choose_partitions_and_rows_keep_their_order(
     spark: SparkSession, bootstrap: str, made: str
 ) -> None:

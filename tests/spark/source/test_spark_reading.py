@@ -19,6 +19,7 @@ from forebay.spark import between
 from forebay.spark.schema import spark_schema
 from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.source.partition_reader import DataLoss
+from forebay.wire.batch import assemble, build_batch, read_header
 from forebay.wire.compression import Codec
 from forebay.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -27,7 +28,7 @@ from forebay.wire.messages.delete_records import (
 )
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.brokers.local_broker import local_broker
-from support.clients.wire_client import WireClient, create
+from support.clients.wire_client import WireClient, append, create
 from support.spark.reading import (
     NOON_MS,
     add,
@@ -205,6 +206,19 @@ def test_tasks_are_as_many_as_wanted(broker: BrokerProcess, topic: str) -> None:
     assert len(values(reader)) == 120
     few = plan(batch_reader(broker.bootstrap, subscribe=topic, maxRecordsPerPartition=30))
     assert [task.size for task in few] == [25, 25, 25, 25, 20]
+
+
+def test_a_header_without_a_key_holds_nobody_up(broker: BrokerProcess, topic: str) -> None:
+    """No client of today writes one, and Java's cannot read it. A broker stores what is in a batch."""
+    make_topic(broker.bootstrap, topic, 1)
+    whole = read_header(bytes(build_batch([record(0, 0)])))
+    batch = assemble(whole, b"\x14\x00\x00\x00\x01\x02v\x02\x01\x02x")
+    with WireClient(broker.bootstrap) as client:
+        assert append(client, topic, bytes(batch)).error_code == 0
+        add(client, topic, 0, 1, first=2)
+    found = rows(batch_reader(broker.bootstrap, subscribe=topic, includeHeaders="true"))
+    assert [row["value"] for row in found] == [b"0/0", b"v", b"0/2"]
+    assert [row["headers"] for row in found] == [None, [{"key": "", "value": b"x"}], None]
 
 
 # -- a part of a topic -------------------------------------------------------------------------------------

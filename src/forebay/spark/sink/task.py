@@ -70,7 +70,7 @@ class TaskSink:
             key=pa.nulls(len(value), pa.binary()) if key is None else as_binary(key),
             value=value,
             timestamp=_timestamps(self._optional(batch, self._columns.timestamp), len(value)),
-            headers=self._optional(batch, self._columns.headers),
+            headers=_checked_headers(self._optional(batch, self._columns.headers)),
         )
 
     def _optional(self, batch: pa.RecordBatch, index: int | None) -> pa.Array | None:
@@ -101,6 +101,17 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     step = batch.num_rows * ROUND_BYTES // max(1, batch.nbytes) + 1
     for start in range(0, batch.num_rows, step):
         yield from bounded(batch.slice(start, step), 2 * ROUND_BYTES)
+
+
+def _checked_headers(column: pa.Array | None) -> pa.Array | None:
+    """Null for a row without headers is fine; a header needs a key, by the rules of Kafka."""
+    each = None if column is None else column.flatten()
+    if each is not None and (each.null_count or each.field("key").null_count):
+        raise ForebayError(
+            "a header is null or has a null key, which clients cannot read: leave such headers out, as in "
+            "filter(headers, h -> h.key IS NOT NULL)"
+        )
+    return column
 
 
 def _interleaved(partitions: list[int], payloads: list[Payload]) -> list[tuple[int, Payload]]:

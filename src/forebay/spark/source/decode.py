@@ -117,16 +117,18 @@ def _headers(found: Columns, _wanted: OffsetRange) -> pa.Array:
     if bool((room < 0).any()) or bool((count < 0).any()) or bool((2 * count > room).any()):
         raise ProtocolError("a record cannot hold the headers that it claims")
     key, value = _header_fields(found, count, position)
-    texts = _bytes(found.data, key)
-    if key.null.any():
-        raise ProtocolError("a record header has no key")
-    structs = pa.StructArray.from_arrays([_texts(texts), _bytes(found.data, value)], ["key", "value"])
+    keys = _texts(_bytes(found.data, key))
+    structs = pa.StructArray.from_arrays([keys, _bytes(found.data, value)], ["key", "value"])
     offsets = np.concatenate(([0], np.cumsum(count))).astype(np.int32)
     return pa.ListArray.from_arrays(array(pa.int32(), offsets), structs, mask=flags(count == 0))
 
 
 def _texts(found: pa.Array) -> pa.Array:
-    """Brokers take any bytes for the key of a header. What is not UTF-8 is read as Java's clients read it."""
+    """Brokers take any bytes for the key of a header, and none. None is read as an empty text.
+
+    What is not UTF-8 is read as Java's clients read it.
+    """
+    found = found.fill_null(b"") if found.null_count else found
     try:
         return found.cast(pa.string())
     except pa.ArrowInvalid:
