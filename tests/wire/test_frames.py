@@ -13,7 +13,14 @@ from kio.serial import entity_writer
 
 from forebay.errors import ProtocolError
 from forebay.wire.codec import decode, encode
-from forebay.wire.frames import read_request_header, read_response, request_frame, response_frame
+from forebay.wire.frames import (
+    EncodedResponse,
+    read_request_header,
+    read_response,
+    request_frame,
+    response_frame,
+)
+from forebay.wire.layout import uvarint
 from forebay.wire.messages import API_KEYS, Api, api
 from forebay.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from forebay.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -113,6 +120,34 @@ def test_a_header_without_tagged_fields_is_assumed_where_nothing_is_known(
 ) -> None:
     header, position = read_request_header(memoryview(header_bytes(api_key, api_version) + b"body"))
     assert (header.api_key, header.api_version, position) == (api_key, api_version, 12)
+
+
+@pytest.mark.parametrize("count", [1, 99, 100])
+def test_as_many_unknown_tagged_fields_as_are_allowed_are_skipped(count: int) -> None:
+    tags = bytes([count]) + b"\x07\x00" * count
+    _, position = read_request_header(memoryview(header_bytes(18, 3) + tags + b"body"))
+    assert position == 12 + len(tags)
+
+
+@pytest.mark.parametrize("count", [101, 127, 128, 200, 30_000, 261_000])
+def test_a_header_with_many_tagged_fields_is_refused_before_they_are_read(count: int) -> None:
+    tags = uvarint(count) + b"\x00\x00" * count
+    with pytest.raises(ProtocolError, match=f"{count} unknown tagged fields"):
+        read_request_header(memoryview(header_bytes(18, 3) + tags + b"body"))
+    with pytest.raises(ProtocolError, match=f"{count} unknown tagged fields"):
+        decode(ApiVersionsRequest, 3, memoryview(b"\x01\x01" + tags))
+
+
+def test_more_tagged_fields_than_the_bytes_could_hold_are_refused() -> None:
+    with pytest.raises(ProtocolError, match="50 unknown tagged fields"):
+        read_request_header(memoryview(header_bytes(18, 3) + b"\x32" + b"\x00\x00" * 49))
+
+
+def test_a_response_that_was_encoded_once_has_the_correlation_id_of_each_request() -> None:
+    response = ApiVersionsResponse(error_code=35)
+    encoded = EncodedResponse(3, response)
+    for correlation_id in (1, -5, 2**31 - 1):
+        assert encoded.frame(correlation_id) == join(response_frame(18, 3, correlation_id, response))
 
 
 def test_unknown_tagged_fields_of_headers_are_skipped() -> None:

@@ -170,7 +170,7 @@ def api_table(
         Endpoint(15, 0, 6, partial(describe_groups.handle, groups)),
         Endpoint(16, 0, 5, partial(list_groups.handle, groups)),
         Endpoint(17, 0, 1, partial(sasl_handshake.handle, logins)),
-        Endpoint(API_VERSIONS_KEY, 0, 4, partial(api_versions.handle, table)),
+        Endpoint(API_VERSIONS_KEY, 0, 4, api_versions.ApiVersions(table).handle),
         Endpoint(19, 2, 7, partial(create_topics.handle, topic_changes, view_creation, settings, quotas)),
         Endpoint(20, 1, 6, partial(delete_topics.handle, metadata, settings, quotas, time)),
         Endpoint(21, 0, 2, partial(delete_records.handle, partitions, metadata, write_cycle, loop)),

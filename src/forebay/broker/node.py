@@ -209,7 +209,7 @@ class Node:
         storage = config.storage
         shares = share_descriptors(storage.open_files_max, storage.delay_indexes_open_max)
         self._dispatcher = Dispatcher(self._guarded_apis(), self.background)
-        self.login_gate = LoginGate(self.logins, self._dispatcher.handle, self.loop)
+        self.login_gate = LoginGate(self.logins, self._dispatcher, self.loop)
         self.server = Server(
             config.socket,
             self.metrics,

@@ -18,9 +18,9 @@ from forebay.errors import ProtocolError
 from forebay.wire.codec import appender, decode
 from forebay.wire.encoding import Encoder
 from forebay.wire.fields import Request, Response
-from forebay.wire.layout import read_uvarint, skip_tags
+from forebay.wire.layout import skip_tags
 from forebay.wire.messages import flexible_from
-from forebay.wire.parts import Part, size_of
+from forebay.wire.parts import Part, join, size_of
 
 R = TypeVar("R", bound=Response)
 
@@ -79,6 +79,21 @@ def response_frame(api_key: int, api_version: int, correlation_id: int, response
     return _frame(append, response, out)
 
 
+class EncodedResponse:
+    """A response that is encoded once, for the many clients that get the same one."""
+
+    __slots__ = ("_frame",)
+
+    def __init__(self, api_version: int, response: Response) -> None:
+        self._frame = join(response_frame(response.API_KEY, api_version, 0, response))
+
+    def frame(self, correlation_id: int) -> bytearray:
+        """Ready to send, length first."""
+        frame = bytearray(self._frame)
+        _LENGTH.pack_into(frame, _LENGTH.size, correlation_id)
+        return frame
+
+
 def request_frame(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Part]:
     """A request ready to send, length first."""
     name = b"" if client_id is None else client_id.encode()
@@ -125,5 +140,5 @@ def _has_response_tags(cls: type[Response], version: int) -> bool:
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:
-    count, position = read_uvarint(frame, position)
-    return skip_tags(frame, count, position)
+    count = frame[position]  # the first byte of it, which is all of it in every header that a client sends
+    return skip_tags(frame, count, position + 1) if count else position + 1

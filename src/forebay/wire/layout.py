@@ -23,6 +23,9 @@ STRING_BYTES_MAX = 2**15 - 1
 """Of a string in a request or response. The older versions cannot say more, and nor can the records in which
 coordinators keep what clients call themselves; so the flexible versions may not either, as in Kafka."""
 
+UNKNOWN_TAGS_MAX = 100
+"""Of one struct or header. Kafka's newest messages have a handful; each costs time, whoever sends it."""
+
 
 @cache
 def in_range(versions: str, version: int) -> bool:
@@ -167,6 +170,10 @@ def skip_tags(view: memoryview, count: int, pos: int) -> int:
     """The position behind tagged fields that nobody here knows; the first byte of their count was read."""
     if count > 127:
         count, pos = read_long_uvarint(view, count, pos)
+    if count > UNKNOWN_TAGS_MAX or 2 * count > len(view) - pos:
+        raise ProtocolError(
+            f"{count} unknown tagged fields, more than {UNKNOWN_TAGS_MAX} or than the frame can hold"
+        )
     for _ in range(count):
         _, pos = read_uvarint(view, pos)
         size, pos = read_uvarint(view, pos)

@@ -213,13 +213,56 @@ def test_garbage_before_and_during_a_login_costs_one_connection(broker: LocalBro
 
 
 def test_frames_before_the_login_are_small(broker: LocalBroker, client: WireClient) -> None:
-    client.socket.sendall(struct.pack(">i", 524_289))
+    client.socket.sendall(struct.pack(">i", 65_537))
     assert client.is_closed()
     with WireClient(broker.bootstrap) as other:
         log_in(other)
         other.call(create_topic("t", 1), 7)
         answer = other.call(produce("t", batch(b"x" * 600_000)), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+@pytest.mark.parametrize("version", [0, 99])
+def test_a_login_has_a_few_requests_and_no_more(
+    broker: LocalBroker, client: WireClient, version: int
+) -> None:
+    """ApiVersions of a version that is not served was answered without end."""
+    asked = struct.pack(">ihhih", 14, 18, version, 1, 4) + b"ever" + (b"\0" if version else b"")
+    asked = struct.pack(">i", len(asked) - 4) + asked[4:]
+    client.socket.sendall(asked * 100)
+    answered = client.read_to_end()
+    frames = 0
+    while answered:
+        size = int.from_bytes(answered[:4], "big")
+        frames, answered = frames + 1, answered[4 + size :]
+    assert frames <= 16
+    assert log_in_elsewhere(broker)
+
+
+def test_a_login_may_take_as_many_requests_as_the_setting_says(tmp_path: Path) -> None:
+    settings = {"forebay.authentication.max.requests": "4"}
+    with sasl_broker(tmp_path / "data", settings) as broker:
+        with WireClient(broker.bootstrap) as client:
+            client.call(ApiVersionsRequest(), 3)
+            assert log_in(client).error_code == 0  # three more
+            for _ in range(10):
+                assert client.call(METADATA, 12).brokers
+        with WireClient(broker.bootstrap) as client:
+            unserved = client.frame(ApiVersionsRequest(), 4).replace(b"\0\x12\0\x04", b"\0\x12\0\x63", 1)
+            client.socket.sendall(unserved * 5)
+            client.read_to_end()
+        assert metrics(broker).requests_malformed == 1
+
+
+def test_a_token_of_48_KiB_is_still_a_step_of_a_login(broker: LocalBroker, client: WireClient) -> None:
+    assert handshake(client, "PLAIN") == ErrorCode.NONE
+    answer = client.call(SaslAuthenticateRequest(auth_bytes=b"\0ada\0" + b"x" * 48 * 1024), 2)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def log_in_elsewhere(broker: LocalBroker) -> bool:
+    with WireClient(broker.bootstrap) as other:
+        return bool(log_in(other).error_code == 0)
 
 
 def test_a_client_that_says_nothing_is_disconnected(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ Behaviour = Callable[[int], bytes]
 """What the connection of this number has to say, byte by byte, again from the beginning when it is over."""
 
 _CONNECT_S_MAX = 60.0
-_GIANT, _JUST_ALLOWED = 2**31 - 1, 524_288
+_GIANT, _JUST_ALLOWED = 2**31 - 1, 65_536
 _API_VERSIONS = struct.pack(">ihhih", 12, 18, 0, 1, -1) + b"\0\0"
 _TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500)
 

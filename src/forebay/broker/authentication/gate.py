@@ -1,13 +1,14 @@
 """What stands between a connection of a SASL listener and the dispatcher until the client has logged in.
 
-A connection begins at the gate: small frames, a short time, and no requests but those of a login. Once the
-client has logged in, the connection's requests go to the dispatcher directly, and the gate costs nothing. It
+A connection begins at the gate: a few small frames, a short time, and no requests but those of a login. Once
+the client has logged in, its requests go to the dispatcher directly, and the gate costs nothing. It
 comes back when the session ends, or when the client logs in again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from forebay.broker.authentication.logins import Login, Logins
 from forebay.broker.net.connection import Connection, Handle
@@ -15,13 +16,23 @@ from forebay.broker.signals import Signal
 from forebay.config import Listener
 from forebay.core.security.sasl.exchange import Accepted, Rejected, Step
 from forebay.core.security.sasl.login_session import API_VERSIONS, SASL_HANDSHAKE, Phase
-from forebay.wire.frames import read_request_header
+from forebay.errors import ProtocolError
+from forebay.wire.frames import RequestHeader, read_request_header
 from forebay.wire.messages import api_name
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 
 
+class Dispatch(Protocol):
+    """What is behind the gate: `Dispatcher`."""
+
+    def handle(self, connection: Connection, frame: memoryview) -> None: ...
+    def handle_body(
+        self, connection: Connection, frame: memoryview, header: RequestHeader, position: int
+    ) -> None: ...
+
+
 class LoginGate:
-    def __init__(self, logins: Logins, dispatch: Handle, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, logins: Logins, dispatch: Dispatch, loop: asyncio.AbstractEventLoop) -> None:
         self._logins = logins
         self._dispatch = dispatch
         self._loop = loop
@@ -32,7 +43,7 @@ class LoginGate:
 
     def handler(self, listener: Listener) -> Handle:
         """What takes the first requests of a listener's connections."""
-        return self.handle if listener.protocol.is_sasl else self._dispatch
+        return self.handle if listener.protocol.is_sasl else self._dispatch.handle
 
     def opened(self, connection: Connection) -> None:
         if connection.listener.protocol.is_sasl:
@@ -46,18 +57,27 @@ class LoginGate:
         """A request of a connection that has to log in, or has to do so again."""
         login = self._logins.of(connection)
         assert login is not None, "the connection was closed"
-        header, _ = read_request_header(frame)
+        self._count(login)
+        header, position = read_request_header(frame)
         phase = login.session.phase
         if phase is not Phase.READY and not login.session.may_come(header.api_key):
             self._logins.out_of_order(login, api_name(header.api_key))
             connection.close()
             return
-        self._dispatch(connection, frame)
+        self._dispatch.handle_body(connection, frame, header, position)
         if header.api_key == API_VERSIONS and header.api_version <= ApiVersionsRequest.MAX_VERSION:
             login.session.versions_told()
 
+    def _count(self, login: Login) -> None:
+        login.requests += 1
+        if login.requests > login.config.requests_max:
+            raise ProtocolError(
+                f"more than {login.config.requests_max} requests came before the login was done; a client "
+                "that needs more needs a higher forebay.authentication.max.requests"
+            )
+
     def _close_gate(self, login: Login) -> None:
-        config = login.config
+        config, login.requests = login.config, 0
         login.connection.handle_with(self.handle, frame_bytes_max=config.receive_bytes_max)
         login.restart_timer(self._loop.call_later(config.timeout_ms / 1000, self._time_is_up, login))
 
@@ -77,7 +97,7 @@ class LoginGate:
     def _stepped(self, login: Login, step: Step) -> None:
         if isinstance(step, Accepted):
             lifetime_ms = login.session.lifetime_ms
-            login.connection.handle_with(self._dispatch)
+            login.connection.handle_with(self._dispatch.handle)
             login.restart_timer(
                 self._loop.call_later(lifetime_ms / 1000, self._end_session, login) if lifetime_ms else None
             )
@@ -92,9 +112,9 @@ class LoginGate:
 
     def _handle_expired(self, connection: Connection, frame: memoryview) -> None:
         """Whoever comes late may still log in again, and do nothing else."""
-        header, _ = read_request_header(frame)
+        header, position = read_request_header(frame)
         if header.api_key == SASL_HANDSHAKE:
-            self._dispatch(connection, frame)
+            self._dispatch.handle_body(connection, frame, header, position)
             return
         login = self._logins.of(connection)
         assert login is not None

@@ -54,6 +54,7 @@ class Login:
         self.connection = connection
         self.session = session
         self.config = config
+        self.requests = 0  # that came since it began, or began again
         self.refusal_noted = False
         self.timer: asyncio.TimerHandle | None = None
         """Until it is ready, the end of its time to log in; then the end of its session."""

@@ -11,6 +11,7 @@ from functools import lru_cache
 from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.cluster.features import FEATURES
 from forebay.errors import ErrorCode
+from forebay.wire.frames import EncodedResponse
 from forebay.wire.messages import OWN_KEYS_FROM
 from forebay.wire.messages import api_versions as wire
 from forebay.wire.messages.end_txn import END_TOGETHER, LOOKS_AFTER_FAMILIES
@@ -20,31 +21,49 @@ _ZERO_MINIMUM_FROM = 4
 """Java clients of the versions before cannot read a feature whose lowest level is 0."""
 
 
-def handle(
-    endpoints: Mapping[int, Endpoint], context: RequestContext, request: wire.ApiVersionsRequest | None
-) -> wire.ApiVersionsResponse:
-    """A request of a version that is not served comes as None."""
-    own = request is not None and request.client_software_name == wire.OWN_SOFTWARE_NAME
-    if request is not None and request.client_software_name:
-        context.connection.software = _software(request)
-    return wire.ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION if request is None else ErrorCode.NONE,
-        api_keys=[
-            wire.ApiVersion(
-                api_key=served.api_key,
-                min_version=served.min_version,
-                max_version=served.max_version,
-            )
-            for served in endpoints.values()
-            if own or served.api_key < OWN_KEYS_FROM
-        ],
-        supported_features=_supported(context.api_version, own=own),
-        finalized_features_epoch=0,
-        finalized_features=[
-            wire.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in FEATURES.items()
-        ],
-    )
+class ApiVersions:
+    """Anybody may ask, also before a login. So each of the few answers is encoded once."""
+
+    def __init__(self, endpoints: Mapping[int, Endpoint]) -> None:
+        self._endpoints = endpoints
+        self._encoded: dict[tuple[int, bool, bool], EncodedResponse] = {}
+        """By version, whether our own client asks, and whether its version is served."""
+
+    def handle(
+        self, context: RequestContext, request: wire.ApiVersionsRequest | None
+    ) -> wire.ApiVersionsResponse | EncodedResponse:
+        """A request of a version that is not served comes as None."""
+        own = request is not None and request.client_software_name == wire.OWN_SOFTWARE_NAME
+        if request is not None and request.client_software_name:
+            context.connection.software = _software(request)
+        version, served = context.api_version, request is not None
+        if context.complete is not None:  # it is changed for this client
+            return self._response(version, own=own, served=served)
+        encoded = self._encoded.get((version, own, served))
+        if encoded is None:
+            encoded = EncodedResponse(version, self._response(version, own=own, served=served))
+            self._encoded[version, own, served] = encoded
+        return encoded
+
+    def _response(self, version: int, *, own: bool, served: bool) -> wire.ApiVersionsResponse:
+        return wire.ApiVersionsResponse(
+            error_code=ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=[
+                wire.ApiVersion(
+                    api_key=endpoint.api_key,
+                    min_version=endpoint.min_version,
+                    max_version=endpoint.max_version,
+                )
+                for endpoint in self._endpoints.values()
+                if own or endpoint.api_key < OWN_KEYS_FROM
+            ],
+            supported_features=_supported(version, own=own),
+            finalized_features_epoch=0,
+            finalized_features=[
+                wire.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+                for name, level in FEATURES.items()
+            ],
+        )
 
 
 def _software(request: wire.ApiVersionsRequest) -> str:

@@ -2,7 +2,7 @@
 
 An endpoint is one API in the versions that are served, with its handler. A handler takes the context of a
 request and the request, and returns
-  - the response, which is sent at once;
+  - the response, which is sent at once, or an EncodedResponse, if many clients get the same;
   - a coroutine that returns the response, for requests that have to wait for other parts;
   - a Reply made by `context.defer()`, which is resolved later;
   - None when the protocol has no response (produce with acks=0).
@@ -21,7 +21,7 @@ from forebay.broker.net.deferred_replies import Reply
 from forebay.core.step import RequestInfo
 from forebay.errors import UnservedRequest
 from forebay.wire.codec import decoder
-from forebay.wire.frames import RequestHeader, read_request_header, response_frame
+from forebay.wire.frames import EncodedResponse, RequestHeader, read_request_header, response_frame
 from forebay.wire.messages import api, api_name
 
 log = logging.getLogger(__name__)
@@ -94,6 +94,12 @@ class Dispatcher:
 
     def handle(self, connection: Connection, frame: memoryview) -> None:
         header, position = read_request_header(frame)
+        self.handle_body(connection, frame, header, position)
+
+    def handle_body(
+        self, connection: Connection, frame: memoryview, header: RequestHeader, position: int
+    ) -> None:
+        """Like `handle`, for a frame whose header was read; `position` is where its body begins."""
         endpoint = self._endpoints.get(header.api_key)
         version = header.api_version
         if endpoint is None or not endpoint.min_version <= version <= endpoint.max_version:
@@ -116,7 +122,7 @@ class Dispatcher:
         if asyncio.iscoroutine(outcome):
             answer_later(self._background, context.defer(), outcome, "answering a request")
             return
-        connection.respond(response_frame(header.api_key, version, header.correlation_id, outcome))
+        _respond(connection, header.api_key, version, header.correlation_id, outcome)
 
     def _refuse(self, connection: Connection, header: RequestHeader) -> None:
         """ApiVersions is answered in its oldest form, so that any client can learn what is served here.
@@ -130,7 +136,7 @@ class Dispatcher:
         context = RequestContext(connection, API_VERSIONS_KEY, 0, header.correlation_id, header.client_id)
         handle, meter = endpoint.handle, self.meter
         response = handle(context, None) if meter is None else meter.handle(handle, context, None, 0)
-        connection.respond(response_frame(API_VERSIONS_KEY, 0, header.correlation_id, response))
+        _respond(connection, API_VERSIONS_KEY, 0, header.correlation_id, response)
 
     def _unserved(self, header: RequestHeader) -> str:
         """Which API in which version, and which versions of it there are."""
@@ -139,6 +145,13 @@ class Dispatcher:
         if known is None:
             return f"{wanted}: there is no such API here"
         return f"{wanted}: served are {known.min_version} to {known.max_version}"
+
+
+def _respond(connection: Connection, api_key: int, version: int, correlation_id: int, response: Any) -> None:
+    if isinstance(response, EncodedResponse):
+        connection.respond_with(response.frame(correlation_id))
+    else:
+        connection.respond(response_frame(api_key, version, correlation_id, response))
 
 
 def answer_later(background: Background, reply: Reply, work: Coroutine[Any, Any, Any], doing: str) -> None:

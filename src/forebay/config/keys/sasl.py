@@ -35,8 +35,8 @@ class SaslConfig:
     )
     receive_bytes_max: int = int_key(
         "sasl.server.max.receive.size",
-        524_288,
-        "The largest request from a client that has not logged in.",
+        65_536,
+        "The largest request from a client that has not logged in. Tokens of OAUTHBEARER have to fit.",
         1024,
         104_857_600,
     )
@@ -53,6 +53,14 @@ class SaslConfig:
         "A client that has not logged in within this time is disconnected.",
         100,
         INT_MAX,
+    )
+    requests_max: int = int_key(
+        "forebay.authentication.max.requests",
+        16,
+        "The most requests of one login: those that ask for versions and those that show who a client is. A "
+        "client that sends more is disconnected.",
+        4,
+        1_000_000,
     )
     unauthenticated_max: int = int_key(
         "forebay.max.unauthenticated.connections",
@@ -79,5 +87,6 @@ LISTENER_KEYS = (
     "sasl.server.max.receive.size",
     "connection.failed.authentication.delay.ms",
     "forebay.authentication.timeout.ms",
+    "forebay.authentication.max.requests",
 )
 """Those that a listener may have of its own."""
