@@ -223,6 +223,7 @@ class Node:
             is_broker=partial(opened_by_broker, self._base.authorization),
             other_brokers=lambda: len(self.image.brokers.keys() - {self.node_id}),
             connection_wait_s=self._base.quotas.connection_wait_s,
+            make_room=self.logins.make_room,
         )
         self._count_requests()
 

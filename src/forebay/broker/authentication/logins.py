@@ -111,9 +111,16 @@ class Logins:
 
     def _add_unfinished(self, connection: Connection, config: SaslConfig) -> None:
         while len(self._unfinished) >= config.unauthenticated_max:
-            self._metrics.logins_evicted += 1
-            self._unfinished.next_to_go().close()  # which is then forgotten
+            self.make_room()
         self._unfinished.add(connection.peer[0], connection)
+
+    def make_room(self) -> bool:
+        """End the unfinished login that has to go first; False if there is none."""
+        if not self._unfinished:
+            return False
+        self._metrics.logins_evicted += 1
+        self._unfinished.next_to_go().close()  # which is then forgotten
+        return True
 
     def of(self, connection: Connection) -> Login | None:
         """None on listeners without logins."""

@@ -44,10 +44,12 @@ class Server:
         is_broker: Callable[[Connection, memoryview], bool],
         other_brokers: Callable[[], int],
         connection_wait_s: Callable[[str], float],
+        make_room: Callable[[], bool],
     ) -> None:
         """`handler` tells what takes the first requests of a listener's connections. `inter_broker`: the
         listener of other brokers; `other_brokers` tells how many there are, `is_broker` whether one has sent
-        a request. `connection_wait_s`: how long until an address may open another connection, 0 if now."""
+        a request. `connection_wait_s`: how long until an address may open another connection, 0 if now.
+        `make_room` closes a connection that has not logged in; False if there is none."""
         self.loop = asyncio.get_running_loop()
         self.buffers = BufferPool()
         self.finish_requests = finish_requests
@@ -74,6 +76,7 @@ class Server:
             refuse=self._refuse,
         )
         self._connection_wait_s = connection_wait_s
+        self._make_room = make_room
         self._held: dict[Stream, asyncio.TimerHandle] = {}
         """Refused because their address opens too many, with what closes them."""
         self.opened: Signal[Connection] = Signal()
@@ -106,9 +109,11 @@ class Server:
 
     def _accept(self, listener: Listener, stream: Stream) -> None:
         host = stream.peer[0]
-        reason, wait_s = self._refusal(host), 0.0
+        reason, wait_s = self._too_many_from(host), 0.0
         if reason is None and (wait_s := self._connection_wait_s(host)):
             reason = "this address opens connections faster than its quota connection_creation_rate"
+        if reason is None:
+            reason = self._no_room()
         if reason is not None and not self._reserve.takes(listener):
             self._count_refused(host, reason)
             self._close_after(wait_s, stream)
@@ -166,13 +171,22 @@ class Server:
         log.warning("refusing a connection", extra={"client": host, "reason": reason})
         self._metrics.connections_refused += 1
 
-    def _refusal(self, host: str) -> str | None:
+    def _too_many_from(self, host: str) -> str | None:
+        if self._per_address[host] >= self._config.max_connections_per_ip:
+            return f"max.connections.per.ip={self._config.max_connections_per_ip} are open from this address"
+        return None
+
+    def _no_room(self) -> str | None:
+        """Why no more connections can be open; those that have not logged in make room first."""
+        while (reason := self._full()) is not None and self._make_room():
+            pass
+        return reason
+
+    def _full(self) -> str | None:
         if len(self.connections) >= self._config.max_connections:
             return f"max.connections={self._config.max_connections} are open; raise it or close some"
         if len(self.connections) >= self._descriptors:
             return f"the limit of open files allows {self._descriptors} connections; raise ulimit -n"
-        if self._per_address[host] >= self._config.max_connections_per_ip:
-            return f"max.connections.per.ip={self._config.max_connections_per_ip} are open from this address"
         return None
 
     def forget(self, connection: Connection) -> None:

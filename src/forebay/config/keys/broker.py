@@ -132,7 +132,8 @@ class SocketConfig:
     max_connections: int = int_key(
         "max.connections",
         INT_MAX,
-        "The most connections at any time, besides those of brokers.",
+        "The most connections at any time, besides those of brokers. At the limit a connection that has not "
+        "logged in makes room for a new one.",
         0,
         dynamic=True,
     )

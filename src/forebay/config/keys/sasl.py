@@ -66,7 +66,8 @@ class SaslConfig:
         "forebay.max.unauthenticated.connections",
         1_000,
         "Connections that may be open without a login, or within their TLS handshake. Beyond that, the "
-        "oldest one from the address that has the most of them is closed for each new one.",
+        "oldest one from the address that has the most of them is closed for each new one (by IPv6: from "
+        "the /64 network). The same happens at max.connections.",
         1,
     )
     broker_mechanism: str = text_key(
