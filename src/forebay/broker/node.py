@@ -213,6 +213,7 @@ class Node:
         self.server = Server(
             config.socket,
             self.metrics,
+            self.stalls,
             self._base.ports.network,
             self._base.tls,
             descriptors=shares.connections,

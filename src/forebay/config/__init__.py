@@ -18,8 +18,8 @@ from forebay.config.group_settings import (
     check_group_overrides,
 )
 from forebay.config.keys.authorization import AuthorizationConfig
-from forebay.config.keys.broker import SocketConfig
 from forebay.config.keys.cluster import ClusterConfig
+from forebay.config.keys.connections import SocketConfig
 from forebay.config.keys.controller import DRAINED, ControllerConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.oauth import OAuthConfig

@@ -17,12 +17,12 @@ from forebay.config.keys.broker import (
     ALIASES,
     BROKER_KEYS,
     FetchConfig,
-    SocketConfig,
     StorageConfig,
     TopicDefaults,
 )
 from forebay.config.keys.cleaner import CleanerConfig
 from forebay.config.keys.cluster import ClusterConfig, cluster_config
+from forebay.config.keys.connections import SocketConfig
 from forebay.config.keys.controller import ControllerConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.oauth import MECHANISM as OAUTHBEARER

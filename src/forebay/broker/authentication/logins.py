@@ -198,8 +198,7 @@ class Logins:
         )
 
     def _note_accepted(self, login: Login, accepted: Accepted) -> None:
-        login.connection.awaits_login = False
-        login.connection.principal = f"User:{accepted.user}"
+        login.connection.logged_in(f"User:{accepted.user}")
         self._unfinished.discard(login.connection.peer[0], login.connection)
         self._metrics.logins += 1
         log.debug("a client has logged in", extra=self._about(login))

@@ -26,6 +26,10 @@ class BufferPool:
         self._free: list[bytearray] = []  # from the smallest to the largest
         self._free_bytes = 0
 
+    def least(self, wanted: int, present: int) -> int:
+        """The size of the smallest buffer that `take` may give."""
+        return min(wanted, max(_FIRST_BYTES, 2 * present))
+
     def take(self, wanted: int, present: int = 0) -> bytearray:
         """A buffer for a frame of `wanted` bytes of which `present` have arrived.
 
@@ -33,7 +37,7 @@ class BufferPool:
         as what is present, and the caller comes back when it is full.
         """
         free = self._free
-        enough = min(wanted, max(_FIRST_BYTES, 2 * present))
+        enough = self.least(wanted, present)
         i = bisect_left(free, wanted, key=len)
         if i == len(free) and i and len(free[-1]) >= enough:
             i -= 1

@@ -1,7 +1,8 @@
 """One client connection: frames in, each handed to its handler; responses out (`responses.py`).
 
-A read event takes what has arrived, handles every whole frame in it, and sends all their responses with
-one call. While the connection is busy, nothing more is read from it.
+A read event takes what has arrived (`receiving.py`), handles the whole frames in it for as long as it is the
+connection's turn (`turns.py`), and sends all their responses with one call. While the connection is busy,
+nothing more is read from it.
 
 A long poll does not hold up what comes behind it: it is answered with what there is, which the protocol
 allows at any time. Only the header of the request behind it is looked at. Behind another fetch it waits on,
@@ -16,20 +17,22 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Protocol, TypeAlias
 
-from forebay.broker.net.buffers import BufferPool
-from forebay.broker.net.responses import Responses, ResponsesHost
+from forebay.broker.net.receiving import REQUEST_BYTES_MIN, SIZE, SIZE_BYTES, Receiving, ReceivingHost
+from forebay.broker.net.request_memory import RequestMemory
+from forebay.broker.net.turns import Line, Turns
 from forebay.broker.ports import Stream
 from forebay.config import Listener
+from forebay.core.security.networks import network_of
 from forebay.errors import ProtocolError, UnservedRequest
+from forebay.wire.frames import read_request_header
+from forebay.wire.messages import api_name
 
 log = logging.getLogger(__name__)
 
-_SIZE = Struct(">i")
-_SIZE_BYTES = 4
 _API_KEY = Struct(">4xh")
+_CLIENT_ID_CHARS_LOGGED = 100
 _LONG_POLLS = (1, 78)
 """The keys of Fetch and ShareFetch."""
-_REQUEST_BYTES_MIN = 8
 _TLS_HANDSHAKE = 0x1603
 """How the first record of TLS begins; where a request has its length, that is more than 369 MB."""
 _SPEAKS_TLS = (
@@ -45,15 +48,20 @@ Handle: TypeAlias = Callable[["Connection", memoryview], None]
 """What is called with each request that came whole."""
 
 
-class ConnectionHost(ResponsesHost, Protocol):
+class ConnectionHost(ReceivingHost, Protocol):
     """What all connections of a broker share: `Server`."""
 
-    buffers: BufferPool
-    request_bytes_max: int
+    memory: RequestMemory
+    strangers_memory: RequestMemory
+    """For connections that have not logged in."""
+    turns: Turns
     finish_requests: Callable[[], None]
     """Called after the requests of one read event: writes what they appended."""
     wake_waiters: Callable[[], None]
     """Called after the responses of one read event are sent: serves the fetches that waited for the data."""
+
+    def took_long(self, connection: Connection, request: memoryview, seconds: float) -> None:
+        """A request was handled in more than one slice of time."""
 
     def malformed(self) -> None: ...
     def unserved(self) -> None: ...
@@ -70,18 +78,18 @@ class Memo(Protocol):
         """Handle the request in buffer[start:stop] if it is like the last one; else change nothing."""
 
 
-class Connection(Responses):
+class Connection(Receiving):
     __slots__ = (
-        "_filled",
+        "_debt_at",
+        "_debt_s",
         "_handle",
         "_host",
-        "_input",
-        "_listening",
-        "_rest",
-        "_resuming",
+        "_line",
+        "_queued",
+        "_turn_began",
+        "_turn_end",
         "awaits_login",
         "consumes",
-        "frame_bytes_max",
         "hid_partitions_s",
         "last_prefix",
         "listener",
@@ -100,23 +108,22 @@ class Connection(Responses):
         handle: Handle,
     ) -> None:
         """`listener` is what the client came by."""
-        super().__init__(stream, server)
+        strange = listener.protocol.is_sasl
+        super().__init__(stream, server, server.strangers_memory if strange else server.memory)
         self._host = server
         self.listener = listener
         self._handle = handle
-        self.frame_bytes_max = server.request_bytes_max  # less until a client has logged in
-        self.awaits_login = listener.protocol.is_sasl  # until a client has logged in
+        self.awaits_login = strange  # until a client has logged in
+        self._line: Line | None = server.turns.strangers if strange else None  # where it waits for its turn
+        self._queued = False  # whether it waits for its turn, or for the next turn of the loop
+        self._turn_began = self._turn_end = 0.0
+        self._debt_s = self._debt_at = 0.0
         self.principal = ANONYMOUS  # who the client has shown to be
         self.software = ""  # what the client calls itself, if it has said so
         self.produces = False  # whether the client has sent messages, or got a number to do so
         self.consumes = False  # whether it has fetched messages
         self.names_folded = False  # whether some were for partitions that are folded
         self.hid_partitions_s = -math.inf  # when it was last not shown partitions that are gone
-        self._rest = b""  # received but not handled: part of a frame, or frames that are held back
-        self._input: bytearray | None = None  # borrowed while a large frame arrives
-        self._filled = 0
-        self._listening = True
-        self._resuming = False
         self.memo: Memo | None = None
         self.last_prefix: bytes | None = None
         """How the last Produce request began; see produce/same_header_requests.py."""
@@ -141,11 +148,29 @@ class Connection(Responses):
         self.frame_bytes_max = frame_bytes_max or self._host.request_bytes_max
         self.memo = None
 
-    # -- input ---------------------------------------------------------------------------------------
+    @property
+    def sender(self) -> str:
+        """Whose requests these are: a user's, or an address's where nobody has to log in."""
+        return network_of(self.peer[0]) if self.principal == ANONYMOUS else self.principal
+
+    def logged_in(self, principal: str) -> None:
+        self.principal = principal
+        if not self.awaits_login:
+            return  # again
+        self.awaits_login, self._line = False, None
+        held = self.held_bytes
+        self._memory.release(self)
+        self._memory = self._host.memory
+        if held:
+            self._memory.hold(self, held)
+        if self._awaits_memory:
+            self.memory_granted()
+
+    # -- turns ---------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
-        if self._resuming:
-            return  # what was held back comes first
+        if self._queued or self._awaits_memory:
+            return
         if self._busy():
             # Only now is it worth a system call: most clients send nothing while they wait.
             if self._stream.at_end():
@@ -153,7 +178,40 @@ class Connection(Responses):
             else:
                 self._overtake()
             return
-        self.last_active = self._host.loop.time()
+        turns = self._host.turns
+        if self._line is None and not turns.crowded:
+            self._read(turns.slice_s)
+            if self._line is not None and not self.awaits_login:
+                turns.note_costly(self._debt_s)
+        else:
+            self._stand_in(self._line or turns.indebted)
+
+    def _stand_in(self, line: Line) -> None:
+        self._queued = True
+        self._listen(False)
+        line.add(self)
+
+    def take_turn(self, slice_s: float) -> None:
+        """Handle what was left of the last turn, or what has come, for this time."""
+        self._queued = False
+        if self.closed:
+            return
+        if not self._busy():
+            if self._rest and self._has_frame():
+                self._handle_kept(slice_s)
+            else:
+                self._read(slice_s)
+        if not (self._listening or self._queued or self._awaits_memory or self.closed):
+            self._listen(True)
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether nothing is read, because of what came before or because others have their turn."""
+        return self._queued or self._busy()
+
+    def _read(self, slice_s: float) -> None:
+        self.last_active = self._turn_began = now = self._host.loop.time()
+        self._turn_end = now + slice_s
         try:
             if self._input is None:
                 self._receive()
@@ -164,40 +222,23 @@ class Connection(Responses):
         except OSError:
             self.close()
 
-    def _receive(self) -> None:
-        """Take what has arrived into the shared buffer, behind what was left of the last time."""
-        buffers, rest = self._host.buffers, self._rest
-        view = buffers.shared_view
-        if rest:
-            buffers.shared[: len(rest)] = rest
-            view = view[len(rest) :]
-        received = self._stream.recv_into(view)
-        if received:
-            self._consume(buffers.shared, len(rest) + received)
-        else:
-            self.close()
+    def _handle_kept(self, slice_s: float) -> None:
+        self._turn_began = now = self._host.loop.time()
+        self._turn_end = now + slice_s
+        shared, rest = self._buffers.shared, self._rest
+        shared[: len(rest)] = rest
+        self._consume(shared, len(rest))
 
-    def _receive_large(self, buffer: bytearray) -> None:
-        """Go on with a frame that is larger than the shared buffer, in one of its own and not beyond it."""
-        total = _SIZE_BYTES + _SIZE.unpack_from(buffer)[0]
-        received = self._stream.recv_into(memoryview(buffer)[self._filled : total])
-        if not received:
-            self.close()
+    def _account(self, now: float) -> None:
+        """A turn took long, or was taken in a line: see whether the next one has to be waited for."""
+        if self.awaits_login:
             return
-        self._filled += received
-        if self._filled == total:
-            self._consume(buffer, total)
-            self._input = None
-            self._host.buffers.give(buffer)
-        elif self._filled == len(buffer):
-            self._borrow(memoryview(buffer), total)
-            self._host.buffers.give(buffer)
+        turns = self._host.turns
+        self._debt_s = turns.debt_s(self._debt_s, now - self._debt_at, now - self._turn_began)
+        self._debt_at = now
+        self._line = turns.indebted if self._debt_s else None
 
-    def _borrow(self, present: memoryview, total: int) -> None:
-        """Move the beginning of a large frame to a buffer that has room for more of it."""
-        self._input = self._host.buffers.take(total, len(present))
-        self._input[: len(present)] = present
-        self._filled = len(present)
+    # -- requests ------------------------------------------------------------------------------------
 
     def _consume(self, buffer: bytearray, end: int) -> None:
         self._corked = True
@@ -208,44 +249,51 @@ class Connection(Responses):
                 # After an error too: what was queued before it lies in a buffer that the next read fills.
                 self._host.finish_requests()
         except UnservedRequest as error:
-            log.warning("closing a connection that asked for what is not served", extra=self._about(error))
+            log.warning("closing a connection that asked for what is not served", extra=self._why(error))
             self._host.unserved()
             self.close()
         except ProtocolError as error:
-            log.warning("closing a connection that sent a malformed request", extra=self._about(error))
+            log.warning("closing a connection that sent a malformed request", extra=self._why(error))
             self._host.malformed()
             self.close()
         except Exception:
-            log.exception("a request could not be handled", extra=self._about())
+            log.exception("a request could not be handled", extra=self.about())
             self.close()
         else:
             self._corked = False
-            if position < end:
+            if position < end and not self.closed:
                 rest = memoryview(buffer)[position:end]
-                self._keep(rest)
+                self._keep(rest, begins=position > 0 or not self.held_bytes)
                 self._end_poll_before(rest)
             else:
-                self._rest = b""
+                self._keep_nothing()
             self.drain()
         self._host.wake_waiters()
 
     def _handle_frames(self, buffer: bytearray, end: int) -> int:
-        """Handle the whole frames in buffer[:end]; return where the rest begins."""
-        view = memoryview(buffer)
+        """Handle the whole frames in buffer[:end], until the turn ends; return where the rest begins."""
+        view, time, turn_end = memoryview(buffer), self._host.loop.time, self._turn_end
+        now = began = self._turn_began
         position = 0
-        while end - position >= _SIZE_BYTES:
-            size = _SIZE.unpack_from(buffer, position)[0]
-            if not _REQUEST_BYTES_MIN <= size <= self.frame_bytes_max:
+        while end - position >= SIZE_BYTES:
+            size = SIZE.unpack_from(buffer, position)[0]
+            if not REQUEST_BYTES_MIN <= size <= self.frame_bytes_max:
                 raise self._bad_size(size)
-            stop = position + _SIZE_BYTES + size
+            stop = position + SIZE_BYTES + size
             if stop > end:
                 break
-            memo, start = self.memo, position + _SIZE_BYTES
+            memo, start = self.memo, position + SIZE_BYTES
             if memo is None or not memo.repeat(self, buffer, view, start, stop):
                 self._handle(self, view[start:stop])  # which a login changes
-            position = stop
+            position, now = stop, time()
+            if now >= turn_end:
+                self._host.took_long(self, view[start:stop], now - began)
+                break
+            began = now
             if self.closed or self._busy():
                 break
+        if now >= turn_end or self._line is not None:
+            self._account(now)
         return position
 
     def _bad_size(self, size: int) -> ProtocolError:
@@ -257,16 +305,6 @@ class Connection(Responses):
         return ProtocolError(
             f"a request of {size} bytes was announced; {setting} allows {self.frame_bytes_max}"
         )
-
-    def _keep(self, rest: memoryview) -> None:
-        """Remember what could not be handled yet: as it is, or as the beginning of a large frame."""
-        size = _SIZE.unpack_from(rest)[0] if len(rest) >= _SIZE_BYTES else 0
-        total = _SIZE_BYTES + size
-        if total > len(self._host.buffers.shared) and size <= self.frame_bytes_max:
-            self._rest = b""
-            self._borrow(rest, total)
-        else:
-            self._rest = bytes(rest)
 
     def _overtake(self) -> None:
         """Something has come behind a request that waits. If that is a long poll, see what it is."""
@@ -310,31 +348,16 @@ class Connection(Responses):
             self._resume()
 
     def _resume(self) -> None:
-        if self._rest and not self._resuming and self._has_frame():
-            self._resuming = True
-            self._host.loop.call_soon(self._handle_kept)
-        if not self._listening:
+        if self._queued or self._awaits_memory:
+            return
+        if self._rest and self._has_frame():
+            if self._line is None:
+                self._queued = True
+                self._host.loop.call_soon(self.take_turn, self._host.turns.slice_s)
+            else:
+                self._stand_in(self._line)
+        if not self._listening and not self._queued:
             self._listen(True)
-
-    def _has_frame(self) -> bool:
-        """Whether what is left can be handled, if only to find that it is malformed."""
-        rest = self._rest
-        if len(rest) < _SIZE_BYTES:
-            return False
-        size = _SIZE.unpack_from(rest)[0]
-        valid = _REQUEST_BYTES_MIN <= size <= self.frame_bytes_max
-        return not valid or len(rest) >= _SIZE_BYTES + size
-
-    def _handle_kept(self) -> None:
-        self._resuming = False
-        if not self.closed and not self._busy():
-            shared, rest = self._host.buffers.shared, self._rest
-            shared[: len(rest)] = rest
-            self._consume(shared, len(rest))
-
-    def _listen(self, on: bool) -> None:
-        self._listening = on
-        self._stream.on_readable(self._on_readable if on else None)
 
     def close_when_sent(self) -> None:
         """Close as soon as the responses that are ready have left. What the client sends meanwhile is not
@@ -368,14 +391,29 @@ class Connection(Responses):
         for reply in replies or ():
             if reply.on_abandoned is not None:
                 reply.on_abandoned()
-        self._input = None
-        self._rest = b""
+        self._forget_input()
         self.memo = None
         self._host.forget(self)
 
-    def _about(self, error: Exception | None = None) -> dict[str, object]:
+    # -- for the log ---------------------------------------------------------------------------------
+
+    def about(self) -> dict[str, object]:
         host, port = self.peer
         about: dict[str, object] = {"client": f"{host}:{port}", "principal": self.principal}
         if self.software:
             about["software"] = self.software
-        return about if error is None else about | {"reason": str(error)}
+        return about
+
+    def _why(self, error: Exception) -> dict[str, object]:
+        return self.about() | {"reason": str(error)}
+
+    def describe(self, request: memoryview) -> dict[str, object]:
+        """A request that came by this connection: what it asks, and whose it is."""
+        described: dict[str, object] = {"bytes": len(request)}
+        try:
+            header, _ = read_request_header(request)
+        except ProtocolError:
+            return described | self.about()
+        described["request"] = f"{api_name(header.api_key)} v{header.api_version}"
+        described["client_id"] = (header.client_id or "")[:_CLIENT_ID_CHARS_LOGGED]
+        return described | self.about()

@@ -14,9 +14,12 @@ from functools import partial
 from forebay.broker.net.broker_reserve import BrokerReserve
 from forebay.broker.net.buffers import BufferPool
 from forebay.broker.net.connection import Connection, Handle
+from forebay.broker.net.request_memory import Holder, RequestMemory
+from forebay.broker.net.turns import Turns
 from forebay.broker.ports import Address, Listening, Network, Stream
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
+from forebay.broker.telemetry.stalls import StallWatch
 from forebay.broker.tls.endpoint import TlsEndpoint
 from forebay.broker.tls.endpoints import TlsEndpoints
 from forebay.broker.tls.stream import TlsStream
@@ -24,6 +27,11 @@ from forebay.config import Listener, SocketConfig
 
 log = logging.getLogger(__name__)
 
+_STRANGERS_PART = 16
+"""Connections that have not logged in have one part in so many of the memory for requests."""
+_CONTESTED_PART = 10
+_SWEEP_S = 1.0
+_ENDED_PER_SWEEP = 100
 _HELD_MAX = 256
 """Refused connections that are kept for a while, so that their clients do not come back at once."""
 
@@ -33,6 +41,7 @@ class Server:
         self,
         config: SocketConfig,
         metrics: Metrics,
+        stalls: StallWatch,
         network: Network,
         tls: TlsEndpoints,
         *,
@@ -52,6 +61,8 @@ class Server:
         `make_room` closes a connection that has not logged in; False if there is none."""
         self.loop = asyncio.get_running_loop()
         self.buffers = BufferPool()
+        self.memory, self.strangers_memory = _request_memory(config)
+        self.turns = Turns(self.loop, config)
         self.finish_requests = finish_requests
         self.wake_waiters = wake_waiters
         self.request_bytes_max = config.request_max_bytes
@@ -61,6 +72,8 @@ class Server:
         self._descriptors = descriptors
         """As many connections are taken as the system allows beside the files of the logs."""
         self._metrics = metrics
+        self._stalls = stalls
+        self._alarm_s = config.stall_alarm_ms / 1000
         self._network = network
         self._tls = tls
         self.connections: dict[Connection, None] = {}
@@ -68,6 +81,7 @@ class Server:
         self._listening: dict[str, Listening] = {}
         """By the names of the listeners."""
         self._to_drain: dict[Connection, None] = {}
+        self._sweep: asyncio.TimerHandle | None = None
         self._reserve = BrokerReserve(
             inter_broker,
             self.loop,
@@ -106,6 +120,7 @@ class Server:
         assert self._listening, "listen first"
         for listening in self._listening.values():
             listening.start()
+        self._sweep = self.loop.call_later(_SWEEP_S, self._end_unfinished)
 
     def _accept(self, listener: Listener, stream: Stream) -> None:
         host = stream.peer[0]
@@ -219,6 +234,32 @@ class Server:
         for connection in self.connections:
             connection.memo = connection.last_prefix = None
 
+    # -- requests ------------------------------------------------------------------------------------
+
+    def took_long(self, connection: Connection, request: memoryview, seconds: float) -> None:
+        """A request has kept the loop for more than its slice of time."""
+        if seconds >= self._alarm_s:
+            self._stalls.caused_by(connection.describe(request), seconds)
+
+    def _end_unfinished(self) -> None:
+        """Close connections whose requests do not come, and keep memory that others wait for."""
+        self._sweep = self.loop.call_later(_SWEEP_S, self._end_unfinished)
+        now = self.loop.time()
+        for memory in (self.memory, self.strangers_memory):
+            for late in memory.overdue(now):
+                self._end(late, "a request did not come whole within forebay.request.receive.timeout.ms")
+            for _ in range(_ENDED_PER_SWEEP):
+                contested = memory.contested(now)
+                if contested is None:
+                    break
+                self._end(contested, "others wait for the memory that an unfinished request keeps")
+
+    def _end(self, connection: Holder, reason: str) -> None:
+        assert isinstance(connection, Connection)
+        log.warning("closing a connection", extra=connection.about() | {"reason": reason})
+        self._metrics.requests_unfinished += 1
+        connection.close()
+
     def malformed(self) -> None:
         self._metrics.requests_malformed += 1
 
@@ -237,6 +278,8 @@ class Server:
             connection.close()
 
     def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
         for listening in self._listening.values():
             listening.close()
         for stream, timer in self._held.items():
@@ -245,3 +288,13 @@ class Server:
         self._held.clear()
         for connection in list(self.connections):
             connection.close()
+
+
+def _request_memory(config: SocketConfig) -> tuple[RequestMemory, RequestMemory]:
+    """For connections that have logged in, or need not, and for the others."""
+    whole, timeout_s = config.queued_bytes_max, config.receive_timeout_ms / 1000
+    part = whole if whole < 0 else whole // _STRANGERS_PART
+    known = RequestMemory(
+        whole if whole < 0 else whole - part, timeout_s=timeout_s, contested_s=timeout_s / _CONTESTED_PART
+    )
+    return known, RequestMemory(part, timeout_s=timeout_s, contested_s=0.0)

@@ -29,6 +29,8 @@ class Metrics:
     requests_malformed: int = _counter("forebay_requests_malformed_total")
     requests_refused: int = _counter("forebay_requests_refused_total")
     requests_unserved: int = _counter("forebay_requests_unserved_total")
+    requests_unfinished: int = _counter("forebay_requests_unfinished_total")
+    requests_stalling: int = _counter("forebay_requests_stalling_total")
     tls_handshakes: int = _counter("forebay_tls_handshakes_total")
     tls_handshakes_failed: int = _counter("forebay_tls_handshakes_failed_total")
     logins: int = _counter("forebay_logins_total")

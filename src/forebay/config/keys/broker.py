@@ -11,6 +11,7 @@ from forebay.config.declared_settings import definitions_of, settings_group
 from forebay.config.keys.authorization import AuthorizationConfig
 from forebay.config.keys.cleaner import COMPACTION_KEYS, CleanerConfig
 from forebay.config.keys.cluster import CLUSTER_KEYS
+from forebay.config.keys.connections import SocketConfig
 from forebay.config.keys.controller import DRAINED_KEY, ControllerConfig, not_zero
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.ignored import IGNORED_BROKER_KEYS
@@ -29,7 +30,6 @@ from forebay.config.listeners import (
     validate_protocol_map,
 )
 from forebay.config.values import (
-    INT_MAX,
     LONG_MAX,
     Definition,
     Value,
@@ -122,38 +122,6 @@ _NODE_KEYS = (
     ),
     text_key("forebay.log.format", "text", "How the broker's own log lines look.", choices=("text", "json")),
 )
-
-
-@settings_group
-class SocketConfig:
-    request_max_bytes: int = int_key(
-        "socket.request.max.bytes", 104857600, "The largest request taken from a client.", 1024
-    )
-    max_connections: int = int_key(
-        "max.connections",
-        INT_MAX,
-        "The most connections at any time, besides those of brokers. At the limit a connection that has not "
-        "logged in makes room for a new one.",
-        0,
-        dynamic=True,
-    )
-    max_connections_per_ip: int = int_key(
-        "max.connections.per.ip", INT_MAX, "The most connections from one address.", 0, dynamic=True
-    )
-    idle_ms_max: int = long_key(
-        "connections.max.idle.ms",
-        600_000,
-        "Connections idle for this long are closed, but for those through which a member of a share group "
-        "holds records.",
-        1000,
-    )
-    inflight_requests_max: int = int_key(
-        "forebay.connection.max.inflight.requests",
-        1000,
-        "Requests of one connection that may wait for an answer before no more are read from it.",
-        1,
-        100_000,
-    )
 
 
 @settings_group

@@ -39,7 +39,7 @@ metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
 metadata.max.retention.bytes metadata.max.retention.ms metrics.num.samples metrics.recording.level
 metrics.sample.window.ms num.replica.alter.log.dirs.threads offsets.commit.timeout.ms
 offsets.load.buffer.size offsets.topic.compression.codec offsets.topic.replication.factor process.roles
-producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
+producer.purgatory.purge.interval.requests queued.max.requests
 remote.log.index.file.cache.ttl.ms remote.log.manager.copy.quota.window.num
 remote.log.manager.copy.quota.window.size.seconds remote.log.manager.fetch.quota.window.num
 remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.task.interval.ms
