@@ -208,7 +208,7 @@ class Node:
         config = self.config
         storage = config.storage
         shares = share_descriptors(storage.open_files_max, storage.delay_indexes_open_max)
-        self._dispatcher = Dispatcher(self._guarded_apis(), self.background)
+        self._dispatcher = Dispatcher(self._guarded_apis(), self.background, self.stalls, self.loop.time)
         self.login_gate = LoginGate(self.logins, self._dispatcher, self.loop)
         self.server = Server(
             config.socket,

@@ -15,7 +15,7 @@ from support.brokers.local_cluster import eventually, local_cluster
 
 def test_only_stalls_of_more_than_a_quarter_of_the_lease_count(caplog: pytest.LogCaptureFixture) -> None:
     metrics = Metrics()
-    watch = StallWatch(metrics, lease_ttl_ms=8_000)
+    watch = StallWatch(metrics, lease_ttl_ms=8_000, alarm_ms=250)
     with caplog.at_level(logging.WARNING):
         for late_s in (0.001, 1.9, 2.1, 0.5):
             watch.woken(late_s)

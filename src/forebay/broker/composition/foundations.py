@@ -66,7 +66,11 @@ class Foundations:
             sent_by_broker=partial(sent_by_broker, self.authorization),
         )
         self.background = Background(self.metrics)
-        self.stalls = StallWatch(self.metrics, lease_ttl_ms=config.cluster.lease_ttl_ms)
+        self.stalls = StallWatch(
+            self.metrics,
+            lease_ttl_ms=config.cluster.lease_ttl_ms,
+            alarm_ms=config.socket.stall_alarm_ms,
+        )
         self.workers = WorkerThreads(self.loop, ports.executor(_UPKEEP_THREADS, "forebay-keep"))
         self.read_pool = ports.executor(_READING_THREADS, "forebay-read")
         self.lease = HeldLease()

@@ -3,10 +3,6 @@
 A read event takes what has arrived (`receiving.py`), handles the whole frames in it for as long as it is the
 connection's turn (`turns.py`), and sends all their responses with one call. While the connection is busy,
 nothing more is read from it.
-
-A long poll does not hold up what comes behind it: it is answered with what there is, which the protocol
-allows at any time. Only the header of the request behind it is looked at. Behind another fetch it waits on,
-since a client that always has two of them under way would be answered as fast as it can ask.
 """
 
 from __future__ import annotations
@@ -14,25 +10,24 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from struct import Struct
 from typing import Protocol, TypeAlias
 
-from forebay.broker.net.receiving import REQUEST_BYTES_MIN, SIZE, SIZE_BYTES, Receiving, ReceivingHost
+from forebay.broker.net.overtaking import Overtaking
+from forebay.broker.net.receiving import REQUEST_BYTES_MIN, SIZE, SIZE_BYTES, ReceivingHost
 from forebay.broker.net.request_memory import RequestMemory
 from forebay.broker.net.turns import Line, Turns
 from forebay.broker.ports import Stream
 from forebay.config import Listener
 from forebay.core.security.networks import network_of
 from forebay.errors import ProtocolError, UnservedRequest
-from forebay.wire.frames import read_request_header
+from forebay.wire.frames import RequestHeader
 from forebay.wire.messages import api_name
 
 log = logging.getLogger(__name__)
 
-_API_KEY = Struct(">4xh")
 _CLIENT_ID_CHARS_LOGGED = 100
-_LONG_POLLS = (1, 78)
-"""The keys of Fetch and ShareFetch."""
+_UNTIMED_BYTES = 16 * 1024
+"""Requests on the fast path are alike and quick: the clock is looked at when this much of them is handled."""
 _TLS_HANDSHAKE = 0x1603
 """How the first record of TLS begins; where a request has its length, that is more than 369 MB."""
 _SPEAKS_TLS = (
@@ -78,7 +73,7 @@ class Memo(Protocol):
         """Handle the request in buffer[start:stop] if it is like the last one; else change nothing."""
 
 
-class Connection(Receiving):
+class Connection(Overtaking):
     __slots__ = (
         "_debt_at",
         "_debt_s",
@@ -86,8 +81,8 @@ class Connection(Receiving):
         "_host",
         "_line",
         "_queued",
-        "_turn_began",
         "_turn_end",
+        "_turns",
         "awaits_login",
         "consumes",
         "hid_partitions_s",
@@ -116,7 +111,8 @@ class Connection(Receiving):
         self.awaits_login = strange  # until a client has logged in
         self._line: Line | None = server.turns.strangers if strange else None  # where it waits for its turn
         self._queued = False  # whether it waits for its turn, or for the next turn of the loop
-        self._turn_began = self._turn_end = 0.0
+        self._turns = server.turns
+        self._turn_end = 0.0
         self._debt_s = self._debt_at = 0.0
         self.principal = ANONYMOUS  # who the client has shown to be
         self.software = ""  # what the client calls itself, if it has said so
@@ -169,8 +165,8 @@ class Connection(Receiving):
     # -- turns ---------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
-        if self._queued or self._awaits_memory:
-            return
+        if not self._listening:
+            return  # it waits for its turn, or for memory
         if self._busy():
             # Only now is it worth a system call: most clients send nothing while they wait.
             if self._stream.at_end():
@@ -178,10 +174,10 @@ class Connection(Receiving):
             else:
                 self._overtake()
             return
-        turns = self._host.turns
+        turns = self._turns
         if self._line is None and not turns.crowded:
             self._read(turns.slice_s)
-            if self._line is not None and not self.awaits_login:
+            if self._line is not None:
                 turns.note_costly(self._debt_s)
         else:
             self._stand_in(self._line or turns.indebted)
@@ -201,6 +197,8 @@ class Connection(Receiving):
                 self._handle_kept(slice_s)
             else:
                 self._read(slice_s)
+            if self._line is not None:
+                self._account(self._host.loop.time())
         if not (self._listening or self._queued or self._awaits_memory or self.closed):
             self._listen(True)
 
@@ -210,7 +208,7 @@ class Connection(Receiving):
         return self._queued or self._busy()
 
     def _read(self, slice_s: float) -> None:
-        self.last_active = self._turn_began = now = self._host.loop.time()
+        self.last_active = now = self._host.loop.time()
         self._turn_end = now + slice_s
         try:
             if self._input is None:
@@ -223,18 +221,24 @@ class Connection(Receiving):
             self.close()
 
     def _handle_kept(self, slice_s: float) -> None:
-        self._turn_began = now = self._host.loop.time()
+        self.last_active = now = self._host.loop.time()
         self._turn_end = now + slice_s
         shared, rest = self._buffers.shared, self._rest
         shared[: len(rest)] = rest
         self._consume(shared, len(rest))
 
+    def _overran(self, request: memoryview, request_s: float, now: float) -> None:
+        """The turn is over, and this request was the last one of it."""
+        self._host.took_long(self, request, request_s)
+        if self._line is None:
+            self._account(now)
+
     def _account(self, now: float) -> None:
-        """A turn took long, or was taken in a line: see whether the next one has to be waited for."""
+        """See whether the next turn has to be waited for."""
         if self.awaits_login:
             return
-        turns = self._host.turns
-        self._debt_s = turns.debt_s(self._debt_s, now - self._debt_at, now - self._turn_began)
+        turns = self._turns
+        self._debt_s = turns.debt_s(self._debt_s, now - self._debt_at, now - self.last_active)
         self._debt_at = now
         self._line = turns.indebted if self._debt_s else None
 
@@ -266,34 +270,36 @@ class Connection(Receiving):
                 self._keep(rest, begins=position > 0 or not self.held_bytes)
                 self._end_poll_before(rest)
             else:
-                self._keep_nothing()
+                self._rest = b""
+                if self.held_bytes:
+                    self._memory.release(self)
             self.drain()
         self._host.wake_waiters()
 
     def _handle_frames(self, buffer: bytearray, end: int) -> int:
         """Handle the whole frames in buffer[:end], until the turn ends; return where the rest begins."""
-        view, time, turn_end = memoryview(buffer), self._host.loop.time, self._turn_end
-        now = began = self._turn_began
-        position = 0
+        view, began = memoryview(buffer), self.last_active
+        position, look_at = 0, _UNTIMED_BYTES
         while end - position >= SIZE_BYTES:
             size = SIZE.unpack_from(buffer, position)[0]
             if not REQUEST_BYTES_MIN <= size <= self.frame_bytes_max:
                 raise self._bad_size(size)
-            stop = position + SIZE_BYTES + size
+            start = position + SIZE_BYTES
+            stop = start + size
             if stop > end:
                 break
-            memo, start = self.memo, position + SIZE_BYTES
+            memo, position = self.memo, stop
             if memo is None or not memo.repeat(self, buffer, view, start, stop):
                 self._handle(self, view[start:stop])  # which a login changes
-            position, now = stop, time()
-            if now >= turn_end:
-                self._host.took_long(self, view[start:stop], now - began)
-                break
-            began = now
+                look_at = 0
+            if stop > look_at:
+                now = self._host.loop.time()
+                if now >= self._turn_end:
+                    self._overran(view[start:stop], now - began, now)
+                    break
+                began, look_at = now, stop + _UNTIMED_BYTES
             if self.closed or self._busy():
                 break
-        if now >= turn_end or self._line is not None:
-            self._account(now)
         return position
 
     def _bad_size(self, size: int) -> ProtocolError:
@@ -305,41 +311,6 @@ class Connection(Receiving):
         return ProtocolError(
             f"a request of {size} bytes was announced; {setting} allows {self.frame_bytes_max}"
         )
-
-    def _overtake(self) -> None:
-        """Something has come behind a request that waits. If that is a long poll, see what it is."""
-        if self._end_of_poll() is not None and self._input is None and not self._has_header():
-            return  # the rest of it will come
-        self._listen(False)
-        self._end_poll_before(self._rest)
-
-    def _has_header(self) -> bool:
-        """Whether enough of the next request is here to tell its kind; no more than that is read."""
-        missing = _API_KEY.size - len(self._rest)
-        if missing <= 0:
-            return True
-        header = bytearray(missing)
-        try:
-            received = self._stream.recv_into(memoryview(header))
-        except BlockingIOError:
-            return False
-        except OSError:
-            self.close()
-            return False
-        self._rest += header[:received]
-        return received == missing
-
-    def _end_poll_before(self, behind: bytes | memoryview) -> None:
-        end_poll = self._end_of_poll()
-        if end_poll is not None and len(behind) >= _API_KEY.size:
-            (api_key,) = _API_KEY.unpack_from(behind)
-            if api_key not in _LONG_POLLS:
-                end_poll()
-
-    def _end_of_poll(self) -> Callable[[], None] | None:
-        """What ends the long poll that holds up further requests, if one does."""
-        replies = self.replies
-        return replies[-1].on_overtaken if replies and replies[-1].parts is None else None
 
     # -- reading on ----------------------------------------------------------------------------------
 
@@ -353,10 +324,11 @@ class Connection(Receiving):
         if self._rest and self._has_frame():
             if self._line is None:
                 self._queued = True
-                self._host.loop.call_soon(self.take_turn, self._host.turns.slice_s)
+                self._listen(False)
+                self._host.loop.call_soon(self.take_turn, self._turns.slice_s)
             else:
                 self._stand_in(self._line)
-        if not self._listening and not self._queued:
+        elif not self._listening:
             self._listen(True)
 
     def close_when_sent(self) -> None:
@@ -407,13 +379,11 @@ class Connection(Receiving):
     def _why(self, error: Exception) -> dict[str, object]:
         return self.about() | {"reason": str(error)}
 
-    def describe(self, request: memoryview) -> dict[str, object]:
+    def describe(self, header: RequestHeader, size: int) -> dict[str, object]:
         """A request that came by this connection: what it asks, and whose it is."""
-        described: dict[str, object] = {"bytes": len(request)}
-        try:
-            header, _ = read_request_header(request)
-        except ProtocolError:
-            return described | self.about()
-        described["request"] = f"{api_name(header.api_key)} v{header.api_version}"
-        described["client_id"] = (header.client_id or "")[:_CLIENT_ID_CHARS_LOGGED]
-        return described | self.about()
+        return {
+            "request": f"{api_name(header.api_key)} v{header.api_version}",
+            "client_id": (header.client_id or "")[:_CLIENT_ID_CHARS_LOGGED],
+            "bytes": size,
+            **self.about(),
+        }

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from forebay.broker.background import Background
 from forebay.broker.net.connection import Connection
 from forebay.broker.net.deferred_replies import Reply
+from forebay.broker.net.watched_steps import WatchedSteps
+from forebay.broker.telemetry.stalls import StallWatch
 from forebay.core.step import RequestInfo
 from forebay.errors import UnservedRequest
 from forebay.wire.codec import decoder
@@ -86,9 +88,18 @@ class Meter(Protocol):
 class Dispatcher:
     """Hands each frame to the endpoint of its API."""
 
-    def __init__(self, endpoints: Mapping[int, Endpoint], background: Background) -> None:
+    def __init__(
+        self,
+        endpoints: Mapping[int, Endpoint],
+        background: Background,
+        stalls: StallWatch,
+        now: Callable[[], float],
+    ) -> None:
+        """`stalls` is told of requests that are handled in several turns of the loop, and block it in one."""
         self._endpoints = endpoints
         self._background = background
+        self._stalls = stalls
+        self._now = now
         self.meter: Meter | None = None
         """None while no client has a quota."""
 
@@ -120,9 +131,22 @@ class Dispatcher:
         if outcome is None or isinstance(outcome, Reply):
             return
         if asyncio.iscoroutine(outcome):
-            answer_later(self._background, context.defer(), outcome, "answering a request")
+            watched = self._watched(outcome, connection, header, len(frame))
+            work = answer_with(context.defer(), watched)
+            self._background.spawn(work, "answering a request", outcome)
             return
         _respond(connection, header.api_key, version, header.correlation_id, outcome)
+
+    def _watched(
+        self, work: Coroutine[Any, Any, Any], connection: Connection, header: RequestHeader, size: int
+    ) -> WatchedSteps:
+        stalls = self._stalls
+        return WatchedSteps(
+            work,
+            self._now,
+            stalls.alarm_s,
+            lambda seconds: stalls.caused_by(connection.describe(header, size), seconds),
+        )
 
     def _refuse(self, connection: Connection, header: RequestHeader) -> None:
         """ApiVersions is answered in its oldest form, so that any client can learn what is served here.
@@ -159,8 +183,8 @@ def answer_later(background: Background, reply: Reply, work: Coroutine[Any, Any,
     background.spawn(answer_with(reply, work), doing, work)
 
 
-async def answer_with(reply: Reply, work: Coroutine[Any, Any, Any]) -> None:
-    """Resolve a reply with what a coroutine returns."""
+async def answer_with(reply: Reply, work: Awaitable[Any]) -> None:
+    """Resolve a reply with what the work returns."""
     try:
         reply.resolve(await work)
     except Exception:

@@ -144,11 +144,6 @@ class Receiving(Responses):
             self._rest = bytes(rest)
             self._memory.hold(self, max(len(rest), self.held_bytes))
 
-    def _keep_nothing(self) -> None:
-        self._rest = b""
-        if self.held_bytes:
-            self._memory.release(self)
-
     def _enlarge(self, present: memoryview, total: int) -> None:
         """Move the beginning of a large frame to a buffer that has room for more of it, if that may be."""
         if self._memory.ask(self, self._buffers.least(total, len(present))):

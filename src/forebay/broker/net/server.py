@@ -6,6 +6,7 @@ Other brokers are accepted beyond the limits (`broker_reserve.py`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -24,6 +25,8 @@ from forebay.broker.tls.endpoint import TlsEndpoint
 from forebay.broker.tls.endpoints import TlsEndpoints
 from forebay.broker.tls.stream import TlsStream
 from forebay.config import Listener, SocketConfig
+from forebay.errors import ProtocolError
+from forebay.wire.frames import read_request_header
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +76,6 @@ class Server:
         """As many connections are taken as the system allows beside the files of the logs."""
         self._metrics = metrics
         self._stalls = stalls
-        self._alarm_s = config.stall_alarm_ms / 1000
         self._network = network
         self._tls = tls
         self.connections: dict[Connection, None] = {}
@@ -238,8 +240,10 @@ class Server:
 
     def took_long(self, connection: Connection, request: memoryview, seconds: float) -> None:
         """A request has kept the loop for more than its slice of time."""
-        if seconds >= self._alarm_s:
-            self._stalls.caused_by(connection.describe(request), seconds)
+        if seconds >= self._stalls.alarm_s:
+            with contextlib.suppress(ProtocolError):  # it was refused, and that is logged
+                header, _ = read_request_header(request)
+                self._stalls.caused_by(connection.describe(header, len(request)), seconds)
 
     def _end_unfinished(self) -> None:
         """Close connections whose requests do not come, and keep memory that others wait for."""

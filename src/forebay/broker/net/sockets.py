@@ -23,6 +23,9 @@ Resolved = tuple[int, int, int, str, Any]
 
 _ADDRESS_S = 1.0
 """An address that does not answer within this time is passed over while the name has others."""
+_ACCEPTED_MAX = 64
+_ACCEPT_S_MAX = 0.002
+"""After so many new connections, or this time, others have their turn."""
 _MAPPED = "::ffff:"
 _NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -169,7 +172,10 @@ class Listener:
 
     def _accept(self) -> None:
         # A few per event, so that a storm of connections does not starve those already here.
-        for _ in range(64):
+        end = self._loop.time() + _ACCEPT_S_MAX
+        for _ in range(_ACCEPTED_MAX):
+            if self._loop.time() > end:
+                return
             try:
                 sock, _peer = self._socket.accept()
             except (BlockingIOError, ConnectionError):

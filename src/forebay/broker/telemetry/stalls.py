@@ -17,8 +17,10 @@ _PARTS_OF_LEASE = 4
 
 
 class StallWatch:
-    def __init__(self, metrics: Metrics, *, lease_ttl_ms: int) -> None:
+    def __init__(self, metrics: Metrics, *, lease_ttl_ms: int, alarm_ms: int) -> None:
+        """`alarm_ms`: a request that blocks the loop for this long is reported."""
         self._metrics = metrics
+        self.alarm_s = alarm_ms / 1000
         self._stall_ms_max = lease_ttl_ms // _PARTS_OF_LEASE
         self._longest_request: Mapping[str, object] = {}
         """Of those that were reported since the timer fired."""
@@ -41,8 +43,8 @@ class StallWatch:
         return {"request_ms": int(self._longest_request_s * 1000), **self._longest_request}
 
     def caused_by(self, request: Mapping[str, object], seconds: float) -> None:
-        """The loop was blocked for so long by one request. The log writes a few lines of a kind per second at
-        most, and how many it left out."""
+        """The loop was blocked for this time by one request, or by one step of it. The log writes a few lines
+        of a kind per second at most, and how many it left out."""
         self._metrics.requests_stalling += 1
         if seconds > self._longest_request_s:
             self._longest_request, self._longest_request_s = request, seconds
