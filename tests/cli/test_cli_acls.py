@@ -74,6 +74,8 @@ def test_who_may_do_what(guarded: BrokerProcess) -> None:
         (("add", "User:ada", "read", "cluster"), "has no operation read"),
         (("add", "User:ada", "write", "group", "g"), "has no operation write"),
         (("add", "User:ada", "read", "topic", "t", "--host", "example.org"), "no host"),
+        (("add", "User:ada ", "read", "topic", "t"), "white space"),
+        (("add", "User:*", "write", "topic", " audit", "--deny"), "white space"),
         (("test", "User:ada", "all", "topic", "t"), "one operation"),
     ],
 )

@@ -66,6 +66,13 @@ def test_the_first_user_is_made_before_the_broker(tmp_path: Path) -> None:
         assert users(broker.bootstrap) == {}
 
 
+def test_no_user_is_added_with_white_space_around_its_name(broker: BrokerProcess, tmp_path: Path) -> None:
+    through_broker = forebay("user", "add", "admin ", "--generate", bootstrap=broker.bootstrap)
+    offline = forebay("user", "add", " admin", "--generate", "--offline", "--data", str(tmp_path / "data"))
+    for refused in (through_broker, offline):
+        assert refused.code == 1 and "white space" in refused.err
+
+
 def test_a_place_without_offline_is_an_error() -> None:
     assert "add --offline" in forebay("user", "list", "--data", "somewhere").err
 

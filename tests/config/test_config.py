@@ -25,6 +25,7 @@ from forebay.config import (
     validate_broker_override,
     validate_topic_override,
 )
+from forebay.config.keys.authorization import parse_principals
 from forebay.config.keys.broker import ALIASES, BROKER_KEYS
 from forebay.config.keys.topic import TOPIC_KEYS
 from forebay.config.sources import env_name
@@ -499,3 +500,25 @@ def test_levels_are_those_of_the_codec_that_batches_are_stored_under() -> None:
 def test_topic_settings_keep_kafkas_bounds(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"^Invalid value {value} for configuration {name}: "):
         validate_topic_override(name, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "principals"),
+    [
+        (" User:admin ; User:broker;", {"User:admin", "User:broker"}),
+        ("User: admin", {"User:admin"}),
+        ("User :admin\n", {"User:admin"}),
+        ("User:CN=ada,O=a b", {"User:CN=ada,O=a b"}),
+        (r"User:CN=ada,O=us\ ; User:x", {"User:CN=ada,O=us\\ ", "User:x"}),
+        ("", set()),
+    ],
+)
+def test_super_users_have_no_white_space_around_their_names(text: str, principals: set[str]) -> None:
+    assert parse_principals(text) == principals
+    assert broker_config({"super.users": text}).authorization.super_users == principals
+
+
+@pytest.mark.parametrize("text", ["ada", "User:", "User: ", ":ada", "User:a; :b"])
+def test_what_is_no_super_user(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no principal"):
+        broker_config({"super.users": text})

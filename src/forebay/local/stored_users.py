@@ -20,7 +20,7 @@ from forebay.coordination.store_choice import open_store
 from forebay.coordination.translate import Writes
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
-from forebay.core.security.users import check_name, new_credential, put_or_delete
+from forebay.core.security.users import check_new_name, new_credential, put_or_delete
 from forebay.wire.sasl.scram import BY_NAME
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class StoredUsers:
         return self._with_store(read)
 
     def put(self, name: str, mechanisms: Sequence[str], password: str, iterations: int) -> None:
-        check_name(name)
+        check_new_name(name)
         new = {
             BY_NAME[each]: new_credential(BY_NAME[each], password, os.urandom(_SALT_BYTES), iterations)
             for each in mechanisms

@@ -58,6 +58,8 @@ def test_a_good_token_is_accepted(changes: dict[str, Any]) -> None:
         ({"aud": {"forebay": 1}}, "another audience"),
         ({"sub": None}, "could be a user"),
         ({"sub": ""}, "could be a user"),
+        ({"sub": " ada"}, "could be a user"),
+        ({"sub": "ada "}, "could be a user"),
         ({"sub": 7}, "could be a user"),
         ({"sub": "a\nb"}, "could be a user"),
         ({"sub": "a" * 257}, "could be a user"),

@@ -1,6 +1,7 @@
 """The layer between dispatch and handlers: endpoints behind their guards, and the audit of administration.
 
-Without an authorizer only that audit is left, and every other endpoint is served as it is.
+Names in the values of settings are made canonical first, so that guards, audit and handlers see the same.
+Without an authorizer only that and the audit are left, and every other endpoint is served as it is.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from forebay.broker.authorization.audit import log_administration
 from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.core.guards.canonical import CANONICAL
 from forebay.core.guards.guard import Refused, unguarded
 from forebay.core.guards.table import RULES, Rule
 
 Complete = Callable[[Any], Any]
+Handler = Callable[[RequestContext, Any], Any]
 
 
 def guard_endpoints(
@@ -34,7 +37,12 @@ def _guarded(endpoint: Endpoint, authorization: Authorization | None) -> Endpoin
         endpoint = endpoint._replace(handle=guarded.handle, remember=remember)
     if rule.is_administrative:
         endpoint = endpoint._replace(handle=_Audited(endpoint.handle).handle)
-    return endpoint
+    canonical = CANONICAL.get(endpoint.api_key)
+    return endpoint if canonical is None else endpoint._replace(handle=_canonical(canonical, endpoint.handle))
+
+
+def _canonical(canonical: Callable[[Any], Any], handle: Handler) -> Handler:
+    return lambda context, request: handle(context, canonical(request))
 
 
 class _Guarded:
@@ -89,7 +97,7 @@ async def _completed(outcome: Awaitable[Any], complete: Callable[[Any], Any]) ->
 
 
 class _Audited:
-    def __init__(self, handle: Callable[[RequestContext, Any], Any]) -> None:
+    def __init__(self, handle: Handler) -> None:
         self._handle = handle
 
     def handle(self, context: RequestContext, request: Any) -> Any:

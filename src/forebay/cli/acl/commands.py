@@ -20,6 +20,7 @@ from forebay.core.acls.bindings import (
     Permission,
     ResourceType,
     check_binding,
+    check_names,
 )
 from forebay.core.acls.filters import AclFilter
 from forebay.core.acls.operations import OPERATIONS
@@ -140,6 +141,10 @@ def add(
       forebay acl add 'User:*' write topic audit --deny
     """
     rules = _rules(principal, operations, resource, name, deny=deny, prefix=prefix, host=host)
+    try:
+        check_names(rules[0])
+    except KafkaError as error:
+        raise click.UsageError(error.message) from None
     AclAdmin(client).create(rules)
     for each in rules:
         click.echo(str(each))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forebay.config.declared_settings import settings_group
+from forebay.config.names import trimmed
 from forebay.config.values import Value, bool_key, text_key
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -23,11 +24,13 @@ def _validate_super_users(value: Value) -> None:
 
 def parse_principals(text: str) -> frozenset[str]:
     """Principals are separated by semicolons, because the names of certificates have commas."""
-    found = [part.strip() for part in text.split(";") if part.strip()]
-    for principal in found:
-        kind, _, name = principal.partition(":")
-        if not kind or not name:
-            raise ValueError(f"{principal!r} is no principal, use User:ada;User:broker")
+    found: set[str] = set()
+    for part in text.split(";"):
+        kind, _, name = (trimmed(each) for each in part.partition(":"))
+        if kind and name:
+            found.add(f"{kind}:{name}")
+        elif part.strip():
+            raise ValueError(f"{part.strip()!r} is no principal, use User:ada;User:broker")
     return frozenset(found)
 
 

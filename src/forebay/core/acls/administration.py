@@ -13,6 +13,7 @@ from forebay.core.acls.bindings import (
     Permission,
     ResourceType,
     check_binding,
+    check_names,
 )
 from forebay.core.acls.filters import AclFilter, check_filter
 from forebay.wire.messages.create_acls import AclCreation
@@ -42,6 +43,7 @@ def read_creation(creation: AclCreation) -> AclBinding:
         _known(Permission, creation.permission_type),
     )
     check_binding(acl)
+    check_names(acl)
     return acl
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import ip_address, ip_network
 
+from forebay.config.names import WHITE_SPACE, is_trimmed
 from forebay.errors import ErrorCode, KafkaError
 
 WILDCARD = "*"
@@ -97,6 +98,16 @@ def check_binding(binding: AclBinding) -> None:
     if not kind or not name or len(binding.principal) > NAME_LENGTH_MAX:
         raise _invalid(f"{binding.principal!r} is no principal: write a type and a name, such as User:ada")
     check_host(binding.host)
+
+
+def check_names(binding: AclBinding) -> None:
+    """Raise KafkaError for a new rule about a principal or a topic that cannot be: a DENY for "User:ada "
+    would deny nobody anything. Groups and transactional ids may have any name. Rules that are there already
+    can still be named, to delete them."""
+    if not all(is_trimmed(part) for part in binding.principal.split(":", 1)):
+        raise _invalid(f"{binding.principal!r} has {WHITE_SPACE.format(what='user')}")
+    if binding.resource_type is ResourceType.TOPIC and not is_trimmed(binding.name):
+        raise _invalid(f"{binding.name!r} has {WHITE_SPACE.format(what='topic')}")
 
 
 def _check_resource(binding: AclBinding) -> None:

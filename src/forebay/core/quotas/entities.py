@@ -47,14 +47,15 @@ def quota_entity(*, user: str | None = "", client_id: str | None = "", ip: str |
     return QuotaEntity(tuple(part for part in given if part[1] != ""))
 
 
-def read_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """From types and names as requests have them; raises KafkaError."""
+def read_entity(parts: Iterable[tuple[str, str | None]], *, is_stored: bool = False) -> QuotaEntity:
+    """From types and names as requests have them; raises KafkaError. `is_stored`: it stays what it was stored
+    as, since it is found by that."""
     found: dict[EntityType, str | None] = {}
     for word, name in parts:
         kind = _entity_type(word)
         if kind in found:
             raise _invalid(f"the entity has more than one part of the type {kind}")
-        found[kind] = name if kind is not EntityType.IP else _normal_ip(name)
+        found[kind] = name if kind is not EntityType.IP else _normal_ip(name, is_stored=is_stored)
         if name == "":
             raise _invalid(f"the name of a {kind} is empty; null means the default")
         if name is not None and len(name) > NAME_CHARS_MAX:
@@ -73,14 +74,17 @@ def _entity_type(word: str) -> EntityType:
         raise _invalid(f"{word!r} is no type of entity: use user, client-id or ip") from None
 
 
-def _normal_ip(name: str | None) -> str | None:
-    """As connections have it. Names of hosts are not looked up: a quota would depend on who answers."""
+def _normal_ip(name: str | None, *, is_stored: bool) -> str | None:
+    """As connections have it, those by IPv4 on a socket for both families too. Names of hosts are not looked
+    up: a quota would depend on who answers."""
     if not name:
         return name
     try:
-        return str(ip_address(name))
+        address = ip_address(name)
     except ValueError:
         raise _invalid(f"{name!r} is no IP address") from None
+    mapped = None if is_stored else getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
 
 
 def _invalid(problem: str) -> KafkaError:

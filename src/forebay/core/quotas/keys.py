@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from forebay.core.quotas.entities import QuotaEntity
+from forebay.config.names import WHITE_SPACE, is_trimmed
+from forebay.core.quotas.entities import EntityType, QuotaEntity
 from forebay.errors import ErrorCode, KafkaError
 
 _INTEGRAL_TO = 1e-6
@@ -57,6 +58,7 @@ def altered(entity: QuotaEntity, values: Mapping[str, float], ops: Iterable[Quot
         if op.value is None:
             after.pop(key, None)
         else:
+            _check_user(entity)
             after[key] = _checked(key, op.value)
     return after
 
@@ -68,6 +70,12 @@ def _known_key(entity: QuotaEntity, word: str) -> QuotaKey:
             return key
     words = ", ".join(sorted(allowed))
     raise _invalid(f"{word!r} is no quota of {entity}: use {words}")
+
+
+def _check_user(entity: QuotaEntity) -> None:
+    user = entity.names.get(EntityType.USER)
+    if user is not None and not is_trimmed(user):
+        raise _invalid(f"{user!r} has {WHITE_SPACE.format(what='user')}")
 
 
 def _checked(key: QuotaKey, value: float) -> float:

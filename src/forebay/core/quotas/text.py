@@ -27,7 +27,7 @@ def decode_quota(key: str, data: bytes) -> tuple[QuotaEntity, dict[str, float]]:
         stored = json.loads(data)
         if stored["format"] != _FORMAT:
             raise ProtocolError(f"the stored quota {key} was made by a later version of Forebay")
-        entity = read_entity((str(kind), name) for kind, name in stored["entity"])
+        entity = read_entity(((str(kind), name) for kind, name in stored["entity"]), is_stored=True)
         values = {str(name): float(value) for name, value in stored["values"].items()}
     except (ValueError, TypeError, KeyError, AttributeError, KafkaError) as error:
         raise ProtocolError(f"the stored quota {key} cannot be read: {error}") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from forebay.config.names import WHITE_SPACE, is_trimmed
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
 from forebay.core.cluster.user_image import ScramCredential, UserDeleted, UserImage, UserPut
@@ -48,6 +49,8 @@ def alter_user(image: ClusterImage, alteration: UserAlteration) -> list[Change]:
     """The changes; raises KafkaError and changes nothing if any part cannot be."""
     name, user = alteration.name, image.users.get(alteration.name)
     check_name(name)
+    if alteration.upsertions:
+        check_new_name(name)
     codes = [*alteration.deletions, *(each.mechanism for each in alteration.upsertions)]
     if len(set(codes)) != len(codes):
         raise KafkaError(
@@ -82,6 +85,13 @@ def check_name(name: str) -> None:
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
             f"a user's name has at most {NAME_CHARS_MAX} characters, all of them printable",
         )
+
+
+def check_new_name(name: str) -> None:
+    """One that is there from an earlier version can still be deleted."""
+    check_name(name)
+    if not is_trimmed(name):
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"{name!r} has {WHITE_SPACE.format(what='user')}")
 
 
 def described(image: ClusterImage, name: str) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from forebay.config.names import is_trimmed
 from forebay.core.security.sasl.exchange import Accepted, Rejected, Verdict
 
 ALGORITHMS = (
@@ -44,7 +45,7 @@ def judge(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Verdict:
     user: Any = claims.get(rules.user_claim)
     expires_s: Any = claims.get("exp")
     skew_ms = rules.clock_skew_s * 1000
-    if not isinstance(user, str) or not user or len(user) > USER_CHARS_MAX or not user.isprintable():
+    if not _is_user(user):
         return Rejected(reason=f"the token has no claim {rules.user_claim} that could be a user")
     if not _is_time(expires_s):
         return Rejected(reason="the token does not say when it expires", user=user)
@@ -60,6 +61,12 @@ def judge(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Verdict:
         return Rejected(reason="the token is for another audience", user=user)
     # The clock of the issuer may be behind: such a token is good for the skew at most.
     return Accepted(user=user, expires_ms=max(int(expires_s * 1000), now_ms + min(skew_ms, 1000)))
+
+
+def _is_user(claim: Any) -> bool:
+    if not isinstance(claim, str) or not 0 < len(claim) <= USER_CHARS_MAX:
+        return False
+    return claim.isprintable() and is_trimmed(claim)
 
 
 def _audience(claims: Mapping[str, Any]) -> set[str]:

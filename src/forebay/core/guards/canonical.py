@@ -1,0 +1,45 @@
+"""Requests that alter settings, made canonical before a guard, a check or the audit log sees them.
+
+A setting may name a topic: where dead letters go, what a view shows. Values of settings have no white space
+around them, so it is cut off here, once. A check that came first would look at " audit", and what is used is
+"audit". For the same reason the values are stored like this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from forebay.core.guards.guard import changed
+from forebay.wire.messages.alter_configs import AlterConfigsRequest
+from forebay.wire.messages.create_topics import CreateTopicsRequest
+from forebay.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+
+def _with_trimmed_values(owners: str) -> Callable[[Any], Any]:
+    """`owners`: the field of a request with what has settings."""
+
+    def canonical(request: Any) -> Any:
+        items = getattr(request, owners)
+        if all(_is_trimmed(config.value) for item in items for config in item.configs):
+            return request
+        trimmed = [changed(item, configs=[_trimmed(config) for config in item.configs]) for item in items]
+        return changed(request, **{owners: trimmed})
+
+    return canonical
+
+
+def _is_trimmed(value: str | None) -> bool:
+    return value is None or value == value.strip()
+
+
+def _trimmed(config: Any) -> Any:
+    return config if _is_trimmed(config.value) else changed(config, value=config.value.strip())
+
+
+CANONICAL: dict[int, Callable[[Any], Any]] = {
+    CreateTopicsRequest.API_KEY: _with_trimmed_values("topics"),
+    AlterConfigsRequest.API_KEY: _with_trimmed_values("resources"),
+    IncrementalAlterConfigsRequest.API_KEY: _with_trimmed_values("resources"),
+}
+"""By the API's key: makes a request canonical."""
