@@ -20,8 +20,10 @@ ADA = UserImage(name="ada", credentials={SHA_256: new_credential(SHA_256, "secre
 
 
 class Threads:
-    async def run(self, work: Callable[[], Any]) -> Any:
-        return work()
+    async def run(
+        self, _host: str, _user: str, is_wanted: Callable[[], bool], work: Callable[[], Any]
+    ) -> Any:
+        return work() if is_wanted() else None
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def checks() -> PasswordChecks:
 
 async def test_a_password_is_right_or_wrong(checks: PasswordChecks) -> None:
     right, wrong, unknown = [
-        await checks.verdict(CheckPassword(user=user, password=password), lambda: True)
+        await checks.verdict(CheckPassword(user=user, password=password), "10.0.0.1", lambda: True)
         for user, password in (("ada", "secret"), ("ada", "other"), ("bob", "secret"))
     ]
     assert right == Accepted(user="ada")
@@ -51,5 +53,5 @@ async def test_a_user_that_does_not_exist_takes_as_long(
 
     monkeypatch.setattr(ScramMechanism, "salted_password", salted)
     for user in ("ada", "bob", "carol"):
-        await checks.verdict(CheckPassword(user=user, password="guess"), lambda: True)
+        await checks.verdict(CheckPassword(user=user, password="guess"), "10.0.0.1", lambda: True)
     assert work == [(SHA_256, ITERATIONS_MAX)] * 3

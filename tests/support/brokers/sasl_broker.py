@@ -30,7 +30,10 @@ def add_users(settings: Mapping[str, str], passwords: Mapping[str, str] = PASSWO
 
 
 @contextlib.contextmanager
-def sasl_broker(data: Path, settings: Mapping[str, str] | None = None) -> Iterator[LocalBroker]:
+def sasl_broker(
+    data: Path, settings: Mapping[str, str] | None = None, **options: Any
+) -> Iterator[LocalBroker]:
+    """`options`: those of `local_broker`."""
     add_users({"log.dirs": str(data)})
     common = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
@@ -38,7 +41,7 @@ def sasl_broker(data: Path, settings: Mapping[str, str] | None = None) -> Iterat
         "forebay.sasl.username": "broker",
         "forebay.sasl.password": BROKER_PASSWORD,
     }
-    with local_broker(data, {**common, **(settings or {})}) as broker:
+    with local_broker(data, {**common, **(settings or {})}, **options) as broker:
         yield broker
 
 

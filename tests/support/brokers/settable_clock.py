@@ -1,4 +1,4 @@
-"""A wall clock that a test sets."""
+"""Clocks that a test sets."""
 
 from __future__ import annotations
 
@@ -12,3 +12,15 @@ class SettableClock(SystemClock):
 
     def now_ms(self) -> int:
         return super().now_ms() + self.step_ms
+
+
+class ForwardClock(SystemClock):
+    """The system's time, of which a test lets more pass, by all clocks."""
+
+    passed_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.passed_ms
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed_ms / 1000

@@ -36,6 +36,7 @@ from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
 from forebay.core.security.sasl.plain import PlainExchange
 from forebay.core.security.sasl.scram_exchange import ScramExchange
 from forebay.core.security.sasl.unfinished_logins import UnfinishedLogins
+from forebay.core.security.sasl.wrong_logins import LoginLimits, WrongLogins
 from forebay.errors import ErrorCode
 from forebay.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from forebay.wire.sasl.scram import BY_NAME, ScramMechanism
@@ -43,6 +44,7 @@ from forebay.wire.sasl.scram import BY_NAME, ScramMechanism
 log = logging.getLogger(__name__)
 
 _USER_CHARS_LOGGED = 100
+_NOT_CHECKED = Rejected(reason="it was not looked at")
 _OTHER_USER = Rejected(reason="it asks to act as another user")
 OAUTHBEARER = "OAUTHBEARER"
 
@@ -56,6 +58,8 @@ class Login:
         self.config = config
         self.requests = 0  # that came since it began, or began again
         self.refusal_noted = False
+        self.claimed = ""
+        """Who the client says to be, by what it has sent so far."""
         self.timer: asyncio.TimerHandle | None = None
         """Until it is ready, the end of its time to log in; then the end of its session."""
 
@@ -88,6 +92,7 @@ class Logins:
         self._made_up = made_up
         self._logins: dict[Connection, Login] = {}
         self._unfinished: UnfinishedLogins[Connection] = UnfinishedLogins()
+        self._wrong = WrongLogins()
         self.shook_hands: Signal[Login] = Signal()
         """The client's choice of a mechanism was taken or refused, and the answer is about to be sent."""
         self.stepped: Signal[Login, Step] = Signal()
@@ -159,12 +164,16 @@ class Logins:
     async def authenticate(self, login: Login, data: bytes) -> Step:
         """What the client is answered; checks have been carried out."""
         session, now_ms = login.session, self._time.now_ms
-        step = session.authenticate(data, now_ms())
+        step = self._too_early(login) or session.authenticate(data, now_ms())
+        if isinstance(step, CheckPassword | Challenge) and step.user:
+            login.claimed = step.user
+            step = self._too_early(login) or step
         if isinstance(step, CheckPassword | CheckToken):
-            verdict = await self._checked(step, lambda: not login.connection.closed)
+            verdict = await self._checked(login, step)
             if login.connection.closed:
                 return Rejected(reason="the client did not wait")
-            step = session.resolve(verdict, now_ms())
+            refused = self._too_early(login) if verdict is None else None
+            step = refused or session.resolve(verdict or _NOT_CHECKED, now_ms())
             if isinstance(step, Challenge):
                 # A token was refused. The client need not acknowledge that, so it is noted now.
                 self._note_failed(login, verdict if isinstance(verdict, Rejected) else _OTHER_USER)
@@ -176,10 +185,50 @@ class Logins:
         self.stepped.send(login, step)
         return step
 
-    async def _checked(self, asked: CheckPassword | CheckToken, is_wanted: Callable[[], bool]) -> Verdict:
+    async def _checked(self, login: Login, asked: CheckPassword | CheckToken) -> Verdict | None:
+        """None if it was not looked at, since the client did not wait, or there were too many wrong logins
+        before it."""
+        connection = login.connection
         if isinstance(asked, CheckToken):
-            return await self._tokens.verdict(asked, is_wanted)
-        return await self._passwords.verdict(asked, is_wanted)
+            return await self._tokens.verdict(asked, lambda: not connection.closed)
+        return await self._passwords.verdict(
+            asked, connection.peer[0], lambda: not connection.closed and not self._wait_ms(login)
+        )
+
+    # -- wrong logins ----------------------------------------------------------------------------------
+
+    def _too_early(self, login: Login) -> Rejected | None:
+        """Refuse a login unseen, whose client has to wait after wrong ones."""
+        wait_ms = self._wait_ms(login)
+        if not wait_ms:
+            return None
+        login.session.fail()
+        self._metrics.logins_refused += 1
+        return Rejected(
+            reason="too many wrong logins before it: it was not looked at",
+            user=login.claimed,
+            wait_ms=wait_ms,
+        )
+
+    def _wait_ms(self, login: Login) -> int:
+        """Whoever logs in again on a connection that is open has shown before who it is."""
+        if not login.claimed or login.session.user is not None:
+            return 0
+        host = login.connection.peer[0]
+        return self._wrong.wait_ms(login.claimed, host, self._limits(), self._time.uptime_ms())
+
+    def _limits(self) -> LoginLimits:
+        config = self._settings.current.sasl
+        return LoginLimits(
+            failures_max=config.failures_max,
+            address_failures_max=config.address_failures_max,
+            wait_ms=config.wait_ms,
+            wait_ms_max=config.wait_max_ms,
+            exempt=config.wait_exempt,
+            remembered_max=config.failures_remembered_max,
+        )
+
+    # -- what is noted ---------------------------------------------------------------------------------
 
     def timed_out(self, login: Login) -> None:
         self._metrics.logins_timed_out += 1
@@ -200,11 +249,16 @@ class Logins:
     def _note_accepted(self, login: Login, accepted: Accepted) -> None:
         login.connection.logged_in(f"User:{accepted.user}")
         self._unfinished.discard(login.connection.peer[0], login.connection)
+        if login.claimed:
+            self._wrong.succeeded(login.claimed, login.connection.peer[0], self._limits())
         self._metrics.logins += 1
         log.debug("a client has logged in", extra=self._about(login))
 
     def _note_failed(self, login: Login, rejected: Rejected) -> None:
         self._metrics.logins_failed += 1
+        if login.claimed and not rejected.wait_ms:
+            host = login.connection.peer[0]
+            self._wrong.failed(login.claimed, host, self._limits(), self._time.uptime_ms())
         about = self._about(login) | {"reason": rejected.reason}
         if rejected.user:
             about["user"] = rejected.user[:_USER_CHARS_LOGGED]
@@ -238,11 +292,17 @@ class Logins:
 
 
 def response(session: LoginSession, step: Step) -> SaslAuthenticateResponse:
-    """The answer to one step. It says the same whatever a login failed for."""
+    """The answer to one step. It says the same whatever a login failed for, if it was looked at."""
     if isinstance(step, Challenge):
         return SaslAuthenticateResponse(auth_bytes=step.data)
     if isinstance(step, Accepted):
         return SaslAuthenticateResponse(auth_bytes=step.data, session_lifetime_ms=session.lifetime_ms)
+    if isinstance(step, Rejected) and step.wait_ms:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+            error_message="Authentication failed: there were too many failed logins from this address, "
+            f"try again in {-(-step.wait_ms // 1000)} s",
+        )
     return SaslAuthenticateResponse(
         error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
         error_message="Authentication failed during authentication due to invalid credentials with SASL "

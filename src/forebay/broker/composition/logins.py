@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.broker.authentication.fair_threads import FairThreads
 from forebay.broker.authentication.logins import Logins
 from forebay.broker.authentication.password_checks import PasswordChecks
 from forebay.broker.authentication.token_checks import TokenChecks
@@ -20,7 +21,7 @@ def logins(base: Foundations) -> Logins:
         metadata=base.metadata,
         metrics=base.metrics,
         time=base.time,
-        passwords=PasswordChecks(base.metadata, threads("forebay-login"), made_up),
+        passwords=PasswordChecks(base.metadata, FairThreads(threads("forebay-login")), made_up),
         tokens=TokenChecks(
             base.settings.current.oauth,
             time=base.time,

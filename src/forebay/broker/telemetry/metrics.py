@@ -35,6 +35,7 @@ class Metrics:
     tls_handshakes_failed: int = _counter("forebay_tls_handshakes_failed_total")
     logins: int = _counter("forebay_logins_total")
     logins_failed: int = _counter("forebay_logins_failed_total")
+    logins_refused: int = _counter("forebay_logins_refused_total")
     logins_timed_out: int = _counter("forebay_logins_timed_out_total")
     logins_evicted: int = _counter("forebay_logins_evicted_total")
     throttled_produce: int = _counter('forebay_throttled_total{quota="producer_byte_rate"}')

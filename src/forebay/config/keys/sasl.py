@@ -17,6 +17,19 @@ def _not_empty(value: Value) -> None:
         raise ValueError(f"name at least one of {', '.join(MECHANISMS)}")
 
 
+def _are_addresses(value: Value) -> None:
+    from ipaddress import ip_network
+
+    assert isinstance(value, tuple)
+    for each in value:
+        try:
+            ip_network(each)
+        except ValueError:
+            raise ValueError(
+                f"{each!r} is no address: use IP addresses, or ranges such as 10.0.0.0/8"
+            ) from None
+
+
 @settings_group
 class SaslConfig:
     mechanisms: tuple[str, ...] = list_key(
@@ -69,6 +82,58 @@ class SaslConfig:
         "oldest one from the address that has the most of them is closed for each new one (by IPv6: from "
         "the /64 network). The same happens at max.connections.",
         1,
+    )
+    failures_max: int = int_key(
+        "forebay.login.failures.max",
+        5,
+        "Wrong logins of one user from one address (by IPv6: one /64) before that user has to wait there. A "
+        "good login wipes them out.",
+        1,
+        1_000_000,
+        dynamic=True,
+    )
+    address_failures_max: int = int_key(
+        "forebay.login.address.failures.max",
+        50,
+        "Wrong logins from one address, as whatever users, before everybody has to wait there who has not "
+        "logged in from there before.",
+        1,
+        1_000_000,
+        dynamic=True,
+    )
+    wait_ms: int = int_key(
+        "forebay.login.wait.ms",
+        1_000,
+        "How long that is after the first wrong login too many. Each further one doubles it. Logins before "
+        "their time are refused unseen.",
+        1,
+        3_600_000,
+        dynamic=True,
+    )
+    wait_max_ms: int = int_key(
+        "forebay.login.wait.max.ms",
+        60_000,
+        "The longest wait after wrong logins; 0: nobody has to wait.",
+        0,
+        3_600_000,
+        dynamic=True,
+    )
+    wait_exempt: tuple[str, ...] = list_key(
+        "forebay.login.wait.exempt.addresses",
+        ("127.0.0.1", "::1"),
+        "Addresses, and ranges such as 10.0.0.0/8, where nobody has to wait: those that many share, such as "
+        "this machine's own and that of a proxy.",
+        validate=_are_addresses,
+        dynamic=True,
+    )
+    failures_remembered_max: int = int_key(
+        "forebay.login.failures.remembered.max",
+        10_000,
+        "Addresses, and users at addresses, whose wrong logins are remembered: so many of each. The oldest "
+        "go first.",
+        1,
+        10_000_000,
+        dynamic=True,
     )
     broker_mechanism: str = text_key(
         "sasl.mechanism.inter.broker.protocol",

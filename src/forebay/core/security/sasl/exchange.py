@@ -15,6 +15,8 @@ class Challenge:
     """The login goes on: the client has to answer this."""
 
     data: bytes
+    user: str = ""
+    """Who the client says to be, if it came to that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,8 @@ class Rejected:
     """For the broker's log, without secrets. The client gets the same text whatever the reason."""
     user: str = ""
     """Who the client says to be, if it came to that."""
+    wait_ms: int = 0
+    """It was not looked at: there were too many wrong logins, and the client has to wait for this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ class ScramExchange:
         self._nonce = first.nonce + scram.encoded(self._entropy(_NONCE_BYTES))
         salt = scram.encoded(credential.salt)
         self._challenge = f"r={self._nonce},s={salt},i={credential.iterations}"
-        return Challenge(data=self._challenge.encode())
+        return Challenge(data=self._challenge.encode(), user=first.user)
 
     def _finish(self, first: ClientFirst, data: bytes) -> Step:
         credential, mechanism = self._credential, self._hash

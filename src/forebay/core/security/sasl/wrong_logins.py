@@ -1,0 +1,130 @@
+"""Wrong logins: who has to wait before the next one is looked at, and for how long.
+
+Two things are counted for each address (IPv6: each /64): wrong logins of one user from there, and those of
+whatever user from there. A few of them are free. Each further one doubles the wait, up to a bound. A login
+that comes before its time is refused unseen, and does not count. Counts shrink with time, while nobody has to
+wait: by as many as are free in `_FORGETTING_WAITS` of the longest waits.
+
+A user is never made to wait for what happened at another address, so a stranger cannot lock a user out. The
+count of an address as a whole does not hold up users that have logged in from there before: they may share it
+with whoever guesses (address translation). It makes no difference whether a user exists.
+
+The counts take a bounded amount of memory; those that grew the longest time ago go first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from typing import NamedTuple, TypeVar
+
+from forebay.core.security.networks import network_of
+
+K = TypeVar("K")
+
+_FORGETTING_WAITS = 5
+Pair = tuple[str, int]
+"""A network, and the hash of a user's name: strangers may send names of any length."""
+
+
+class LoginLimits(NamedTuple):
+    failures_max: int
+    """Wrong logins of one user from one address that are free."""
+    address_failures_max: int
+    """Of all users from one address."""
+    wait_ms: int
+    """After the first that is not."""
+    wait_ms_max: int
+    """0: nobody has to wait."""
+    exempt: tuple[str, ...]
+    """Addresses and ranges where nobody has to wait."""
+    remembered_max: int
+    """Counts that are kept; those of addresses, and those of users."""
+
+
+class _Count:
+    __slots__ = ("failures", "until_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.failures = 0.0
+        self.until_ms = now_ms
+        """The end of the wait; without one, the last wrong login."""
+
+    def add(self, free: int, limits: LoginLimits, now_ms: int) -> None:
+        quiet_ms = max(now_ms - self.until_ms, 0)
+        shrunk = quiet_ms * free / (_FORGETTING_WAITS * limits.wait_ms_max)
+        self.failures = max(self.failures - shrunk, 0.0) + 1
+        self.until_ms = max(self.until_ms, now_ms)
+        over = math.ceil(self.failures - free)
+        if over > 0:
+            doublings_max = max(math.ceil(math.log2(limits.wait_ms_max / limits.wait_ms)), 0)
+            # More of them would only make the count shrink for longer.
+            self.failures = min(self.failures, free + doublings_max + 1.0)
+            wait_ms = min(limits.wait_ms << min(over - 1, doublings_max), limits.wait_ms_max)
+            self.until_ms = now_ms + wait_ms
+
+
+class WrongLogins:
+    def __init__(self) -> None:
+        self._addresses: OrderedDict[str, _Count] = OrderedDict()
+        self._pairs: OrderedDict[Pair, _Count] = OrderedDict()
+        self._known: OrderedDict[Pair, None] = OrderedDict()
+        """Users that have logged in, by where."""
+
+    def __len__(self) -> int:
+        """Everything that is remembered."""
+        return len(self._addresses) + len(self._pairs) + len(self._known)
+
+    def wait_ms(self, user: str, host: str, limits: LoginLimits, now_ms: int) -> int:
+        """How long this user has to wait at this address; 0 if not."""
+        if not limits.wait_ms_max or _is_exempt(host, limits.exempt):
+            return 0
+        network, pair = _keys(user, host)
+        own = self._pairs.get(pair)
+        all_users = None if pair in self._known else self._addresses.get(network)
+        return max(0 if count is None else count.until_ms - now_ms for count in (own, all_users, None))
+
+    def failed(self, user: str, host: str, limits: LoginLimits, now_ms: int) -> None:
+        if not limits.wait_ms_max or _is_exempt(host, limits.exempt):
+            return
+        network, pair = _keys(user, host)
+        address = _latest(self._addresses, network, limits, now_ms)
+        address.add(limits.address_failures_max, limits, now_ms)
+        _latest(self._pairs, pair, limits, now_ms).add(limits.failures_max, limits, now_ms)
+
+    def succeeded(self, user: str, host: str, limits: LoginLimits) -> None:
+        """What went wrong before is forgotten, but for the count of the address: whoever has one user's
+        password could guess those of others without end."""
+        _, pair = _keys(user, host)
+        self._pairs.pop(pair, None)
+        self._known[pair] = None
+        self._known.move_to_end(pair)
+        if len(self._known) > limits.remembered_max:
+            self._known.popitem(last=False)
+
+
+def _keys(user: str, host: str) -> tuple[str, Pair]:
+    network = network_of(host)
+    return network, (network, hash(user))
+
+
+def _latest(counts: OrderedDict[K, _Count], key: K, limits: LoginLimits, now_ms: int) -> _Count:
+    """The count of a key, which is now the last to be forgotten."""
+    count = counts.get(key)
+    if count is None:
+        count = counts[key] = _Count(now_ms)
+        while len(counts) > limits.remembered_max:
+            counts.popitem(last=False)
+    counts.move_to_end(key)
+    return count
+
+
+@lru_cache(maxsize=4096)
+def _is_exempt(host: str, exempt: tuple[str, ...]) -> bool:
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:  # not by IP
+        return True
+    return any(address in ip_network(each) for each in exempt)
