@@ -58,6 +58,7 @@ InitializeShareGroupState 0-0  ReadShareGroupState 0-0  WriteShareGroupState 0-1
 ReadShareGroupStateSummary 0-1  DescribeShareGroupOffsets 0-1  AlterShareGroupOffsets 0-0
 DeleteShareGroupOffsets 0-0
 AlterReplicaLogDirs 1-2  DescribeQuorum 0-2  ListConfigResources 0-1  UpdateFeatures 0-2  UnregisterBroker 0-0
+CreateDelegationToken 1-3  RenewDelegationToken 1-2  ExpireDelegationToken 1-2  DescribeDelegationToken 1-3
 """
 
 

@@ -21,6 +21,7 @@ from forebay.broker.cluster.predecessor import Predecessor
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.composition.coordinators import Coordinators
 from forebay.broker.composition.delays import delay_service
+from forebay.broker.composition.delegation_tokens import delegation_tokens
 from forebay.broker.composition.failover import Failover
 from forebay.broker.composition.fold_copies import copy_appends, fold_copies, number_handover
 from forebay.broker.composition.foundations import Foundations
@@ -43,6 +44,7 @@ from forebay.broker.prometheus.exporter import Exporter
 from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.quotas.metering import RequestMeter
 from forebay.broker.replication.claims import Claims
+from forebay.broker.tokens.expired_tokens import ExpiredTokens
 from forebay.broker.upkeep.compaction import Compactor
 from forebay.broker.upkeep.deleted_topics import DeletedTopics
 from forebay.broker.upkeep.folded_partitions import FoldedPartitions
@@ -265,6 +267,7 @@ class Node:
             failovers=self.failover.times,
             pending=self.failover.pending,
             logins=self.logins,
+            tokens=delegation_tokens(base, self.logins),
             quotas=base.quotas,
             write_cycle=self.write_cycle,
             disk=self.disk,
@@ -347,6 +350,7 @@ class Node:
                 self.number_handover,
                 node_id=self.node_id,
             ),
+            expired_tokens=ExpiredTokens(self.metadata, self.controller, self.time),
             deleted_topics=DeletedTopics(self.metadata, base.settings, self.controller, self.time),
             isr=self.replication.isr,
             close_idle=partial(self.server.close_idle, self.shares.holds_records),
@@ -411,6 +415,7 @@ class Node:
         if self._base.authorization is not None:
             self.metadata.listen(self._base.authorization.follow)
         self.metadata.listen(self._base.quotas.follow)
+        self.metadata.listen(self.login_gate.follow)
         self.metadata.listen(self.membership.follow)
         self.metadata.listen(self.peers.follow)
         self.metadata.listen(self.assignment.follow)

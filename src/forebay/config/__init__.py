@@ -21,6 +21,7 @@ from forebay.config.keys.authorization import AuthorizationConfig
 from forebay.config.keys.cluster import ClusterConfig
 from forebay.config.keys.connections import SocketConfig
 from forebay.config.keys.controller import DRAINED, ControllerConfig
+from forebay.config.keys.delegation_token import DelegationTokenConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.oauth import OAuthConfig
 from forebay.config.keys.quota import QuotaConfig
@@ -57,6 +58,7 @@ __all__ = [
     "SocketConfig",
     "SaslConfig",
     "OAuthConfig",
+    "DelegationTokenConfig",
     "ControllerConfig",
     "DRAINED",
     "DEAD_LETTER_TOPIC",

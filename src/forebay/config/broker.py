@@ -24,6 +24,7 @@ from forebay.config.keys.cleaner import CleanerConfig
 from forebay.config.keys.cluster import ClusterConfig, cluster_config
 from forebay.config.keys.connections import SocketConfig
 from forebay.config.keys.controller import ControllerConfig
+from forebay.config.keys.delegation_token import DelegationTokenConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.oauth import MECHANISM as OAUTHBEARER
 from forebay.config.keys.oauth import OAuthConfig, check_oauth
@@ -79,6 +80,7 @@ class BrokerConfig:
     socket: SocketConfig
     sasl: SaslConfig
     oauth: OAuthConfig
+    tokens: DelegationTokenConfig
     fetch: FetchConfig
     topics: TopicDefaults
     storage: StorageConfig
@@ -167,6 +169,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         socket=read_group(SocketConfig, values),
         sasl=read_group(SaslConfig, values),
         oauth=read_group(OAuthConfig, values),
+        tokens=read_group(DelegationTokenConfig, values),
         fetch=read_group(FetchConfig, values),
         topics=read_group(TopicDefaults, values),
         storage=read_group(StorageConfig, values),

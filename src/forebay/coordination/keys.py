@@ -15,6 +15,7 @@
   configs/groups/<id>     settings of a group; what is not allowed in a URL's path is written as there
   login-secret            random bytes; salts of users that do not exist are derived from it
   users/<name>            SCRAM keys of a user; the name is written as in a URL's path
+  tokens/<id>             owner, times and SCRAM keys of a delegation token
   node-ids/<id>           numbers of brokers that are taken, whether the broker runs or not
   evidence/<id>           what a broker wrote last to recognise this store by
   restored                the last restore of this store from a backup, as brokers have noticed it
@@ -114,6 +115,9 @@ class Keys:
 
     def user(self, name: str) -> str:
         return f"{self.root}users/{quote(name, safe='')}"
+
+    def token(self, token_id: str) -> str:
+        return f"{self.root}tokens/{token_id}"
 
     def config(self, owner: ConfigOwner, name: str) -> str:
         # A group's id may hold any character, a slash too.

@@ -30,6 +30,8 @@ from forebay.core.cluster.quota_image import QuotaDeleted, QuotaImage, QuotaPut
 from forebay.core.cluster.resources import check_stored
 from forebay.core.cluster.restore_image import ClaimsDeleted, ClaimsPut, NodePut, Restore, RestorePut
 from forebay.core.cluster.restore_text import decode_claims, decode_restore
+from forebay.core.cluster.token_image import DelegationToken, TokenDeleted, TokenPut
+from forebay.core.cluster.token_text import decode_token, encode_token
 from forebay.core.cluster.unreadable import (
     SAFE_BROKER_SETTINGS,
     SAFE_TOPIC_SETTINGS,
@@ -118,6 +120,8 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
             return ViewPut(view=image_text.decode_view(name, item.value, item.mod_revision))
         case ("users", part):
             return UserPut(user=decode_user(keys.user_name(part), item.value, item.mod_revision))
+        case ("tokens", token_id):
+            return TokenPut(token=decode_token(token_id, item.value, item.mod_revision))
         case ("acls", acl_id):
             return AclPut(id=acl_id, acl=decode_acl(item.key, item.value))
         case ("quotas", quota_id):
@@ -163,6 +167,8 @@ def _delete_change(keys: Keys, key: str) -> Change | None:
             return ViewDeleted(name=name)
         case ("users", part):
             return UserDeleted(name=keys.user_name(part))
+        case ("tokens", token_id):
+            return TokenDeleted(id=token_id)
         case ("acls", acl_id):
             return AclDeleted(id=acl_id)
         case ("quotas", quota_id):
@@ -241,6 +247,10 @@ class Writes:
                 self._put(keys.user(user.name), encode_user(user), self._user_revision(user.name))
             case UserDeleted(name=name):
                 self._delete(keys.user(name), self._user_revision(name))
+            case TokenPut(token=token):
+                self._put_token(token)
+            case TokenDeleted(id=token_id):
+                self._delete(keys.token(token_id), self._token_revision(token_id))
             case AclPut(id=acl_id, acl=acl):
                 # A rule is never altered, so it does no harm to write one again that another has written.
                 self.puts.append(Put(key=keys.acl(acl_id), value=encode_acl(acl)))
@@ -266,6 +276,12 @@ class Writes:
         # An id is never given out again, so there is nothing to compare.
         value = image_text.encode_tombstone(topic)
         self.puts.append(Put(key=self._keys.tombstone(topic.topic_id), value=value))
+
+    def _put_token(self, token: DelegationToken) -> None:
+        # The tokens of a user are deleted with the user, so none may be made unseen at the same time.
+        owner = token.owner_name
+        self.compares.append(Compare.unchanged(self._keys.user(owner), self._user_revision(owner)))
+        self._put(self._keys.token(token.id), encode_token(token), self._token_revision(token.id))
 
     def _put(self, key: str, value: bytes, revision: int) -> None:
         self._check_readable(key)
@@ -308,6 +324,10 @@ class Writes:
     def _user_revision(self, name: str) -> int:
         user = self._image.users.get(name)
         return 0 if user is None else user.revision
+
+    def _token_revision(self, token_id: str) -> int:
+        token = self._image.tokens.get(token_id)
+        return 0 if token is None else token.revision
 
     def _quota_revision(self, quota_id: str) -> int:
         quota = self._image.quotas.get(quota_id)

@@ -125,11 +125,13 @@ NEEDS: dict[int, list[Need]] = {
 """What each API needs, and therefore which code it answers with."""
 NEVER_REFUSED = {16, 17, 18, 36, 60, 66, OWN_KEYS_FROM + 2}
 """They leave out what a client may not see; `test_access.py` has them."""
+OF_TOKENS = {38, 39, 40, 41}
+"""It matters how a client has logged in; `test_token_logins.py` has them."""
 VERSIONS = {24: 3}
 BETWEEN_BROKERS = {OWN_KEYS_FROM + 11, OWN_KEYS_FROM + 12, OWN_KEYS_FROM + 13, OWN_KEYS_FROM + 14}
 """They are refused to those who do not even say that they are brokers."""
 BROKER = "forebay-broker-1.1.1"
-SERVED = sorted(key for key in ENDPOINTS if key not in NEVER_REFUSED)
+SERVED = sorted(key for key in ENDPOINTS if key not in NEVER_REFUSED | OF_TOKENS)
 
 
 class Stage(NamedTuple):
@@ -230,8 +232,8 @@ def state(node: Node) -> Any:
 
 
 def test_the_matrix_has_every_api() -> None:
-    assert ENDPOINTS.keys() <= NEEDS.keys() | NEVER_REFUSED
-    assert NEEDS.keys() | NEVER_REFUSED == RULES.keys()
+    assert ENDPOINTS.keys() <= NEEDS.keys() | NEVER_REFUSED | OF_TOKENS
+    assert NEEDS.keys() | NEVER_REFUSED | OF_TOKENS == RULES.keys()
 
 
 @pytest.mark.parametrize("key", SERVED, ids=api_name)

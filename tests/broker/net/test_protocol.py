@@ -131,7 +131,7 @@ def unserved(api_key: int, version: int) -> bytes:
 
 
 def test_what_is_not_served_is_named_in_the_log(tmp_path: Path) -> None:
-    wanted = [(38, 3), (0, 99), (31_000, 1)]
+    wanted = [(52, 2), (0, 99), (31_000, 1)]
     with running_broker(tmp_path / "data", "forebay.log.format=json") as broker:
         for api_key, version in wanted:
             with WireClient(broker.bootstrap) as client:
@@ -140,15 +140,15 @@ def test_what_is_not_served_is_named_in_the_log(tmp_path: Path) -> None:
                 client.socket.sendall(unserved(api_key, version))
                 assert client.is_closed()
         with WireClient(broker.bootstrap) as client:
-            client.socket.sendall(unserved(41, 0))
+            client.socket.sendall(unserved(58, 0))
             assert client.is_closed()
         assert broker.stop() == 0
         lines = [json.loads(line) for line in broker.log().splitlines()]
     assert not [line for line in lines if "malformed" in line["message"]]
     found = [line for line in lines if "not served" in line["message"]]
     assert [(line["reason"], line.get("software")) for line in found] == [
-        ("CreateDelegationToken in version 3: there is no such API here", "sarama 1.45"),
+        ("Vote in version 2: there is no such API here", "sarama 1.45"),
         ("Produce in version 99: served are 0 to 13", "sarama 1.45"),
         ("API 31000 in version 1: there is no such API here", "sarama 1.45"),
-        ("DescribeDelegationToken in version 0: there is no such API here", None),
+        ("Envelope in version 0: there is no such API here", None),
     ]

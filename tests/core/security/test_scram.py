@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.cluster.user_image import ScramCredential, UserImage
+from forebay.core.cluster.user_image import UserImage
 from forebay.core.security.sasl.exchange import Accepted, Challenge, Rejected, Step
 from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
-from forebay.core.security.sasl.scram_exchange import ScramExchange
+from forebay.core.security.sasl.scram_exchange import Identity, ScramExchange
 from forebay.core.security.users import new_credential
 from forebay.errors import KafkaError, ProtocolError
 from forebay.wire.sasl import scram
@@ -25,12 +25,21 @@ USERS = {
     for mechanism in ScramMechanism
     for name in NAMES
 }
+TOKENS = {
+    (mechanism, "t0ken"): Identity(
+        "ada", new_credential(mechanism, "secret", b"salt", 4096), expires_ms=17, token_id="t0ken"
+    )
+    for mechanism in ScramMechanism
+}
 ENTROPY = random.Random(7).randbytes
 
 
 def server(mechanism: ScramMechanism = ScramMechanism.SHA_256, secret: bytes = b"secret") -> ScramExchange:
-    def find(name: str) -> ScramCredential | None:
-        return USERS.get((mechanism, name))
+    def find(name: str, is_token: bool) -> Identity | None:
+        if is_token:
+            return TOKENS.get((mechanism, name))
+        credential = USERS.get((mechanism, name))
+        return None if credential is None else Identity(name, credential)
 
     made_up = MadeUpCredentials(secret)
     users = {
@@ -181,3 +190,50 @@ def test_nonces_differ() -> None:
     ]
     assert login[0] != login[1]
     assert new_login("PLAIN", "ada", "x", ENTROPY).first() == b"\0ada\0x"
+
+
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+def test_a_delegation_token_logs_in_as_its_owner(mechanism: ScramMechanism) -> None:
+    done = log_in(server(mechanism), ScramLogin(mechanism, "t0ken", "secret", ENTROPY, is_token=True))
+    assert isinstance(done, Accepted)
+    assert (done.user, done.expires_ms, done.token_id) == ("ada", 17, "t0ken")
+
+
+def test_names_of_users_and_of_tokens_are_not_mixed_up() -> None:
+    mechanism = ScramMechanism.SHA_256
+    as_user = ScramLogin(mechanism, "t0ken", "secret", ENTROPY)
+    as_token = ScramLogin(mechanism, "ada", "password of ada", ENTROPY, is_token=True)
+    assert isinstance(log_in(server(mechanism), as_user), Rejected)
+    assert isinstance(log_in(server(mechanism), as_token), Rejected)
+
+
+@pytest.mark.parametrize(
+    ("extensions", "is_token"),
+    [
+        ("", False),
+        (",tokenauth=true", True),
+        (",x=1,tokenauth=TRUE", True),
+        (",tokenauth=false", False),
+        (",tokenauth", False),
+        (",xtokenauth=true", False),
+    ],
+)
+def test_the_extension_says_that_a_name_is_a_token(extensions: str, is_token: bool) -> None:
+    assert scram.parse_client_first(f"n,,n=ada,r=abc{extensions}".encode()).is_token is is_token
+
+
+def test_who_was_deleted_during_a_login_is_refused() -> None:
+    mechanism, found = ScramMechanism.SHA_256, dict(TOKENS)
+    exchange = ScramExchange(
+        mechanism,
+        lambda name, _: found.get((mechanism, name)),
+        made_up=lambda name: USERS[mechanism, "ada"],
+        entropy=ENTROPY,
+    )
+    login = ScramLogin(mechanism, "t0ken", "secret", ENTROPY, is_token=True)
+    challenge = exchange.step(login.first())
+    assert isinstance(challenge, Challenge)
+    found.clear()
+    final = login.step(challenge.data)
+    assert final is not None
+    assert isinstance(exchange.step(final), Rejected)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from forebay.clock import Clock
 from forebay.config import broker_config
 from forebay.local.stored_users import StoredUsers
 from forebay.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -46,10 +47,16 @@ def sasl_broker(
 
 
 def log_in(
-    client: WireClient, mechanism: str = "SCRAM-SHA-256", user: str = "ada", password: str | None = None
+    client: WireClient,
+    mechanism: str = "SCRAM-SHA-256",
+    user: str = "ada",
+    password: str | None = None,
+    *,
+    is_token: bool = False,
 ) -> Any:
     """The answer to the last step."""
-    login = new_login(mechanism, user, PASSWORDS.get(user, "") if password is None else password, os.urandom)
+    secret = PASSWORDS.get(user, "") if password is None else password
+    login = new_login(mechanism, user, secret, os.urandom, is_token=is_token)
     handshake = client.call(SaslHandshakeRequest(mechanism=mechanism), 1)
     assert handshake.error_code == 0, handshake
     return authenticate(client, login)

@@ -14,6 +14,7 @@ from forebay.broker.authentication.logins import Login, Logins
 from forebay.broker.net.connection import Connection, Handle
 from forebay.broker.signals import Signal
 from forebay.config import Listener
+from forebay.core.cluster.image import ClusterImage
 from forebay.core.security.sasl.exchange import Accepted, Rejected, Step
 from forebay.core.security.sasl.login_session import API_VERSIONS, SASL_HANDSHAKE, Phase
 from forebay.errors import ProtocolError
@@ -106,6 +107,23 @@ class LoginGate:
             login.restart_timer(None)
 
     # -- the end of a session --------------------------------------------------------------------------
+
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Close the connections whose delegation token was ended, or end their sessions with it."""
+        if before.tokens is after.tokens:
+            return
+        for token_id, logins in self._logins.of_tokens().items():
+            token = after.tokens.get(token_id)
+            known = before.tokens.get(token_id)
+            for login in logins:
+                if token is None:
+                    self._logins.token_ended(login)
+                    login.connection.close()
+                elif known is None or login.session.phase is not Phase.READY:
+                    continue  # a login under way asks for the token again at its end
+                elif token.expires_ms < known.expires_ms:
+                    left_ms = self._logins.time_left_ms(token.expires_ms)
+                    login.restart_timer(self._loop.call_later(left_ms / 1000, self._end_session, login))
 
     def _end_session(self, login: Login) -> None:
         login.connection.handle_with(self._handle_expired, frame_bytes_max=login.config.receive_bytes_max)

@@ -34,7 +34,7 @@ from forebay.core.security.sasl.exchange import (
 from forebay.core.security.sasl.login_session import LoginSession
 from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
 from forebay.core.security.sasl.plain import PlainExchange
-from forebay.core.security.sasl.scram_exchange import ScramExchange
+from forebay.core.security.sasl.scram_exchange import Identity, ScramExchange
 from forebay.core.security.sasl.unfinished_logins import UnfinishedLogins
 from forebay.core.security.sasl.wrong_logins import LoginLimits, WrongLogins
 from forebay.errors import ErrorCode
@@ -60,6 +60,8 @@ class Login:
         self.refusal_noted = False
         self.claimed = ""
         """Who the client says to be, by what it has sent so far."""
+        self.token_id = ""
+        """Of the delegation token that the client has logged in with, if it has."""
         self.timer: asyncio.TimerHandle | None = None
         """Until it is ready, the end of its time to log in; then the end of its session."""
 
@@ -91,6 +93,8 @@ class Logins:
         self._entropy = entropy
         self._made_up = made_up
         self._logins: dict[Connection, Login] = {}
+        self._by_token: dict[str, set[Login]] = {}
+        """Those with delegation tokens, by the tokens' ids."""
         self._unfinished: UnfinishedLogins[Connection] = UnfinishedLogins()
         self._wrong = WrongLogins()
         self.shook_hands: Signal[Login] = Signal()
@@ -135,7 +139,22 @@ class Logins:
         login = self._logins.pop(connection, None)
         if login is not None:
             login.restart_timer(None)
+            self._set_token(login, "")
         self._unfinished.discard(connection.peer[0], connection)
+
+    def of_tokens(self) -> dict[str, list[Login]]:
+        """The logins with delegation tokens, by the tokens' ids."""
+        return {token_id: list(found) for token_id, found in self._by_token.items()}
+
+    def _set_token(self, login: Login, token_id: str) -> None:
+        if login.token_id:
+            found = self._by_token[login.token_id]
+            found.discard(login)
+            if not found:
+                del self._by_token[login.token_id]
+        login.token_id = token_id
+        if token_id:
+            self._by_token.setdefault(token_id, set()).add(login)
 
     @property
     def unfinished(self) -> int:
@@ -238,6 +257,12 @@ class Logins:
         self._metrics.sessions_expired += 1
         log.warning("a client has not logged in again in time", extra=self._about(login))
 
+    def token_ended(self, login: Login) -> None:
+        log.warning("closing a connection whose delegation token was ended", extra=self._about(login))
+
+    def time_left_ms(self, end_ms: int) -> int:
+        return max(end_ms - self._time.now_ms(), 0)
+
     def out_of_order(self, login: Login, api: str) -> None:
         self._metrics.logins_failed += 1
         hint = "set security.protocol=SASL_PLAINTEXT or SASL_SSL and sasl.mechanism in the client"
@@ -248,6 +273,7 @@ class Logins:
 
     def _note_accepted(self, login: Login, accepted: Accepted) -> None:
         login.connection.logged_in(f"User:{accepted.user}")
+        self._set_token(login, accepted.token_id)
         self._unfinished.discard(login.connection.peer[0], login.connection)
         if login.claimed:
             self._wrong.succeeded(login.claimed, login.connection.peer[0], self._limits())
@@ -283,9 +309,18 @@ class Logins:
             return partial(ScramExchange, mechanism, find, made_up=make_up, entropy=self._entropy)
         return BearerExchange if name == OAUTHBEARER else PlainExchange
 
-    def _find(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
-        found = self._metadata.image.users.get(user)
-        return None if found is None else found.credentials.get(mechanism)
+    def _find(self, mechanism: ScramMechanism, name: str, is_token: bool) -> Identity | None:
+        """Clients that cannot say that a name is a token's id (librdkafka) may log in with it all the same:
+        no user has such a name."""
+        image = self._metadata.image
+        if not is_token and (user := image.users.get(name)) is not None:
+            own = user.credentials.get(mechanism)
+            return None if own is None else Identity(name, own)
+        token = image.tokens.get(name) if self._settings.current.tokens.is_enabled else None
+        credential = None if token is None else token.credentials.get(mechanism)
+        if token is None or credential is None:
+            return None
+        return Identity(token.owner_name, credential, min(token.expires_ms, token.max_ms), token.id)
 
     def _make_up(self, mechanism: ScramMechanism, user: str) -> ScramCredential:
         return self._made_up.credential(mechanism, user, self._metadata.image.users)

@@ -19,6 +19,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.replication.isr import InSyncReplicas
+from forebay.broker.tokens.expired_tokens import ExpiredTokens
 from forebay.broker.upkeep.compaction import Compactor
 from forebay.broker.upkeep.deleted_topics import DeletedTopics
 from forebay.broker.upkeep.folded_partitions import FoldedPartitions
@@ -52,6 +53,7 @@ class Upkeep:
         compactor: Compactor,
         folded: FoldedPartitions,
         deleted_topics: DeletedTopics,
+        expired_tokens: ExpiredTokens,
         isr: InSyncReplicas,
         close_idle: Callable[[], None],
         disk: Disk,
@@ -68,6 +70,7 @@ class Upkeep:
         self._compactor = compactor
         self._folded = folded
         self._deleted_topics = deleted_topics
+        self._expired_tokens = expired_tokens
         self._isr = isr
         self._close_idle = close_idle
         self._disk = disk
@@ -91,6 +94,7 @@ class Upkeep:
             (_OFFLINE_CHECK_MS, self.bring_back),
             (_FOLDED_CHECK_MS, self.remove_folded),
             (_TOMBSTONE_CHECK_MS, self.forget_deleted),
+            (config.tokens.expiry_check_interval_ms, self.remove_tokens),
             (idle_check_ms, self.close_idle),
             (storage.producer_id_expiration_check_interval_ms, self.expire_producers),
         ]
@@ -135,6 +139,9 @@ class Upkeep:
 
     async def forget_deleted(self) -> None:
         await self._deleted_topics.forget_old()
+
+    async def remove_tokens(self) -> None:
+        await self._expired_tokens.remove()
 
     async def compact(self) -> None:
         await self._compactor.run()

@@ -13,6 +13,7 @@ from forebay.config.keys.cleaner import COMPACTION_KEYS, CleanerConfig
 from forebay.config.keys.cluster import CLUSTER_KEYS
 from forebay.config.keys.connections import SocketConfig
 from forebay.config.keys.controller import DRAINED_KEY, ControllerConfig, not_zero
+from forebay.config.keys.delegation_token import DelegationTokenConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.ignored import IGNORED_BROKER_KEYS
 from forebay.config.keys.oauth import OAuthConfig
@@ -339,6 +340,7 @@ BROKER_KEYS: dict[str, Definition] = {
         *definitions_of(SocketConfig),
         *definitions_of(SaslConfig),
         *definitions_of(OAuthConfig),
+        *definitions_of(DelegationTokenConfig),
         *definitions_of(FetchConfig),
         *definitions_of(TopicDefaults),
         *_TOPIC_KEYS,
@@ -357,5 +359,9 @@ BROKER_KEYS: dict[str, Definition] = {
     )
 }
 
-ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
+ALIASES = {
+    "broker.id": "node.id",
+    "log.dir": "log.dirs",
+    "delegation.token.master.key": "delegation.token.secret.key",
+}
 """Other names that Kafka's users write for the same key."""

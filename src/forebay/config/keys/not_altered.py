@@ -16,8 +16,7 @@ controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
 controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
 controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
 controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
-controller.socket.timeout.ms create.topic.policy.class.name delegation.token.expiry.check.interval.ms
-delegation.token.expiry.time.ms delegation.token.max.lifetime.ms delegation.token.secret.key
+controller.socket.timeout.ms create.topic.policy.class.name
 delete.records.purgatory.purge.interval.requests early.start.listeners
 fetch.purgatory.purge.interval.requests group.consumer.max.assignment.interval.ms
 group.consumer.migration.policy group.consumer.min.assignment.interval.ms

@@ -32,6 +32,8 @@ OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
         Operation.CLUSTER_ACTION,
         Operation.IDEMPOTENT_WRITE,
     ),
+    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
+    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
     ResourceType.TRANSACTIONAL_ID: (Operation.DESCRIBE, Operation.WRITE, Operation.TWO_PHASE_COMMIT),
 }
 """The operations that there are for each type of resource."""

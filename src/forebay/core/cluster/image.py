@@ -44,6 +44,7 @@ from forebay.core.cluster.restore_image import (
     Restore,
     RestorePut,
 )
+from forebay.core.cluster.token_image import DelegationToken, TokenDeleted, TokenPut, TokensDraft
 from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.cluster.unreadable import NONE_UNREADABLE, Unreadable, UnreadableKeys, UnreadablePut
 from forebay.core.cluster.user_image import UserDeleted, UserImage, UserPut, UsersDraft
@@ -81,6 +82,8 @@ class ClusterImage:
     """View id to name, of both."""
     users: Mapping[str, UserImage] = field(default_factory=dict)
     """Those who may log in, by name."""
+    tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
+    """Delegation tokens, by id; also those that have expired, until they are removed."""
     acls: Mapping[str, AclBinding] = field(default_factory=dict)
     """By their ids (`core/acls/text.py`)."""
     quotas: Mapping[str, QuotaImage] = field(default_factory=dict)
@@ -157,6 +160,7 @@ class _Draft:
         self._controller = image.controller
         self._views = ViewsDraft(image.views, image.fills, image.view_names)
         self._users = UsersDraft(image.users)
+        self._tokens = TokensDraft(image.tokens)
         self._brokers: dict[int, BrokerRegistration] | None = None
         self._topics: dict[str, TopicImage] | None = None
         self._names: dict[bytes, str] | None = None
@@ -200,6 +204,8 @@ class _Draft:
                 self._views.apply(change)
             case UserPut() | UserDeleted():
                 self._users.apply(change)
+            case TokenPut() | TokenDeleted():
+                self._tokens.apply(change)
             case AclPut() | AclDeleted():
                 self._acls.apply(change)
             case QuotaPut() | QuotaDeleted():
@@ -232,6 +238,7 @@ class _Draft:
             fills=self._views.fills,
             view_names=self._views.names,
             users=self._users.users,
+            tokens=self._tokens.tokens,
             acls=self._acls.acls,
             quotas=self._quotas.quotas,
             deleted=self._tombstones.deleted,

@@ -17,6 +17,7 @@ from forebay.core.cluster.restore_image import (
     NodePut,
     RestorePut,
 )
+from forebay.core.cluster.token_image import TokenDeleted, TokenPut
 from forebay.core.cluster.topic_image import TopicRecord
 from forebay.core.cluster.unreadable import UnreadablePut
 from forebay.core.cluster.user_image import UserDeleted, UserPut
@@ -112,6 +113,8 @@ Change = (
     | ViewDeleted
     | UserPut
     | UserDeleted
+    | TokenPut
+    | TokenDeleted
     | AclPut
     | AclDeleted
     | QuotaPut

@@ -7,7 +7,7 @@ what depends on it is out of service until the key is repaired or deleted, and e
 - the state of a partition: nobody leads it, and no election or move is written;
 - an ACL: the widest rule that it may have been denies (`core/acls/doubt.py`);
 - settings: those that delete nothing are in force (`SAFE_TOPIC_SETTINGS`, `SAFE_BROKER_SETTINGS`);
-- a user cannot log in, a quota limits nobody, a view cannot be read;
+- a user or a delegation token cannot log in, a quota limits nobody, a view cannot be read;
 - a broker counts as registered: nobody is elected in its place, and it is not elected itself.
 
 The image is a function of what the store holds, so all brokers of a version see the same.

@@ -9,33 +9,39 @@ from typing import Any
 
 from forebay.core.cluster.user_image import ScramCredential, UserImage
 from forebay.errors import ProtocolError
-from forebay.wire.sasl.scram import BY_NAME
+from forebay.wire.sasl.scram import BY_NAME, ScramMechanism
 
 
 def encode_user(user: UserImage) -> bytes:
-    fields = {
+    return json.dumps(credential_fields(user.credentials), separators=(",", ":")).encode()
+
+
+def credential_fields(credentials: Mapping[ScramMechanism, ScramCredential]) -> dict[str, Any]:
+    return {
         mechanism.sasl_name: {
             "salt": b64encode(credential.salt).decode(),
             "iterations": credential.iterations,
             "stored_key": b64encode(credential.stored_key).decode(),
             "server_key": b64encode(credential.server_key).decode(),
         }
-        for mechanism, credential in sorted(user.credentials.items(), key=lambda item: item[0].code)
+        for mechanism, credential in sorted(credentials.items(), key=lambda item: item[0].code)
     }
-    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decode_user(name: str, value: bytes, mod_revision: int) -> UserImage:
-    """Mechanisms that this version does not know are passed over."""
     try:
-        fields = json.loads(value)
-        if not isinstance(fields, dict):
-            raise ValueError("no JSON object")
-        credentials = {BY_NAME[each]: _credential(fields[each]) for each in fields if each in BY_NAME}
+        credentials = read_credentials(json.loads(value))
     except (ValueError, TypeError, KeyError, AttributeError):
         # Without the error itself: it may quote the keys.
         raise ProtocolError(f"the stored user {name} cannot be read") from None
     return UserImage(name=name, credentials=credentials, revision=mod_revision)
+
+
+def read_credentials(fields: Any) -> dict[ScramMechanism, ScramCredential]:
+    """Mechanisms that this version does not know are passed over. Raises ValueError, TypeError, KeyError."""
+    if not isinstance(fields, dict):
+        raise ValueError("no JSON object")
+    return {BY_NAME[each]: _credential(fields[each]) for each in fields if each in BY_NAME}
 
 
 def _credential(fields: Mapping[str, Any]) -> ScramCredential:

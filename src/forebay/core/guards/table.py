@@ -161,6 +161,26 @@ RULES: dict[int, Rule] = {
         topics.create_partitions,
         is_administrative=True,
     ),
+    38: Rule(
+        "a login, by other means than a token; for another owner CreateTokens User",
+        "64; 65",
+        unguarded,
+        is_administrative=True,
+    ),
+    39: Rule(
+        "such a login of the token's owner, requester or renewer", "64; 63", unguarded, is_administrative=True
+    ),
+    40: Rule(
+        "such a login of the token's owner, requester or renewer; of others Alter Cluster",
+        "64; 63",
+        unguarded,
+        is_administrative=True,
+    ),
+    41: Rule(
+        "such a login; for tokens of others Describe DelegationToken, or DescribeTokens User",
+        "64; tokens are left out",
+        unguarded,
+    ),
     42: Rule("Delete Group", "30 per group", groups.delete_groups, is_administrative=True),
     43: Rule(
         _ALTER,
@@ -352,6 +372,7 @@ RULES: dict[int, Rule] = {
     ),
 }
 
-CHECKED_BY_HANDLERS = frozenset({1, 78, 79})
+CHECKED_BY_HANDLERS = frozenset({1, 38, 39, 40, 41, 78, 79})
 """Fetch, ShareFetch and ShareAcknowledge: the partitions are those of a session, and most requests do not
-name them. Their handlers ask about the topic of each partition that they read."""
+name them. Their handlers ask about the topic of each partition that they read. Delegation tokens: what a
+client may do depends on how it has logged in, and on whose each token is."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from forebay.config.names import WHITE_SPACE, is_trimmed
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
+from forebay.core.cluster.token_image import TokenDeleted
 from forebay.core.cluster.user_image import ScramCredential, UserDeleted, UserImage, UserPut
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.sasl.scram import BY_CODE, ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
@@ -74,7 +75,12 @@ def put_or_delete(
 ) -> list[Change]:
     if credentials:
         return [UserPut(user=UserImage(name=name, credentials=credentials))]
-    return [UserDeleted(name=name)] if name in image.users else []
+    if name not in image.users:
+        return []
+    # Whoever was deleted must not come back by a token that it has made.
+    owner = f"User:{name}"
+    tokens = [TokenDeleted(id=token.id) for token in image.tokens.values() if token.owner == owner]
+    return [UserDeleted(name=name), *tokens]
 
 
 def check_name(name: str) -> None:

@@ -66,14 +66,18 @@ class ScramLogin:
         password: str,
         entropy: Callable[[int], bytes],
         salted: SaltedPasswords | None = None,
+        *,
+        is_token: bool = False,
     ) -> None:
-        """`salted`: of earlier logins of the same user."""
+        """`salted`: of earlier logins of the same user. `is_token`: it is a delegation token, and says so."""
         self._salted = SaltedPasswords() if salted is None else salted
         self.mechanism = mechanism.sasl_name
         self._hash = mechanism
         self._password = password
         self._nonce = scram.encoded(entropy(_NONCE_BYTES))
         self._bare = f"n={scram.escaped(user)},r={self._nonce}"
+        if is_token:
+            self._bare += f",{scram.TOKEN_EXTENSION}=true"
         self._signature: bytes | None = None
 
     def first(self) -> bytes:
@@ -110,12 +114,14 @@ def new_login(
     password: str,
     entropy: Callable[[int], bytes],
     salted: SaltedPasswords | None = None,
+    *,
+    is_token: bool = False,
 ) -> Login:
     """A login by name and password; raises ConfigError for a mechanism that has none."""
     if mechanism == PlainLogin.mechanism:
         return PlainLogin(user, password)
     if mechanism in scram.BY_NAME:
-        return ScramLogin(scram.BY_NAME[mechanism], user, password, entropy, salted)
+        return ScramLogin(scram.BY_NAME[mechanism], user, password, entropy, salted, is_token=is_token)
     known = ", ".join((PlainLogin.mechanism, *scram.BY_NAME))
     raise ConfigError(f"the SASL mechanism {mechanism!r} is not known here, use one of {known}")
 

@@ -22,6 +22,7 @@ ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
 ITERATIONS_DEFAULT = 4096
 NONCE_CHARS_MAX = 256
+TOKEN_EXTENSION = "tokenauth"
 _GS2_HEADER = re.compile(r"n,(?:a=(?P<authzid>[^,]*))?,")
 _CLIENT_FIRST = re.compile(
     r"(?:m=[^,]*,)?n=(?P<user>[^,]*),r=(?P<nonce>[!-+\--~]+)(?P<extensions>(?:,.*)?)", re.S
@@ -86,6 +87,8 @@ class ClientFirst:
     nonce: str
     authzid: str
     """Whom the user wants to act as; empty for itself."""
+    is_token: bool = False
+    """True if the name is the id of a delegation token (KIP-48)."""
     gs2_header: str
     bare: str
     """What both sides sign: the message without its header."""
@@ -119,9 +122,15 @@ def parse_client_first(data: bytes) -> ClientFirst:
         user=unescaped(match["user"]),
         nonce=match["nonce"],
         authzid=unescaped(header["authzid"] or ""),
+        is_token=_is_token(match["extensions"]),
         gs2_header=header[0],
         bare=bare,
     )
+
+
+def _is_token(extensions: str) -> bool:
+    pairs = dict(part.partition("=")[::2] for part in extensions.split(","))
+    return pairs.get(TOKEN_EXTENSION, "").lower() == "true"
 
 
 def parse_server_first(data: bytes) -> ServerFirst:

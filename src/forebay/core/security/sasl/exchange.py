@@ -26,6 +26,8 @@ class Accepted:
     """The last message to the client."""
     expires_ms: int | None = None
     """When what it has shown is no longer valid."""
+    token_id: str = ""
+    """Of the delegation token that it has logged in with; empty for any other login."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

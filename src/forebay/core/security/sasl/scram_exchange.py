@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from typing import NamedTuple
 
 from forebay.core.cluster.user_image import ScramCredential
 from forebay.core.security.sasl.exchange import Accepted, Challenge, Rejected, Step, Verdict
@@ -18,14 +19,25 @@ from forebay.wire.sasl.scram import ClientFirst, ScramMechanism
 
 _NONCE_BYTES = 24
 
-FindCredential = Callable[[str], ScramCredential | None]
+
+class Identity(NamedTuple):
+    """Whom a name stands for, and how that is proven."""
+
+    user: str
+    credential: ScramCredential
+    expires_ms: int | None = None
+    token_id: str = ""
+
+
+FindIdentity = Callable[[str, bool], Identity | None]
+"""By the name that a client gives, and whether it says that this is a delegation token's id."""
 
 
 class ScramExchange:
     def __init__(
         self,
         mechanism: ScramMechanism,
-        find: FindCredential,
+        find: FindIdentity,
         *,
         made_up: Callable[[str], ScramCredential],
         entropy: Callable[[int], bytes],
@@ -56,10 +68,11 @@ class ScramExchange:
             return Rejected(reason="the name is empty")
         if first.authzid not in ("", first.user):
             return Rejected(reason="it asks to act as another user", user=first.user)
-        found, made_up = self._find(first.user), self._made_up(first.user)  # both, for the same time
+        # Both, for the same time.
+        found, made_up = self._find(first.user, first.is_token), self._made_up(first.user)
         self._known = found is not None
         self._first = first
-        self._credential = credential = found or made_up
+        self._credential = credential = made_up if found is None else found.credential
         self._nonce = first.nonce + scram.encoded(self._entropy(_NONCE_BYTES))
         salt = scram.encoded(credential.salt)
         self._challenge = f"r={self._nonce},s={salt},i={credential.iterations}"
@@ -81,8 +94,15 @@ class ScramExchange:
         signed = f"{first.bare},{self._challenge},{final.without_proof}".encode()
         client_key = scram.xor(final.proof, mechanism.mac(credential.stored_key, signed))
         proven = hmac.compare_digest(mechanism.digest(client_key), credential.stored_key)
-        if not (proven and self._known):
-            reason = "wrong password" if self._known else "no such user"
-            return Rejected(reason=reason, user=first.user)
+        # Asked for again: the user or the token may have been deleted since the first message.
+        known = self._find(first.user, first.is_token) if self._known else None
+        if known is None or not proven or known.credential != credential:
+            missing = "no such token, or it has ended" if first.is_token else "no such user"
+            return Rejected(reason=missing if known is None else "wrong password", user=first.user)
         signature = scram.encoded(mechanism.mac(credential.server_key, signed))
-        return Accepted(user=first.user, data=f"v={signature}".encode())
+        return Accepted(
+            user=known.user,
+            data=f"v={signature}".encode(),
+            expires_ms=known.expires_ms,
+            token_id=known.token_id,
+        )

@@ -1,0 +1,1 @@
+"""Delegation tokens: what clients ask about them, and their removal when they have expired."""
