@@ -31,6 +31,7 @@ VERBS = {
     "delay": "forebay.cli.delay.commands:delay",
     "config": "forebay.cli.config:config",
     "user": "forebay.cli.user.commands:user",
+    "token": "forebay.cli.token.commands:token",
     "certs": "forebay.cli.certs:certs",
     "acl": "forebay.cli.acl.commands:acl",
     "quota": "forebay.cli.quota.commands:quota",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
-
-import click
+from typing import NamedTuple
 
 from forebay.cli.client import Client, CommandError
+from forebay.cli.durations import local_time
 from forebay.cli.wire import WireConnection, check
 from forebay.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -22,8 +19,6 @@ from forebay.wire.messages.describe_topic_partitions import (
     TopicRequest,
 )
 
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _TIMEOUT_MS = 30_000
 _PAGE = 2000
 
@@ -49,18 +44,6 @@ class Closed(NamedTuple):
     """Partitions that are about to take messages again."""
     draining: tuple[int, ...] = ()
     """Partitions that took their messages, and may have open transactions of them."""
-
-
-class Duration(click.ParamType[int]):
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        parts = _DURATION.fullmatch(value)
-        if parts is None:
-            self.fail(f"{value!r} is no time: write 30m, 12h or 7d", param, ctx)
-        return int(parts[1]) * _UNITS_MS[parts[2]]
 
 
 def fold(client: Client, name: str, count: int, *, drop_after_ms: int | None, allow_key_moves: bool) -> None:
@@ -125,12 +108,13 @@ def closing_note(closed: Closed, retention_ms: int) -> str:
 def _folded_note(closed: Closed, retention_ms: int) -> str:
     first, last = min(closed.into), max(closed.into)
     which = f"partition {first} is" if first == last else f"partitions {first} to {last} are"
-    text = f"{which} folded since {_time(closed.since_ms)}: new messages go to others, old ones stay readable"
+    since = local_time(closed.since_ms)
+    text = f"{which} folded since {since}: new messages go to others, old ones stay readable"
     if closed.drop_ms is not None:
-        return f"{text} until {_time(closed.drop_ms)} at the latest"
+        return f"{text} until {local_time(closed.drop_ms)} at the latest"
     if retention_ms < 0:
         return f"{text} until they are deleted: retention.ms=-1 never empties them"
-    return f"{text} until retention has deleted them, by {_time(closed.since_ms + retention_ms)} or so"
+    return f"{text} until retention has deleted them, by {local_time(closed.since_ms + retention_ms)} or so"
 
 
 def _growing_note(closed: Closed) -> str:
@@ -160,9 +144,5 @@ def _copying_note(copies: Copies, drop_ms: int | None) -> str:
             f"{which} being folded: {copies.next - first} of {count} copied to the others and closed, "
             f"partition {copies.next} is being copied"
         )
-    until = "forebay.fold.grace.ms is over" if drop_ms is None else f"{_time(drop_ms)} or so"
+    until = "forebay.fold.grace.ms is over" if drop_ms is None else f"{local_time(drop_ms)} or so"
     return f"{which} folded: all of {count} copied to the others; they stay readable until {until}"
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "seconds")

@@ -18,9 +18,10 @@ from forebay.cli.client import (
     settle,
 )
 from forebay.cli.config import alter_configs, read_configs
+from forebay.cli.durations import Duration
 from forebay.cli.log_offsets import Place, ends_of
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.cli.partition_counts import Closed, Duration, closed_partitions, closing_note, fold
+from forebay.cli.partition_counts import Closed, closed_partitions, closing_note, fold
 from forebay.cli.partition_waits import waits
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay.clock import Clock
 from forebay.config import broker_config
 from forebay.local.stored_users import StoredUsers
 from forebay.wire.messages.sasl_authenticate import SaslAuthenticateRequest

@@ -1,76 +1,42 @@
-"""ACLs as the command line asks a broker for them, by the admin client of confluent-kafka."""
+"""ACLs as the command line asks a broker for them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
-from forebay.cli.client import REQUEST_SECONDS, Client, settle
-from forebay.core.acls.bindings import AclBinding, Operation, PatternType, Permission, ResourceType
+from forebay.cli.client import Client
+from forebay.core.acls.bindings import AclBinding
 from forebay.core.acls.filters import AclFilter
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 
-class AclAdmin:
-    def __init__(self, client: Client) -> None:
-        self.admin: AdminClient = client.admin()
-
-    def create(self, acls: Sequence[AclBinding]) -> None:
-        wanted = [_theirs(acl) for acl in acls]
-        for future in self.admin.create_acls(wanted, request_timeout=REQUEST_SECONDS).values():
-            settle(future)
-
-    def describe(self, wanted: AclFilter) -> list[AclBinding]:
-        found = settle(self.admin.describe_acls(_their_filter(wanted), request_timeout=REQUEST_SECONDS))
-        return sorted(_ours(acl) for acl in found)
-
+class Acls(Protocol):
+    def create(self, acls: Sequence[AclBinding]) -> None: ...
+    def describe(self, wanted: AclFilter) -> list[AclBinding]: ...
     def delete(self, filters: Sequence[AclFilter]) -> list[AclBinding]:
         """What was deleted."""
-        wanted = [_their_filter(each) for each in filters]
-        futures = self.admin.delete_acls(wanted, request_timeout=REQUEST_SECONDS)
-        return sorted({_ours(acl) for future in futures.values() for acl in settle(future)})
 
 
-def _theirs(acl: AclBinding) -> Any:
-    from confluent_kafka import admin
+class AclAdmin:
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
-    return admin.AclBinding(
-        admin.ResourceType(int(acl.resource_type)),
-        acl.name,
-        admin.ResourcePatternType(int(acl.pattern)),
-        acl.principal,
-        acl.host,
-        admin.AclOperation(int(acl.operation)),
-        admin.AclPermissionType(int(acl.permission)),
-    )
+    @cached_property
+    def admin(self) -> AdminClient:
+        return self._client.admin()
 
+    @cached_property
+    def acls(self) -> Acls:
+        """By requests of our own, but where only the client library knows how to log in."""
+        properties = self._client.properties
+        if "OAUTHBEARER" in (properties.get("sasl.mechanism"), properties.get("sasl.mechanisms")):
+            from forebay.cli.acl.library_acls import LibraryAcls
 
-def _their_filter(wanted: AclFilter) -> Any:
-    from confluent_kafka import admin
+            return LibraryAcls(self.admin)
+        from forebay.cli.acl.wire_acls import WireAcls
 
-    # Its types do not say that these may be missing, which means all.
-    texts: tuple[Any, Any, Any] = (wanted.name, wanted.principal, wanted.host)
-    name, principal, host = texts
-    return admin.AclBindingFilter(
-        admin.ResourceType(int(wanted.resource_type)),
-        name,
-        admin.ResourcePatternType(int(wanted.pattern)),
-        principal,
-        host,
-        admin.AclOperation(int(wanted.operation)),
-        admin.AclPermissionType(int(wanted.permission)),
-    )
-
-
-def _ours(acl: Any) -> AclBinding:
-    return AclBinding(
-        ResourceType(acl.restype.value),
-        PatternType(acl.resource_pattern_type.value),
-        acl.name,
-        acl.principal,
-        acl.host,
-        Operation(acl.operation.value),
-        Permission(acl.permission_type.value),
-    )
+        return WireAcls(self._client)

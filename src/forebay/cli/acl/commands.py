@@ -31,18 +31,19 @@ RESOURCES = {
     "group": ResourceType.GROUP,
     "transactional-id": ResourceType.TRANSACTIONAL_ID,
     "cluster": ResourceType.CLUSTER,
+    "user": ResourceType.USER,
+    "delegation-token": ResourceType.DELEGATION_TOKEN,
 }
 _WORDS = {
     operation.name.lower().replace("_", "-"): operation
     for operation in Operation
-    if Operation.ANY < operation <= Operation.IDEMPOTENT_WRITE
+    if Operation.ANY < operation <= Operation.DESCRIBE_TOKENS
 }
-"""Those that librdkafka knows."""
 
 
 @click.group()
 def acl() -> None:
-    """Say who may do what with which topics, groups and transactional ids, and with the cluster.
+    """Say who may do what with which topics, groups and transactional ids, with the cluster, and with tokens.
 
     A rule allows or denies a principal, such as User:ada, an operation. What is denied is denied, whatever
     else is allowed; what no rule allows is denied too. The broker needs authorizer.class.name.
@@ -115,6 +116,8 @@ def _named(kind: ResourceType, name: str | None) -> str:
         return CLUSTER_NAME
     if name is None:
         raise click.UsageError("which one? Give a NAME, or '*' for all")
+    if kind is ResourceType.USER and name != WILDCARD and not name.startswith("User:"):
+        raise click.UsageError(f"users are named as principals here: write User:{name}")
     return name
 
 
@@ -139,13 +142,14 @@ def add(
       forebay acl add User:etl all topic etl- --prefix
       forebay acl add User:broker cluster-action cluster
       forebay acl add 'User:*' write topic audit --deny
+      forebay acl add User:scheduler create-tokens user User:ada
     """
     rules = _rules(principal, operations, resource, name, deny=deny, prefix=prefix, host=host)
     try:
         check_names(rules[0])
     except KafkaError as error:
         raise click.UsageError(error.message) from None
-    AclAdmin(client).create(rules)
+    AclAdmin(client).acls.create(rules)
     for each in rules:
         click.echo(str(each))
 
@@ -160,7 +164,7 @@ def list_(
     principal: str | None, resource: str | None, name: str | None, as_json: bool, client: Client
 ) -> None:
     """List the rules."""
-    found = AclAdmin(client).describe(_filter(principal, resource, name))
+    found = AclAdmin(client).acls.describe(_filter(principal, resource, name))
     if as_json:
         print_json([_facts(each) for each in found])
         return
@@ -212,7 +216,7 @@ def delete(
       forebay acl delete User:ada write topic orders
     """
     rules = _rules(principal, operations, resource, name, deny=deny, prefix=prefix, host=host)
-    deleted = AclAdmin(client).delete([_exactly(each) for each in rules])
+    deleted = AclAdmin(client).acls.delete([_exactly(each) for each in rules])
     for each in deleted:
         click.echo(f"deleted: {each}")
     missing = [each for each in rules if each not in deleted]

@@ -31,7 +31,7 @@ def explain(
     super_users = parse_principals(settings[SUPER_USERS])
     if principal in super_users:
         return Answer(True, f"{principal} is one of {SUPER_USERS}")
-    about = admin.describe(AclFilter(resource_type=kind, name=name, pattern=PatternType.MATCH))
+    about = admin.acls.describe(AclFilter(resource_type=kind, name=name, pattern=PatternType.MATCH))
     is_open = settings[ALLOW_IF_NO_ACL] == "true"
     authorizer = Authorizer(allow_if_no_acl=is_open)
     authorizer.replace({acl_id(acl): acl for acl in about})

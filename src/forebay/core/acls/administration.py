@@ -47,6 +47,19 @@ def read_creation(creation: AclCreation) -> AclBinding:
     return acl
 
 
+def read_described(resource: Any, acl: Any) -> AclBinding:
+    """Of the answers to DescribeAcls and DeleteAcls."""
+    return AclBinding(
+        _known(ResourceType, resource.resource_type),
+        _known(PatternType, resource.pattern_type),
+        resource.resource_name,
+        acl.principal,
+        acl.host,
+        _known(Operation, acl.operation),
+        _known(Permission, acl.permission_type),
+    )
+
+
 def read_filter(request: Any) -> AclFilter:
     """Of DescribeAcls, or one of DeleteAcls. Raises KafkaError."""
     wanted = AclFilter(

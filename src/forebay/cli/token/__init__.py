@@ -1,0 +1,1 @@
+"""`forebay token`: logins for a while."""
