@@ -10,7 +10,7 @@ ARGS ?=
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 3)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test chaos compat check format docs bench bench-kafka bench-spark clean
+.PHONY: help setup tools demo test chaos siege compat check format docs bench bench-kafka bench-spark clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test: $(STAMP) ## run all tests on all cores; ARGS="-k name" picks some, WORKERS
 
 chaos: $(STAMP) ## random clients on a broker that is killed, and on a cluster to which everything happens, for CHAOS_SECONDS each; a kill a minute for CHAOS_KILLING_SECONDS; CHAOS_SEEDS stories and all mutants
 	@$(BIN)/python -m pytest -q -m chaos $(ARGS)
+
+siege: $(STAMP) ## strangers, users without rights, heavy queries and slow readers on a broker and a cluster, SIEGE_SECONDS each, beside good clients; ARGS="-k headers" picks an attack; SIEGE_INPUTS malformed requests
+	@$(BIN)/python -m pytest -q -m siege $(ARGS)
 
 compat: $(STAMP) ## Spark's Kafka connector, Kafka's own tools and integration tests, and franz-go on our broker, where Maven and Go's proxy are reachable; the Spark tests' core with each PySpark
 	@$(BIN)/python -m pytest -q -m compat $(ARGS)
