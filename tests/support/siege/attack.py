@@ -28,8 +28,7 @@ class Attack:
         self.tls = target.tls()
 
     async def run(self) -> None:
-        """Until cancelled."""
-        await self.prepare()
+        """Until cancelled; `prepare` first."""
         async with asyncio.TaskGroup() as group:
             for number in range(self.connections):
                 group.create_task(self._go_on(number))
@@ -42,7 +41,9 @@ class Attack:
         raise NotImplementedError
 
     async def _go_on(self, number: int) -> None:
-        while True:
+        task = asyncio.current_task()
+        assert task is not None
+        while not task.cancelling():  # a task group within `once` may have hidden that it is cancelled
             try:
                 await self.once(number)
             except _FAILURES as problem:

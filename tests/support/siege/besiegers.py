@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import multiprocessing
 import os
 import resource
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 
+from support.siege.attack import Attack
 from support.siege.catalogue import ATTACKS
 from support.siege.target import Target
 
@@ -55,13 +57,16 @@ def _besiege(target: Target, names: Sequence[str], pipe: Connection) -> None:
     done: Counter[str] = Counter()
     attacks = [ATTACKS[name](target, done) for name in names]
     gc.freeze()
-    pipe.send("ready")
-    asyncio.run(_attack([attack.run() for attack in attacks], pipe))
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    asyncio.run(_attack(attacks, pipe))
     pipe.send(dict(done))
 
 
-async def _attack(runs: Sequence[object], pipe: Connection) -> None:
-    tasks = [asyncio.ensure_future(run) for run in runs]  # type: ignore[call-overload]
+async def _attack(attacks: Sequence[Attack], pipe: Connection) -> None:
+    for attack in attacks:
+        await attack.prepare()
+    pipe.send("ready")
+    tasks = [asyncio.ensure_future(attack.run()) for attack in attacks]
     try:
         # The pipe is asked by a thread: the loop may have no time for it.
         word = asyncio.ensure_future(asyncio.to_thread(pipe.poll, None))

@@ -47,6 +47,7 @@ class PlainStream:
 
     async def send(self, data: bytes | memoryview) -> None:
         await self._loop.sock_sendall(self._socket, data)
+        await asyncio.sleep(0)  # all connections have their turn, also where a socket takes everything
 
     async def receive(self, size: int) -> bytes:
         received = bytearray()
@@ -72,8 +73,11 @@ class TlsStream:
         self._reader, self._writer = reader, writer
 
     async def send(self, data: bytes | memoryview) -> None:
+        if self._writer.is_closing():  # writing would go on in silence
+            raise Refused
         self._writer.write(data)
         await self._writer.drain()
+        await asyncio.sleep(0)
 
     async def receive(self, size: int) -> bytes:
         return await self._reader.readexactly(size)

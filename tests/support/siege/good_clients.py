@@ -1,8 +1,8 @@
 """Clients that are to be served during a siege, and how long they wait.
 
 A producer sends a message every few milliseconds, whatever became of those before: so a broker that stands
-still shows as many long waits as there were messages meanwhile. A consumer reads all of them. A newcomer
-connects and logs in again and again, as a client does that starts.
+still shows as many long waits as there were messages meanwhile. A consumer reads all of them, another one
+reads them from a view. A newcomer connects and logs in again and again, as a client does that starts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -18,7 +19,7 @@ from confluent_kafka import Consumer, Producer
 from forebay.errors import ForebayError
 from support.brokers.sasl_broker import log_in
 from support.clients.wire_client import WireClient
-from support.siege.target import GOOD, ORDERS, PASSWORDS, Target
+from support.siege.target import GOOD, ORDERS, PASSWORDS, SHOWN_ORDERS, Target
 from support.waiting import Patience
 
 SEND_EVERY_S = 0.01
@@ -38,38 +39,28 @@ class GoodClients:
         self._producer = Producer(
             {**client_settings, **fast, "acks": "all", "linger.ms": 0, "delivery.timeout.ms": 120_000}
         )
-        self._consumer = Consumer(
-            {
-                **client_settings,
-                **fast,
-                "group.id": GOOD,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 100,
-            }
-        )
         self.sent = 0
         self.errors: list[str] = []
         self.refused_logins = 0
-        self._received: set[int] = set()
         self._acked: set[int] = set()
         self.produce_s: list[float] = []
-        self.end_to_end_s: list[float] = []
         self.login_s: list[float] = []
+        self._sent_at: list[float] = []
         self._stop_sending = threading.Event()
         self._stop_reading = threading.Event()
-        self._threads = [
-            threading.Thread(target=work, name=f"siege-{work.__name__}", daemon=True)
-            for work in (self._send, self._read, self._come_in)
+        self.readers = [
+            _Reader({**client_settings, **fast}, topic, self._sent_at, self._stop_reading)
+            for topic in (ORDERS, SHOWN_ORDERS)
         ]
-        self._sent_at: list[float] = []
+        works = (self._send, self._come_in, *(reader.read for reader in self.readers))
+        self._threads = [threading.Thread(target=work, name="siege-client", daemon=True) for work in works]
 
     def __enter__(self) -> GoodClients:
-        self._consumer.subscribe([ORDERS])
         for thread in self._threads:
             thread.start()
         patience = Patience("good clients are served before the siege")
-        while len(self._received) < 10 or not self.login_s:
-            patience.check((self.sent, len(self._acked), len(self._received), self.errors[-3:]))
+        while not self.login_s or any(len(reader.received) < 10 for reader in self.readers):
+            patience.check(self._state())
             time.sleep(_POLL_S)
         return self
 
@@ -80,20 +71,24 @@ class GoodClients:
         self._stop_reading.set()
         for thread in self._threads:
             thread.join()
-        self._consumer.close()
 
     def forget(self) -> None:
         """What was measured by now."""
-        for found in (self.produce_s, self.end_to_end_s, self.login_s):
+        for found in (self.produce_s, self.login_s, *(reader.waits_s for reader in self.readers)):
             found.clear()
 
     def finish(self) -> None:
         """Send no more; wait until everything was acknowledged and read."""
         self._stop_sending.set()
         patience = Patience("everything that good clients sent has come through")
-        while len(self._received) < self.sent or len(self._acked) < self.sent:
-            patience.check((self.sent, len(self._acked), len(self._received), self.errors[-3:]))
-            time.sleep(_POLL_S)
+        for came_through in (self._acked, *(reader.received for reader in self.readers)):
+            while len(came_through) < self.sent:
+                patience.check(self._state())
+                time.sleep(_POLL_S)
+
+    def _state(self) -> str:
+        read = [(len(reader.received), reader.errors[-3:]) for reader in self.readers]
+        return f"{self.sent} sent, {len(self._acked)} acknowledged {self.errors[-3:]}, read: {read}"
 
     # -- threads -----------------------------------------------------------------------------------------
 
@@ -118,19 +113,6 @@ class GoodClients:
         self._acked.add(number)
         self.produce_s.append(time.perf_counter() - self._sent_at[number])
 
-    def _read(self) -> None:
-        while not self._stop_reading.is_set():
-            message = self._consumer.poll(_POLL_S)
-            if message is None:
-                continue
-            if message.error() is not None:
-                self.errors.append(str(message.error()))
-                continue
-            number = int(message.value() or b"")
-            if number not in self._received:
-                self._received.add(number)
-                self.end_to_end_s.append(time.perf_counter() - self._sent_at[number])
-
     def _come_in(self) -> None:
         """How long it takes to be served on a new connection, with all attempts that it takes."""
         began, number = time.perf_counter(), 0
@@ -153,3 +135,43 @@ class GoodClients:
                 return bool(log_in(client, user=GOOD, password=PASSWORDS[GOOD]).error_code == 0)
         except (OSError, ForebayError):
             return False
+
+
+class _Reader:
+    """Reads a topic, or a view of it, from its beginning."""
+
+    def __init__(
+        self,
+        client_settings: dict[str, Any],
+        topic: str,
+        sent_at: Sequence[float],
+        stop: threading.Event,
+    ) -> None:
+        self._consumer = Consumer(
+            {
+                **client_settings,
+                "group.id": f"{GOOD}-{topic}",
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        self._topic, self._sent_at, self._stop = topic, sent_at, stop
+        self.received: set[int] = set()
+        self.waits_s: list[float] = []
+        """From sending to reading."""
+        self.errors: list[str] = []
+
+    def read(self) -> None:
+        self._consumer.subscribe([self._topic])
+        while not self._stop.is_set():
+            message = self._consumer.poll(_POLL_S)
+            if message is None:
+                continue
+            if message.error() is not None:
+                self.errors.append(str(message.error()))
+                continue
+            number = int(message.value() or b"")
+            if number not in self.received:
+                self.received.add(number)
+                self.waits_s.append(time.perf_counter() - self._sent_at[number])
+        self._consumer.close()

@@ -31,7 +31,18 @@ from forebay.local.cluster import Cluster
 from forebay.local.ports import ReservedPort
 from forebay.local.secure_setup import SecureSetup
 from forebay.local.settings import TEST_SETTINGS
-from support.siege.target import ANALYST, BOMBS, GOOD, HOST, ORDERS, PASSWORDS, TEXTS, VIEWS, Target
+from support.siege.target import (
+    ANALYST,
+    BOMBS,
+    GOOD,
+    HOST,
+    ORDERS,
+    PASSWORDS,
+    SHOWN_ORDERS,
+    TEXTS,
+    VIEWS,
+    Target,
+)
 
 _TIMEOUT_S = 60.0
 _ITERATIONS = 4096
@@ -134,8 +145,10 @@ def _add_topics(admin: AdminClient, brokers: int) -> None:
     durable = {"min.insync.replicas": "2"} if brokers > 1 else {}
     topics = [NewTopic(ORDERS, PARTITIONS, brokers, config=durable)]
     topics += [NewTopic(name, brokers, 1) for name in (TEXTS, BOMBS)]
-    for made in admin.create_topics(topics).values():
-        made.result(_TIMEOUT_S)
+    view = {"forebay.view.source": ORDERS, "forebay.view.where": "value >= 0"}
+    for wanted in (topics, [NewTopic(SHOWN_ORDERS, config=view)]):
+        for made in admin.create_topics(wanted).values():
+            made.result(_TIMEOUT_S)
 
 
 def _add_users(admin: AdminClient) -> None:
@@ -153,7 +166,8 @@ def _add_rules(admin: AdminClient) -> None:
     topic, group = ResourceType.TOPIC, ResourceType.GROUP
     wanted = [
         (GOOD, topic, ORDERS, literal),
-        (GOOD, group, GOOD, literal),
+        (GOOD, topic, SHOWN_ORDERS, literal),
+        (GOOD, group, GOOD, prefixed),
         (ANALYST, topic, TEXTS, literal),
         (ANALYST, topic, BOMBS, literal),
         (ANALYST, topic, VIEWS, prefixed),

@@ -12,6 +12,8 @@ GOOD, NOBODY, ANALYST = "good", "nobody", "analyst"
 PASSWORDS = {GOOD: "good-secret", NOBODY: "nobody-secret", ANALYST: "analyst-secret"}
 
 ORDERS, TEXTS, BOMBS = "orders", "texts", "bombs"
+SHOWN_ORDERS = "shown-orders"
+"""A view of all orders, for good clients."""
 VIEWS = "view-"
 """How the names of an analyst's views begin."""
 
