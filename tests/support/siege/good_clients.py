@@ -25,6 +25,8 @@ from support.waiting import Patience
 SEND_EVERY_S = 0.01
 _POLL_S = 0.05
 _REST_S = 0.1
+_MESSAGES_BEFORE = 50
+_MESSAGES_BEHIND_MAX = 20
 _NEWCOMER = "127.0.0.2"
 _NEWCOMER_S_MAX = 20.0
 
@@ -59,10 +61,13 @@ class GoodClients:
         for thread in self._threads:
             thread.start()
         patience = Patience("good clients are served before the siege")
-        while not self.login_s or any(len(reader.received) < 10 for reader in self.readers):
+        while not self.login_s or any(self._is_behind(reader) for reader in self.readers):
             patience.check(self._state())
             time.sleep(_POLL_S)
         return self
+
+    def _is_behind(self, reader: _Reader) -> bool:
+        return len(reader.received) < max(_MESSAGES_BEFORE, self.sent - _MESSAGES_BEHIND_MAX)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
