@@ -22,7 +22,9 @@ class Attack:
     name: ClassVar[str]
     connections: ClassVar[int]
 
-    def __init__(self, target: Target, done: Counter[str]) -> None:
+    def __init__(self, target: Target, done: Counter[str], share: float) -> None:
+        """`share`: of its connections; it has one at least."""
+        self._count = max(1, round(self.connections * share))
         self.target = target
         self.done = done
         self.tls = target.tls()
@@ -30,7 +32,7 @@ class Attack:
     async def run(self) -> None:
         """Until cancelled; `prepare` first."""
         async with asyncio.TaskGroup() as group:
-            for number in range(self.connections):
+            for number in range(self._count):
                 group.create_task(self._go_on(number))
 
     async def prepare(self) -> None:
@@ -49,7 +51,7 @@ class Attack:
             except _FAILURES as problem:
                 self.count(f"ended: {type(problem).__name__}")
             await asyncio.sleep(_PAUSE_S)
-            number += self.connections
+            number += self._count
 
     def count(self, what: str, much: int = 1) -> None:
         self.done[f"{self.name}: {what}"] += much

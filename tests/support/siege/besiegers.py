@@ -29,11 +29,11 @@ class Besiegers:
 
 
 @contextlib.contextmanager
-def besiegers(target: Target, names: Sequence[str]) -> Iterator[Besiegers]:
-    """The attacks of these names, all at once, as long as the block lasts."""
+def besiegers(target: Target, names: Sequence[str], share: float = 1.0) -> Iterator[Besiegers]:
+    """The attacks of these names, all at once, as long as the block lasts, with this share of connections."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_besiege, args=(target, list(names), theirs), daemon=True)
+    process = context.Process(target=_besiege, args=(target, list(names), share, theirs), daemon=True)
     process.start()
     result = Besiegers()
     try:
@@ -50,12 +50,12 @@ def besiegers(target: Target, names: Sequence[str]) -> Iterator[Besiegers]:
         ours.close()
 
 
-def _besiege(target: Target, names: Sequence[str], pipe: Connection) -> None:
+def _besiege(target: Target, names: Sequence[str], share: float, pipe: Connection) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     done: Counter[str] = Counter()
-    attacks = [ATTACKS[name](target, done) for name in names]
+    attacks = [ATTACKS[name](target, done, share) for name in names]
     gc.freeze()
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     asyncio.run(_attack(attacks, pipe))

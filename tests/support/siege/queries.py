@@ -110,8 +110,8 @@ class Bombs(ViewAttack):
     name, connections = "bombs", 8
     source, wheres = BOMBS, ("value.a = 'y'",)
 
-    def __init__(self, target: Target, done: Counter[str]) -> None:
-        super().__init__(target, done)
+    def __init__(self, target: Target, done: Counter[str], share: float) -> None:
+        super().__init__(target, done, share)
         self._large = _batch([b'{"a": "%s"}' % (b"x" * 1_000_000)] * 60, Codec.ZSTD)
         self._small = _batch([b'{"a": 1}'] * 400_000, Codec.ZSTD)
 

@@ -15,15 +15,18 @@ LONGEST_MS_MAX = 1000.0
 RSS_MB_MAX = 300.0
 
 
-def besiege(place: Place, name: str, phase: str, attacks: Sequence[str], seconds: float) -> Figures:
+def besiege(
+    place: Place, name: str, phase: str, attacks: Sequence[str], seconds: float, share: float = 1.0
+) -> Figures:
     """Good clients for this long beside the attacks, if there are any, and until all they sent has come
-    through: what still waits at the end of the attack is waited for and counts."""
+    through: what still waits at the end of the attack is waited for and counts. `share`: of the connections
+    that each attack has."""
     with GoodClients(place.client_settings, place.target) as clients:
         watch = BrokerWatch(place)
         clients.forget()
         began, done = time.perf_counter(), {}
         if attacks:
-            with besiegers(place.target, attacks) as attackers:
+            with besiegers(place.target, attacks, share) as attackers:
                 time.sleep(seconds)
             done = dict(attackers.done)
         else:

@@ -24,8 +24,8 @@ class SlowReaders(Attack):
 
     name, connections = "slow-readers", 100
 
-    def __init__(self, target: Target, done: Counter[str]) -> None:
-        super().__init__(target, done)
+    def __init__(self, target: Target, done: Counter[str], share: float) -> None:
+        super().__init__(target, done, share)
         topics = [MetadataRequestTopic(name=f"nothing-{number}") for number in range(_NAMES)]
         metadata = frame(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9)
         messages = frame(fetch(TEXTS, range(len(target.open_doors))), 11)

@@ -60,8 +60,8 @@ class Headers(Attack):
 
     name, connections = "headers", 150
 
-    def __init__(self, target: Target, done: Counter[str]) -> None:
-        super().__init__(target, done)
+    def __init__(self, target: Target, done: Counter[str], share: float) -> None:
+        super().__init__(target, done, share)
         self.frames = (tags_in_header(), tags_in_body())
 
     async def once(self, number: int) -> None:
@@ -82,8 +82,8 @@ class ApiVersionsFlood(Attack):
     name, connections = "api-versions", 50
     requests = 1000
 
-    def __init__(self, target: Target, done: Counter[str]) -> None:
-        super().__init__(target, done)
+    def __init__(self, target: Target, done: Counter[str], share: float) -> None:
+        super().__init__(target, done, share)
         self.blob = _HEADER.pack(_HEADER.size - 4, _API_VERSIONS, 30_000, 1, -1) * self.requests
 
     async def once(self, number: int) -> None:
@@ -104,8 +104,8 @@ class Garbage(Attack):
 
     name, connections = "garbage", 100
 
-    def __init__(self, target: Target, done: Counter[str]) -> None:
-        super().__init__(target, done)
+    def __init__(self, target: Target, done: Counter[str], share: float) -> None:
+        super().__init__(target, done, share)
         chance = random.Random("garbage")
         web = b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n"
         framed = [struct.pack(">i", 60_000) + chance.randbytes(60_000) for _ in range(8)]
@@ -127,8 +127,8 @@ class Handshakes(Attack):
 
     name, connections = "handshakes", 200
 
-    def __init__(self, target: Target, done: Counter[str]) -> None:
-        super().__init__(target, done)
+    def __init__(self, target: Target, done: Counter[str], share: float) -> None:
+        super().__init__(target, done, share)
         self.hello = client_hello(self.tls)
 
     async def once(self, number: int) -> None:

@@ -29,8 +29,8 @@ class ExpensiveRequests(Attack):
 
     requests: tuple[Callable[[], bytes], ...]
 
-    def __init__(self, target: Target, done: Counter[str]) -> None:
-        super().__init__(target, done)
+    def __init__(self, target: Target, done: Counter[str], share: float) -> None:
+        super().__init__(target, done, share)
         self._frames = [make() for make in self.requests]
 
     async def once(self, number: int) -> None:

@@ -1,0 +1,33 @@
+"""A short siege: all attacks at once, with fewer connections. `make siege` has the long one, and the bars.
+
+How long good clients wait says nothing on a machine that runs other tests, so it is not asked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from support.siege.catalogue import ATTACKS
+from support.siege.place import Place, one_broker, three_brokers
+from support.siege.siege import RSS_MB_MAX, besiege
+
+SECONDS = 3.0
+SHARE = 0.1
+"""Of the connections of a long siege."""
+
+
+@pytest.mark.parametrize("besieged", [one_broker, three_brokers])
+def test_good_clients_get_everything_through_and_no_lease_is_lost(
+    besieged: Callable[[Path], AbstractContextManager[Place]], tmp_path: Path
+) -> None:
+    with besieged(tmp_path) as place:
+        found = besiege(place, besieged.__name__, "all", list(ATTACKS), SECONDS, share=SHARE)
+        logs = "".join(log.read_text(errors="replace") for log in place.logs)
+    assert found.leases_lost == 0
+    assert found.rss_max_mb < RSS_MB_MAX
+    assert {name.partition(":")[0] for name in found.done} == set(ATTACKS), "an attack has not begun"
+    assert "Traceback" not in logs, logs[-4000:]
