@@ -10,7 +10,10 @@ import pytest
 
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.telemetry.stalls import StallWatch
+from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from support.brokers.local_broker import local_broker
 from support.brokers.local_cluster import eventually, local_cluster
+from support.clients.wire_client import CLIENT_ID, WireClient
 
 
 def test_only_stalls_of_more_than_a_quarter_of_the_lease_count(caplog: pytest.LogCaptureFixture) -> None:
@@ -28,3 +31,37 @@ async def test_a_loop_that_is_blocked_shows_it(tmp_path: Path) -> None:
     async with local_cluster(tmp_path) as cluster:
         time.sleep(1.2)  # noqa: ASYNC251 - the loop of all three brokers stands still
         await eventually(lambda: all(cluster[node].stalls.longest_ms > 500 for node in cluster.nodes))
+
+
+def test_a_long_stall_names_the_request_that_took_longest(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+    watch = StallWatch(metrics, lease_ttl_ms=8_000, alarm_ms=250)
+    with caplog.at_level(logging.WARNING):
+        watch.caused_by({"request": "Metadata v12", "principal": "User:eve"}, 2.5)
+        watch.caused_by({"request": "Fetch v12", "principal": "User:bob"}, 0.3)
+        watch.woken(2.8)
+        watch.woken(2.8)
+    assert metrics.requests_stalling == 2
+    named, unnamed = [record for record in caplog.records if record.getMessage().endswith("stood still")]
+    assert (named.ms, named.request_ms, named.principal) == (2800, 2500, "User:eve")  # type: ignore[attr-defined]
+    assert not hasattr(unnamed, "principal"), "it was another time"
+
+
+def test_a_request_that_blocks_the_loop_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    names = [MetadataRequestTopic(name=f"unknown-{number}") for number in range(20_000)]
+    request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    with (
+        caplog.at_level(logging.WARNING, "forebay.broker.telemetry.stalls"),
+        local_broker(tmp_path / "data", {"forebay.stall.alarm.ms": "1"}) as broker,
+        WireClient(broker.bootstrap) as client,
+    ):
+        frame = client.frame(request, 12)
+        client.socket.sendall(frame)
+        assert len(client.read().topics) == len(names)
+        host, port = client.socket.getsockname()
+        assert broker.on_loop(lambda node: node.metrics.requests_stalling) >= 1
+    blamed = [vars(record) for record in caplog.records if "blocked" in record.getMessage()]
+    (found,) = [each for each in blamed if each["request"] == "Metadata v12"]
+    assert found["ms"] >= 1
+    assert (found["client_id"], found["client"]) == (CLIENT_ID, f"{host}:{port}")
+    assert (found["principal"], found["bytes"]) == ("User:ANONYMOUS", len(frame) - 4)

@@ -180,7 +180,7 @@ class Connection(Overtaking):
             if self._line is not None:
                 turns.note_costly(self._debt_s)
         else:
-            self._stand_in(self._line or turns.indebted)
+            self._stand_in(turns.indebted if self._line is None else self._line)
 
     def _stand_in(self, line: Line) -> None:
         self._queued = True

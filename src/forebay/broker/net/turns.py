@@ -54,7 +54,8 @@ class Line:
         """By sender, the next one first."""
         self._is_due = False
 
-    def __len__(self) -> int:
+    @property
+    def waiting(self) -> int:
         return sum(map(len, self._queues.values()))
 
     def add(self, waiting: Waiting) -> None:

@@ -1,0 +1,262 @@
+"""Requests that have not come whole keep a bounded memory, and nobody keeps it from others for long."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.broker.net.request_memory import RequestMemory
+from forebay.errors import ErrorCode
+from forebay.wire.messages.api_versions import ApiVersionsRequest
+from forebay.wire.messages.metadata import MetadataRequest
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.brokers.sasl_broker import log_in, sasl_broker
+from support.clients.wire_client import (
+    FETCH,
+    PRODUCE,
+    WireClient,
+    append,
+    batch,
+    create,
+    fetch,
+    produce,
+    read,
+)
+from support.waiting import Patience
+
+KB = 1024
+MB = 1024 * KB
+BOUND = {"queued.max.request.bytes": str(MB)}
+REQUEST = 512 * KB
+OVERSHOOT = REQUEST + 256 * KB
+"""One request may go beyond the bound, the last read before it as well, and the first 4 KiB of each."""
+
+
+def used(broker: LocalBroker) -> int:
+    return broker.on_loop(lambda node: node.server.memory.used_bytes)
+
+
+def strangers_used(broker: LocalBroker) -> int:
+    return broker.on_loop(lambda node: node.server.strangers_memory.used_bytes)
+
+
+def settle(broker: LocalBroker) -> None:
+    """Until the broker has read what it wants to read of what was sent."""
+    before = -1
+    patience = Patience("the broker reads no more")
+    while (now := used(broker)) != before:
+        before = now
+        for _ in range(5):
+            broker.on_loop(lambda _: None)
+        patience.check()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    with local_broker(tmp_path / "data", BOUND) as broker:
+        with WireClient(broker.bootstrap) as client:
+            create(client, "t")
+        yield broker
+
+
+def send_but_the_last_byte(client: WireClient, size: int) -> bytes:
+    """Announce a request, and send all of it that the broker takes; what is left of it."""
+    data = client.frame(produce("t", batch(bytes(size))), PRODUCE)
+    client.socket.settimeout(0.2)
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while sent < len(data) - 1:
+            sent += client.socket.send(data[sent:-1])
+    client.socket.settimeout(60)
+    return data[sent:]
+
+
+def test_unfinished_requests_are_bounded_and_all_come_through_in_the_end(broker: LocalBroker) -> None:
+    """Without the bound, each would keep its half megabyte; without one that may go on, all would wait."""
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(WireClient(broker.bootstrap)) for _ in range(20)]
+        left = [send_but_the_last_byte(client, REQUEST) for client in slow]
+        settle(broker)
+        assert MB // 2 < used(broker) < MB + OVERSHOOT
+        with WireClient(broker.bootstrap) as small:
+            assert small.call(ApiVersionsRequest(), 3).error_code == ErrorCode.NONE
+            assert append(small, "t", batch(b"small")).base_offset == 0
+            assert read(small, "t").error_code == ErrorCode.NONE
+        for client, rest in zip(slow, left, strict=True):
+            client.socket.sendall(rest)
+        for client in slow:
+            assert client.read().responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        assert used(broker) == 0
+
+
+def test_a_request_larger_than_all_the_memory_comes_through(broker: LocalBroker) -> None:
+    """And the small ones beside it."""
+    with WireClient(broker.bootstrap) as large, WireClient(broker.bootstrap) as small:
+        rest = send_but_the_last_byte(large, 5 * MB)
+        assert len(rest) == 1
+        for _ in range(10):
+            assert append(small, "t", batch(bytes(1000))).error_code == ErrorCode.NONE
+        large.socket.sendall(rest)
+        answer = large.read().responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert used(broker) == 0
+
+
+def test_connections_that_end_give_their_memory_back(broker: LocalBroker) -> None:
+    for _ in range(3):
+        with contextlib.ExitStack() as stack:
+            for _ in range(10):
+                send_but_the_last_byte(stack.enter_context(WireClient(broker.bootstrap)), REQUEST)
+            assert used(broker) > 0
+        patience = Patience("all of it is back")
+        while used(broker):
+            patience.check()
+    server = broker.node.server
+    assert broker.on_loop(lambda _: (server.memory.waiting, server.memory.short)) == (0, False)
+
+
+def test_a_request_that_does_not_come_whole_in_time_is_ended(tmp_path: Path) -> None:
+    with local_broker(tmp_path / "data", {"forebay.request.receive.timeout.ms": "300"}) as broker:
+        with WireClient(broker.bootstrap) as client, WireClient(broker.bootstrap) as other:
+            create(client, "t")
+            send_but_the_last_byte(client, 200 * KB)
+            other.socket.sendall(b"\0\0")
+            assert client.is_closed() and other.is_closed()
+        assert broker.on_loop(lambda node: node.metrics.requests_unfinished) == 2
+
+
+def test_what_waits_behind_a_long_request_is_not_ended(tmp_path: Path) -> None:
+    """It is the broker that does not read on."""
+    with local_broker(tmp_path / "data", {"forebay.request.receive.timeout.ms": "100"}) as broker:
+        with WireClient(broker.bootstrap) as client:
+            create(client, "t")
+            behind = client.frame(fetch("t", max_wait_ms=3_000), FETCH)
+            second = client.frame(fetch("t", max_wait_ms=1), FETCH)
+            client.socket.sendall(behind + second[:-1])
+            client.read()
+            client.socket.sendall(second[-1:])
+            assert client.read().error_code == ErrorCode.NONE
+        assert broker.on_loop(lambda node: node.metrics.requests_unfinished) == 0
+
+
+def test_who_keeps_all_the_memory_makes_room_for_another_sender(tmp_path: Path) -> None:
+    settings = BOUND | {"forebay.request.receive.timeout.ms": "10000"}
+    with local_broker(tmp_path / "data", settings) as broker, contextlib.ExitStack() as stack:
+        with WireClient(broker.bootstrap) as client:
+            create(client, "t")
+        for _ in range(20):
+            greedy = stack.enter_context(WireClient(broker.bootstrap, source="127.0.0.2"))
+            send_but_the_last_byte(greedy, REQUEST)
+        with WireClient(broker.bootstrap, source="127.0.0.3") as modest:
+            assert append(modest, "t", batch(bytes(300 * KB))).error_code == ErrorCode.NONE
+        assert broker.on_loop(lambda node: node.metrics.requests_unfinished) > 0
+
+
+def test_strangers_have_a_small_part_and_keep_nobody_from_logging_in(tmp_path: Path) -> None:
+    settings = {"queued.max.request.bytes": str(16 * MB)}
+    with sasl_broker(tmp_path / "data", settings) as broker, contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stranger = stack.enter_context(WireClient(broker.bootstrap))
+            stranger.socket.settimeout(0.05)
+            with contextlib.suppress(TimeoutError):
+                stranger.socket.sendall(struct.pack(">ihhi", 60 * KB, 36, 2, 1) + bytes(60 * KB - 9))
+        assert strangers_used(broker) < MB + 200 * 4 * KB
+        assert used(broker) == 0
+        with WireClient(broker.bootstrap, source="127.0.0.2") as client:
+            assert log_in(client).error_code == 0
+            assert client.call(MetadataRequest(topics=None), 12).brokers
+        stack.close()
+        patience = Patience("all of it is back")
+        while strangers_used(broker):
+            patience.check()
+
+
+# -- the accounts --------------------------------------------------------------------------------------------
+
+
+class Sender:
+    """A connection that receives requests of some size, a piece at a time."""
+
+    def __init__(self, memory: RequestMemory, sender: str, wants: int) -> None:
+        self._memory = memory
+        self.sender = sender
+        self.wants = wants
+        self.held_bytes = 0
+        self.held_since = 0.0
+        self.is_held_back = False
+        self.waits = False
+
+    def memory_granted(self) -> None:
+        self.waits = False
+
+    def receive(self, piece: int) -> bool:
+        """Whether the request is whole."""
+        self.waits = not self._memory.ask(self, min(self.held_bytes + piece, self.wants))
+        if self.held_bytes == self.wants:
+            self._memory.release(self)
+            return True
+        return False
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_request_comes_through_whatever_the_order(seed: int) -> None:
+    choose = random.Random(seed)
+    bound = choose.choice([1, 2, 5]) * MB
+    memory = RequestMemory(bound, timeout_s=30, contested_s=3)
+    senders = [Sender(memory, f"user-{choose.randrange(3)}", choose.randrange(1, 3 * MB)) for _ in range(20)]
+    under_way, steps = list(senders), 0
+    while under_way:
+        steps += 1
+        assert steps < 10_000, "they wait for each other"
+        able = [each for each in under_way if not each.waits]
+        assert able, "all of them wait"
+        sender = choose.choice(able)
+        if choose.random() < 0.05:
+            memory.release(sender)  # it has gone
+            under_way.remove(sender)
+        elif sender.receive(choose.randrange(1, MB)):
+            under_way.remove(sender)
+        held = [each.held_bytes for each in senders]
+        assert memory.used_bytes == sum(held)
+        assert memory.used_bytes - max(held) <= bound
+        assert memory.waiting == sum(each.waits for each in senders)
+    assert memory.used_bytes == memory.waiting == 0
+
+
+def test_the_time_in_which_a_request_is_not_read_does_not_count() -> None:
+    memory = RequestMemory(MB, timeout_s=30, contested_s=3)
+    sender = Sender(memory, "user", MB)
+    sender.receive(1000)
+    sender.is_held_back = True
+    assert memory.overdue(100.0) == []
+    sender.is_held_back = False
+    assert memory.overdue(129.0) == []
+    assert memory.overdue(131.0) == [sender]
+
+
+def test_memory_is_contested_between_senders_only() -> None:
+    memory = RequestMemory(MB, timeout_s=30, contested_s=3)
+    first, second, third = (Sender(memory, "greedy", 2 * MB) for _ in range(3))
+    for each in (first, second, third):
+        each.receive(600 * KB)
+    assert third.waits and memory.contested(100.0) is None
+    other = Sender(memory, "modest", MB)
+    other.receive(10 * KB)
+    assert other.waits
+    assert memory.contested(2.0) is None, "they have a little time"
+    assert memory.contested(4.0) is first
+    memory.release(first)
+    memory.release(second)
+    assert not other.waits
+
+
+def test_without_a_bound_nobody_waits() -> None:
+    memory = RequestMemory(-1, timeout_s=30, contested_s=3)
+    sender = Sender(memory, "user", 1 << 40)
+    assert sender.receive(1 << 40)
+    assert not memory.short
