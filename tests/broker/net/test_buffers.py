@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from forebay.broker.net.buffers import BufferPool
+import resource
+from pathlib import Path
+
+from forebay.broker.net.buffers import Buffer, BufferPool
 
 MB = 1 << 20
 
 
-def receive(pool: BufferPool, wanted: int) -> list[bytearray]:
+def receive(pool: BufferPool, wanted: int) -> list[Buffer]:
     """Borrow as a connection does while a frame arrives: larger and larger, until the frame fits."""
-    made: list[bytearray] = []
+    made: list[Buffer] = []
     buffer = pool.take(wanted, 64 * 1024)
     made.append(buffer)
     while len(buffer) < wanted:
@@ -21,7 +24,25 @@ def receive(pool: BufferPool, wanted: int) -> list[bytearray]:
 
 
 def test_a_frame_that_only_was_announced_gets_little() -> None:
-    assert len(BufferPool().take(100 * MB, 4)) <= MB
+    assert len(BufferPool().take(4 * MB, 4)) <= MB
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_a_very_large_frame_has_room_for_all_of_it_and_takes_what_has_come() -> None:
+    pool = BufferPool()
+    before = resident_bytes()
+    buffers = [pool.take(100 * MB, 4) for _ in range(20)]
+    assert {len(buffer) for buffer in buffers} == {100 * MB}
+    for buffer in buffers:
+        buffer[:MB] = bytes(MB)
+    assert 20 * MB <= resident_bytes() - before < 60 * MB
+    while buffers:
+        pool.give(buffers.pop())
+    del buffer
+    assert resident_bytes() - before < 10 * MB
 
 
 def test_many_large_frames_at_once_come_to_reuse_the_same_buffers() -> None:

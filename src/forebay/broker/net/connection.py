@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from forebay.broker.net.buffers import Buffer
 from forebay.broker.net.overtaking import Overtaking
 from forebay.broker.net.receiving import REQUEST_BYTES_MIN, SIZE, SIZE_BYTES, ReceivingHost
 from forebay.broker.net.request_memory import RequestMemory
@@ -219,6 +220,11 @@ class Connection(Overtaking):
             return
         except OSError:
             self.close()
+
+    def _receive_large(self, buffer: Buffer) -> None:
+        if not isinstance(buffer, bytearray):
+            self.memo = None  # which searches in bytes
+        super()._receive_large(buffer)
 
     def _handle_kept(self, slice_s: float) -> None:
         self.last_active = now = self._host.loop.time()

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from struct import Struct
-from typing import Protocol
+from typing import Protocol, cast
 
-from forebay.broker.net.buffers import BufferPool
+from forebay.broker.net.buffers import Buffer, BufferPool
 from forebay.broker.net.request_memory import RequestMemory
 from forebay.broker.net.responses import Responses, ResponsesHost
 from forebay.broker.ports import Stream
@@ -55,7 +55,7 @@ class Receiving(Responses):
         self.held_bytes = 0
         self.held_since = 0.0
         self._rest = b""  # received but not handled: part of a frame, or frames that are held back
-        self._input: bytearray | None = None  # borrowed while a large frame arrives
+        self._input: Buffer | None = None  # borrowed while a large frame arrives
         self._filled = 0
         self._awaits_memory = False
         self._listening = True
@@ -113,20 +113,21 @@ class Receiving(Responses):
                 return 0
         return missing
 
-    def _receive_large(self, buffer: bytearray) -> None:
+    def _receive_large(self, buffer: Buffer) -> None:
         """Go on with a frame that is larger than the shared buffer, in one of its own and not beyond it."""
         total = SIZE_BYTES + SIZE.unpack_from(buffer)[0]
-        received = self._stream.recv_into(memoryview(buffer)[self._filled : total])
+        full = min(total, self.held_bytes)
+        received = self._stream.recv_into(memoryview(buffer)[self._filled : full])
         if not received:
             self.close()
             return
         self._filled += received
         if self._filled == total:
-            self._consume(buffer, total)
+            self._consume(cast(bytearray, buffer), total)
             self._input = None
             self._buffers.give(buffer)
-        elif self._filled == len(buffer):
-            self._enlarge(memoryview(buffer), total)
+        elif self._filled == full:
+            self._enlarge(memoryview(buffer)[:full], total)
 
     # -- keeping ---------------------------------------------------------------------------------------
 
@@ -156,11 +157,14 @@ class Receiving(Responses):
 
     def _borrow(self, present: memoryview, total: int) -> None:
         before = self._input
+        if before is not None and len(before) >= total:
+            return  # it has room for all of it
         self._input = larger = self._buffers.take(total, len(present))
         larger[: len(present)] = present
         self._filled = len(present)
         self._rest = b""
-        self._memory.hold(self, len(larger))
+        if len(larger) < total:
+            self._memory.hold(self, len(larger))
         if before is not None:
             self._buffers.give(before)
 
@@ -175,7 +179,7 @@ class Receiving(Responses):
         self._awaits_memory = False
         if self.closed:
             return
-        present = memoryview(self._rest if self._input is None else self._input)
+        present = memoryview(self._rest) if self._input is None else memoryview(self._input)[: self._filled]
         if len(present) >= SIZE_BYTES:
             total = SIZE_BYTES + SIZE.unpack_from(present)[0]
             if total > len(self._buffers.shared):
