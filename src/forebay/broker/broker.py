@@ -261,6 +261,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         node.background.close()
         node.peers.close()
         node.server.close()
+        node.audit.close()
 
 
 def _start_replication(node: Node) -> list[asyncio.Task[None]]:

@@ -74,6 +74,7 @@ class Node:
         self.time = base.time
         self.loop = base.loop
         self.metrics = base.metrics
+        self.audit = base.audit
         self.background = base.background
         self.stalls = base.stalls
         self.workers = base.workers
@@ -236,7 +237,7 @@ class Node:
         self._dispatcher.meter = RequestMeter(quotas) if quotas.active else None
 
     def _guarded_apis(self) -> dict[int, Endpoint]:
-        return guard_endpoints(self._api_table(), self._base.authorization)
+        return guard_endpoints(self._api_table(), self._base.authorization, self._base.audit)
 
     def _api_table(self) -> dict[int, Endpoint]:
         base = self._base

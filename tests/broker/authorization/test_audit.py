@@ -19,7 +19,7 @@ from forebay.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from support.access.principals import KnownClient, add_acls
+from support.access.principals import ACCESS, KnownClient, add_acls
 from support.access.rules import allow, make
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import FETCH, PRODUCE, WireClient, batch, create_topic, fetch, produce
@@ -102,3 +102,97 @@ def test_administration_is_logged_without_an_authorizer(
         client.call(fetch("open"), FETCH)
     (line,) = lines(caplog, "")
     assert (line["api"], line["principal"], line["what"]) == ("CreateTopics", "User:ANONYMOUS", "open")
+
+
+# -- noise -------------------------------------------------------------------------------------------------
+
+NOISE = 400
+
+
+def refusals(caplog: pytest.LogCaptureFixture, principal: str) -> list[dict[str, object]]:
+    return [line for line in lines(caplog, "refused") if line["principal"] == principal]
+
+
+def told(found: list[dict[str, object]]) -> int:
+    """How many requests the lines speak of: themselves, and those that were left out before them."""
+    return sum(int(str(line.get("left_out", 0))) + ("api" in line) for line in found)
+
+
+def test_one_noisy_principal_does_not_hide_the_refusals_of_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        local_broker(tmp_path, ACCESS) as broker,
+        KnownClient(broker, "User:noisy") as noisy,
+        KnownClient(broker, "User:quiet") as quiet,
+    ):
+        for _ in range(NOISE):
+            noisy.call(fetch("secret"), FETCH)
+        quiet.call(fetch("payroll"), FETCH)
+    (line,) = refusals(caplog, "User:quiet")
+    assert line["needs"] == "READ TOPIC:payroll"
+    written = refusals(caplog, "User:noisy")
+    assert len(written) < NOISE / 2
+    assert told(written) == NOISE, "what was left out is counted, the last of it when the broker stops"
+    assert written[-1]["client"] == "127.0.0.1" and "Fetch" in str(written[-1]["apis"])
+    assert written[-1]["needs"] == "READ TOPIC:secret"
+
+
+def test_administrative_requests_that_are_refused_are_limited_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with local_broker(tmp_path, ACCESS) as broker, KnownClient(broker, "User:noisy") as noisy:
+        nothing = DeleteTopicsRequest(topics=[], timeout_ms=10_000)
+        one = DeleteTopicsRequest(topics=[DeleteTopicState(name="secret")], timeout_ms=10_000)
+        for _ in range(NOISE // 2):
+            noisy.call(nothing, 6)
+            noisy.call(one, 6)
+    found = lines(caplog, "")
+    assert len(found) < NOISE / 2
+    assert told(found) == NOISE
+
+
+def test_what_was_administered_is_never_left_out(
+    admin: KnownClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it was that one principal altered, and however often."""
+    make(admin, "often")
+    for number in range(120):
+        setting = AlterableConfig(name="retention.ms", config_operation=0, value=str(1000 + number))
+        resource = AlterConfigsResource(resource_type=2, resource_name="often", configs=[setting])
+        admin.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    assert len([line for line in lines(caplog, "admin") if line["what"] == "often (retention.ms)"]) == 120
+
+
+def test_long_fields_are_cut_and_say_so(
+    admin: KnownClient, ada: KnownClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with KnownClient(ada._broker, "User:" + "u" * 5_000) as long:
+        long.socket.sendall(long.frame(fetch("t" * 249), FETCH, client_id="c" * 32_000))
+        long.read()
+        settings = [
+            AlterableConfig(name=f"{number}" * 500, config_operation=0, value="1") for number in range(200)
+        ]
+        topics = [
+            AlterConfigsResource(resource_type=2, resource_name=f"x{number}" * 100, configs=settings)
+            for number in range(50)
+        ]
+        long.call(IncrementalAlterConfigsRequest(resources=topics), 1)
+    found = lines(caplog, "refused")
+    assert len(found) == 2
+    assert found[0]["client_id"] == "c" * 256 + "...[31744 more]"
+    assert str(found[0]["principal"]).endswith("...[4749 more]")
+    assert "and 30 more" in str(found[1]["needs"])
+    for line in found:
+        assert sum(len(str(line[name])) for name in ("client_id", "principal", "needs")) < 8_000
+
+
+def test_the_rate_of_refusals_can_be_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rate = {"forebay.audit.refusals.burst": "3", "forebay.audit.refusals.per.second": "0.001"}
+    with (
+        local_broker(tmp_path, {**ACCESS, **rate}) as broker,
+        KnownClient(broker, "User:noisy") as noisy,
+    ):
+        for _ in range(10):
+            noisy.call(fetch("secret"), FETCH)
+    assert [line.get("left_out") for line in refusals(caplog, "User:noisy")] == [None, None, None, 7]

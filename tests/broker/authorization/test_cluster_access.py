@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from forebay.broker.authorization.audit import AuditLog
 from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.telemetry.metrics import Metrics
@@ -146,6 +148,15 @@ async def test_brokers_that_log_in_are_super_users_and_clients_are_not(tmp_path:
         assert only_partition(refused).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
+def quiet_audit() -> AuditLog:
+    """Of which nothing is asked."""
+
+    def never(*_: object) -> Any:
+        raise AssertionError("nothing was refused")
+
+    return AuditLog(LiveConfig(broker_config(SETTINGS), 1), now=never, call_later=never)
+
+
 @pytest.mark.parametrize(
     ("settings", "principal"),
     [
@@ -166,13 +177,15 @@ def test_a_broker_says_at_its_start_that_others_would_refuse_it(
     settings: dict[str, str], principal: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = broker_config(SETTINGS | {"forebay.cluster": "etcd://127.0.0.1:1/c"} | settings)
-    Authorization(LiveConfig(config, 1), ClusterImage(cluster_id="c"), Metrics())
+    Authorization(LiveConfig(config, 1), ClusterImage(cluster_id="c"), Metrics(), quiet_audit())
     warned = [vars(record)["principal"] for record in caplog.records if "ClusterAction" in record.message]
     assert warned == ([] if principal is None else [principal])
 
 
 def test_a_broker_says_at_its_start_that_nobody_may_do_anything(caplog: pytest.LogCaptureFixture) -> None:
-    Authorization(LiveConfig(broker_config(SETTINGS), 1), ClusterImage(cluster_id="c"), Metrics())
+    Authorization(
+        LiveConfig(broker_config(SETTINGS), 1), ClusterImage(cluster_id="c"), Metrics(), quiet_audit()
+    )
     assert "nobody may do anything" in caplog.text
 
 
@@ -182,7 +195,7 @@ def test_an_acl_that_cannot_be_read_takes_effect_at_once_and_ends_with_its_repai
     before = ClusterImage(cluster_id="c").apply([AclPut(id=acl_id(allowed), acl=allowed)])
     found = Unreadable(key="acls/zz", revision=1, reason="", denials=denials(b"{}"))
     during = before.apply([UnreadablePut(value=found)])
-    authorization = Authorization(settings, before, Metrics())
+    authorization = Authorization(settings, before, Metrics(), quiet_audit())
     changes: list[int] = []
     authorization.changed.listen(lambda: changes.append(authorization.revision))
 

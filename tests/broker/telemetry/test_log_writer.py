@@ -142,6 +142,18 @@ def test_repetitions_are_left_out_and_counted(tmp_path: Path) -> None:
     assert sum("third" in line["message"] for line in lines) == 1
 
 
+def test_the_audit_log_is_limited_by_principal_and_not_as_a_whole(tmp_path: Path) -> None:
+    """It has decided already which lines to write: here one principal's would take the place of another's."""
+    with (tmp_path / "log").open("w") as file:
+        handler = QueuedHandler(file.fileno(), JsonFormatter())
+        for number in range(2 * BURST):
+            refusal = record("a request was refused", logging.WARNING, principal=f"User:{number}")
+            refusal.name = "forebay.audit"
+            handler.handle(refusal)
+        handler.close()
+    assert len((tmp_path / "log").read_text().splitlines()) == 2 * BURST
+
+
 def test_what_was_left_out_is_told_though_nothing_follows(pipe: Pipe) -> None:
     handler = QueuedHandler(pipe.writing, JsonFormatter())
     threading.Thread(

@@ -1,19 +1,24 @@
 """The audit log: who did what, from where, and with what result, in lines of the logger `forebay.audit`.
 
-Refusals are warnings, of which the log leaves out what repeats itself too fast. Administrative requests are
-logged whatever becomes of them. Lines name resources and settings, never values, messages or credentials.
+Administrative requests that changed something are always logged. Refusals are warnings. Those, and requests
+of administrators that had no effect, are limited for each principal and address, so that nobody fills the log
+or hides what others do by noise; what is left out is counted (`core/security/refusals.py`). Lines name
+resources and settings, never values, messages or credentials. Fields are cut to a length, with a mark.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
 
+from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
-from forebay.core.guards.guard import Resource
-from forebay.errors import known_code
+from forebay.core.guards.guard import DENIED, Resource
+from forebay.core.security.refusals import LeftOut, RefusalLimits, Refusals
+from forebay.errors import ErrorCode, known_code
 from forebay.wire.fields import Struct
 from forebay.wire.messages import api_name
 
@@ -21,6 +26,11 @@ log = logging.getLogger("forebay.audit")
 
 _NAMED_MAX = 20
 """Resources named in one line."""
+_TELL_S = 10.0
+"""What was left out is told after this time, unless another line of the same sender tells it before."""
+_TOLD_MAX = 100
+"""Lines that tell it each time. The rest is told together."""
+_DENIALS = frozenset(DENIED.values())
 _NAMES = (
     "name",
     "topic",
@@ -39,38 +49,111 @@ _NAMES = (
 """The fields of requests that say what they are about, where there are several: the first of them."""
 
 
-def log_refusal(context: RequestContext, refused: Iterable[Resource]) -> None:
-    shown = [str(resource) for resource in refused]
-    log.warning(
-        "a request was refused", extra=_about(context) | {"needs": _joined(shown), "result": "DENIED"}
-    )
+class Timer(Protocol):
+    def cancel(self) -> None: ...
 
 
-def log_administration(context: RequestContext, request: Any, response: Any) -> None:
-    codes = Counter(_codes(response))
-    result = ", ".join(
-        known_code(code).name if count == 1 else f"{count} {known_code(code).name}"
-        for code, count in sorted(codes.items())
-    )
-    facts = {"what": _joined(list(dict.fromkeys(_named(request)))), "result": result or "NONE"}
-    log.info("an administrative request was answered", extra=_about(context) | facts)
+class AuditLog:
+    def __init__(
+        self,
+        settings: LiveConfig,
+        *,
+        now: Callable[[], float],
+        call_later: Callable[[float, Callable[[], None]], Timer],
+    ) -> None:
+        """`now`: in seconds, forward only."""
+        self._settings = settings
+        self._now = now
+        self._call_later = call_later
+        self._refusals = Refusals()
+        self._timer: Timer | None = None
+
+    def refused(self, context: RequestContext, resources: Sequence[Resource]) -> None:
+        left_out = self._admit(context, self._cut(str(resources[0])) if resources else "")
+        if left_out is not None:
+            facts = {"needs": self._joined(resources, len(resources)), "result": "DENIED"}
+            log.warning("a request was refused", extra=self._about(context) | facts | _told(left_out))
+
+    def administered(self, context: RequestContext, request: Any, response: Any, *, has_guard: bool) -> None:
+        """`has_guard`: what was denied has been logged already."""
+        codes = Counter(_codes(response))
+        left_out: LeftOut | None = None
+        if ErrorCode.NONE not in codes:
+            if has_guard and codes and codes.keys() <= _DENIALS:
+                return
+            left_out = self._admit(context, "")
+            if left_out is None:
+                return
+        result = ", ".join(
+            known_code(code).name if count == 1 else f"{count} {known_code(code).name}"
+            for code, count in sorted(codes.items())
+        )
+        names = dict.fromkeys(_named(request))
+        facts = {"what": self._joined(names, len(names)), "result": result or "NONE"}
+        log.info(
+            "an administrative request was answered", extra=self._about(context) | facts | _told(left_out)
+        )
+
+    def close(self) -> None:
+        """Tell what no line has told of yet."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._tell_left_out()
+
+    # -- what is left out ------------------------------------------------------------------------------
+
+    def _admit(self, context: RequestContext, need: str) -> LeftOut | None:
+        config, connection = self._settings.current.authorization, context.connection
+        limits = RefusalLimits(config.audit_per_second, config.audit_burst, config.audit_senders_max)
+        admitted = self._refusals.admit(
+            connection.principal, connection.peer[0], api_name(context.api_key), need, limits, self._now()
+        )
+        if admitted is None and self._timer is None:
+            self._timer = self._call_later(_TELL_S, self._tell_left_out)
+        return admitted
+
+    def _tell_left_out(self) -> None:
+        self._timer = None
+        found = self._refusals.untold()
+        if len(found) > _TOLD_MAX:
+            rest = sum((each.apis for each in found[_TOLD_MAX:]), Counter[str]())
+            found[_TOLD_MAX:] = [LeftOut("", "", rest, ())]
+        for each in found:
+            facts = {"principal": self._cut(each.principal) or "several", "client": each.network or "several"}
+            if each.needs:
+                facts["needs"] = self._joined(each.needs, len(each.needs))
+            log.warning("requests were refused, and not logged one by one", extra=facts | _told(each))
+
+    # -- fields ----------------------------------------------------------------------------------------
+
+    def _about(self, context: RequestContext) -> dict[str, object]:
+        connection = context.connection
+        host, port = connection.peer
+        return {
+            "principal": self._cut(connection.principal),
+            "client": f"{host}:{port}",
+            "client_id": self._cut(context.client_id or ""),
+            "api": api_name(context.api_key),
+        }
+
+    def _joined(self, names: Iterable[object], count: int) -> str:
+        more = count - _NAMED_MAX
+        shown = ", ".join(self._cut(str(name)) for name in islice(names, _NAMED_MAX))
+        return f"{shown} and {more} more" if more > 0 else shown
+
+    def _cut(self, text: str) -> str:
+        chars_max = self._settings.current.authorization.audit_field_chars_max
+        if len(text) <= chars_max:
+            return text
+        return f"{text[:chars_max]}...[{len(text) - chars_max} more]"
 
 
-def _about(context: RequestContext) -> dict[str, object]:
-    connection = context.connection
-    host, port = connection.peer
-    return {
-        "principal": connection.principal,
-        "client": f"{host}:{port}",
-        "client_id": context.client_id or "",
-        "api": api_name(context.api_key),
-    }
-
-
-def _joined(names: list[str]) -> str:
-    more = len(names) - _NAMED_MAX
-    shown = ", ".join(name[:300] for name in names[:_NAMED_MAX])
-    return f"{shown} and {more} more" if more > 0 else shown
+def _told(left_out: LeftOut | None) -> dict[str, object]:
+    """What was left out before a line, if anything was."""
+    if left_out is None or not left_out.apis:
+        return {}
+    apis = ", ".join(f"{api} {count}" for api, count in left_out.apis.most_common())
+    return {"left_out": left_out.apis.total(), "apis": apis}
 
 
 def _named(value: Any) -> Iterator[str]:

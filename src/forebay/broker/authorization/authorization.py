@@ -8,10 +8,10 @@ that wait for data.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from forebay.broker.authorization.audit import log_refusal
+from forebay.broker.authorization.audit import AuditLog
 from forebay.broker.cluster.peers import is_broker, is_from_broker
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.connection import ANONYMOUS, Connection
@@ -27,12 +27,13 @@ log = logging.getLogger(__name__)
 
 
 class Authorization:
-    def __init__(self, settings: LiveConfig, image: ClusterImage, metrics: Metrics) -> None:
+    def __init__(self, settings: LiveConfig, image: ClusterImage, metrics: Metrics, audit: AuditLog) -> None:
         config = settings.current.authorization
         self._authorizer = Authorizer(super_users=config.super_users, allow_if_no_acl=config.allow_if_no_acl)
         self._authorizer.replace(_rules(image))
         self._settings = settings
         self._metrics = metrics
+        self._audit = audit
         self._image = image
         self.revision = 0
         """Another one after each change of the rules."""
@@ -71,10 +72,10 @@ class Authorization:
                 extra={"principal": own},
             )
 
-    def refused(self, context: RequestContext, resources: Iterable[Resource]) -> None:
+    def refused(self, context: RequestContext, resources: Sequence[Resource]) -> None:
         """Count what was refused, and log it."""
         self._metrics.requests_refused += 1
-        log_refusal(context, resources)
+        self._audit.refused(context, resources)
 
     def access(self, context: RequestContext) -> Access:
         """What the sender of a request may do."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from forebay.broker.authorization.audit import log_administration
+from forebay.broker.authorization.audit import AuditLog
 from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import Endpoint, RequestContext
@@ -23,20 +23,21 @@ Handler = Callable[[RequestContext, Any], Any]
 
 
 def guard_endpoints(
-    endpoints: Mapping[int, Endpoint], authorization: Authorization | None
+    endpoints: Mapping[int, Endpoint], authorization: Authorization | None, audit: AuditLog
 ) -> dict[int, Endpoint]:
     """The same APIs, none of which can be used past its guard. An API without a rule is a mistake of ours."""
-    return {key: _guarded(endpoint, authorization) for key, endpoint in endpoints.items()}
+    return {key: _guarded(endpoint, authorization, audit) for key, endpoint in endpoints.items()}
 
 
-def _guarded(endpoint: Endpoint, authorization: Authorization | None) -> Endpoint:
+def _guarded(endpoint: Endpoint, authorization: Authorization | None, audit: AuditLog) -> Endpoint:
     rule = RULES[endpoint.api_key]
     if authorization is not None and rule.guard is not unguarded:
         guarded = _Guarded(endpoint, rule, authorization)
         remember = None if endpoint.remember is None else guarded.remember
         endpoint = endpoint._replace(handle=guarded.handle, remember=remember)
     if rule.is_administrative:
-        endpoint = endpoint._replace(handle=_Audited(endpoint.handle).handle)
+        audited = _Audited(endpoint.handle, audit, has_guard=authorization is not None)
+        endpoint = endpoint._replace(handle=audited.handle)
     canonical = CANONICAL.get(endpoint.api_key)
     return endpoint if canonical is None else endpoint._replace(handle=_canonical(canonical, endpoint.handle))
 
@@ -97,12 +98,14 @@ async def _completed(outcome: Awaitable[Any], complete: Callable[[Any], Any]) ->
 
 
 class _Audited:
-    def __init__(self, handle: Handler) -> None:
+    def __init__(self, handle: Handler, audit: AuditLog, *, has_guard: bool) -> None:
         self._handle = handle
+        self._audit = audit
+        self._has_guard = has_guard
 
     def handle(self, context: RequestContext, request: Any) -> Any:
         def observe(response: Any) -> Any:
-            log_administration(context, request, response)
+            self._audit.administered(context, request, response, has_guard=self._has_guard)
             return response
 
         outcome = self._handle(context._replace(complete=_then(observe, context.complete)), request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from forebay.broker.authorization.audit import AuditLog
 from forebay.broker.authorization.authorization import Authorization, sent_by_broker
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
@@ -53,8 +54,9 @@ class Foundations:
         self.settings = LiveConfig(config, node_id)
         self.settings.apply(metadata.image)
         self.metrics = Metrics()
+        self.audit = AuditLog(self.settings, now=time.clock.monotonic, call_later=self.loop.call_later)
         self.authorization = (
-            Authorization(self.settings, metadata.image, self.metrics)
+            Authorization(self.settings, metadata.image, self.metrics, self.audit)
             if config.authorization.is_enabled
             else None
         )

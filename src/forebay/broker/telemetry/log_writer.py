@@ -5,7 +5,9 @@ The caller only formats the line and queues it. The thread writes. If the reader
 thread waits, the queue fills up, and further lines are dropped; their number is logged later.
 
 Warnings and errors of one kind (one logger, one message, whatever the facts beside it) may come in a burst;
-after that a few a second are written, and the next one, or a line a second later, says how many were not.
+after that a few a second are written, and the next one, or a line a second later, says how many were not. The
+audit log has limits of its own, by principal and address: one of all refusals together would let some hide
+others.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ BURST = 50
 PER_SECOND = 5
 """Lines of one kind that are written: at once, and after that."""
 
+_LIMITED_BY_ITSELF = "forebay.audit"
 _KINDS_MAX = 1_000
 _TELL_S = 1.0
 _LINE_OVERHEAD = 100
@@ -205,7 +208,8 @@ class QueuedHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            if record.levelno >= logging.WARNING and not self._admit(record):
+            limited = record.levelno >= logging.WARNING and record.name != _LIMITED_BY_ITSELF
+            if limited and not self._admit(record):
                 self._writer.wake()
                 return
             self._writer.put(self.format(record) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.config.declared_settings import settings_group
 from forebay.config.names import trimmed
-from forebay.config.values import Value, bool_key, text_key
+from forebay.config.values import Value, bool_key, double_key, int_key, text_key
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 AUTHORIZER = "authorizer.class.name"
@@ -54,6 +54,39 @@ class AuthorizationConfig:
         ALLOW_IF_NO_ACL,
         False,
         "Whether everybody may do everything with a resource that no ACL is about.",
+    )
+
+    audit_per_second: float = double_key(
+        "forebay.audit.refusals.per.second",
+        5.0,
+        "Lines of the audit log each second about what one principal at one address was refused; four times "
+        "as many for a principal at all its addresses. Others are counted.",
+        0,
+        dynamic=True,
+    )
+    audit_burst: int = int_key(
+        "forebay.audit.refusals.burst",
+        50,
+        "How many of them may be written at once.",
+        1,
+        100_000,
+        dynamic=True,
+    )
+    audit_field_chars_max: int = int_key(
+        "forebay.audit.field.chars.max",
+        256,
+        "The longest client id, principal or name in a line of the audit log. What is cut off is marked.",
+        16,
+        32_767,
+        dynamic=True,
+    )
+    audit_senders_max: int = int_key(
+        "forebay.audit.senders.max",
+        1_000,
+        "Principals at addresses whose refusals are counted apart from those of others.",
+        1,
+        1_000_000,
+        dynamic=True,
     )
 
     @property
