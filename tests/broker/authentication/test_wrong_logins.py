@@ -45,7 +45,7 @@ def post_plain(client: WireClient, user: str, password: str) -> None:
 
 
 def checks_before_the_good_one(caplog: pytest.LogCaptureFixture) -> int:
-    messages = [record.msg for record in caplog.records if record.name == LOGINS]
+    messages = [record.msg for record in caplog.records if record.name in (LOGINS, "forebay.audit")]
     return messages[: messages.index("a client has logged in")].count("a login failed")
 
 
@@ -57,7 +57,7 @@ def test_a_good_login_waits_for_one_check_of_each_address_and_of_each_user(
     before anybody else's."""
     caplog.set_level(logging.DEBUG, LOGINS)
     threads = HeldThreads("forebay-login")
-    settings = {**SETTINGS, "forebay.login.wait.max.ms": "0"}
+    settings = {**SETTINGS, "forebay.login.wait.max.ms": "0", "forebay.audit.refusals.burst": "1000"}
     with sasl_broker(tmp_path / "data", settings, threads=threads) as broker, contextlib.ExitStack() as stack:
         with threads.held():
             for _ in range(100):
@@ -154,3 +154,21 @@ def test_guesses_that_were_sent_at_once_are_not_all_looked_at(tmp_path: Path) ->
             patience.check()
         refused = broker.on_loop(lambda node: node.metrics.logins_refused)
         assert refused == 24, "six were checked"
+
+
+def failed_logins(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
+    return [vars(record) for record in caplog.records if record.name == "forebay.audit"]
+
+
+def test_failed_logins_of_one_address_do_not_hide_those_of_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with sasl_broker(tmp_path / "data", {**SETTINGS, "forebay.audit.refusals.per.second": "0.01"}) as broker:
+        guess(broker, "SCRAM-SHA-256", "ada", GUESSER, times=150)
+        guess(broker, "SCRAM-SHA-256", "ada", OTHER)
+    found = failed_logins(caplog)
+    (line,) = [line for line in found if str(line["client"]).startswith(OTHER)]
+    assert (line["user"], line["mechanism"], line["reason"]) == ("ada", "SCRAM-SHA-256", "wrong password")
+    noise = [line for line in found if str(line["client"]).startswith(GUESSER)]
+    assert len(noise) == 51
+    assert (noise[-1]["left_out"], noise[-1]["apis"], noise[-1]["needs"]) == (100, "login 100", "as ada")

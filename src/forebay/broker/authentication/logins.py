@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from forebay.broker.authentication.password_checks import PasswordChecks
@@ -43,7 +43,6 @@ from forebay.wire.sasl.scram import BY_NAME, ScramMechanism
 
 log = logging.getLogger(__name__)
 
-_USER_CHARS_LOGGED = 100
 _NOT_CHECKED = Rejected(reason="it was not looked at")
 _OTHER_USER = Rejected(reason="it asks to act as another user")
 OAUTHBEARER = "OAUTHBEARER"
@@ -83,7 +82,9 @@ class Logins:
         tokens: TokenChecks,
         made_up: MadeUpCredentials,
         entropy: Callable[[int], bytes],
+        log_failed: Callable[[str, Mapping[str, object]], None],
     ) -> None:
+        """`log_failed`: takes the address of a client whose login failed, and what there is to say of it."""
         self._settings = settings
         self._metadata = metadata
         self._metrics = metrics
@@ -92,6 +93,7 @@ class Logins:
         self._tokens = tokens
         self._entropy = entropy
         self._made_up = made_up
+        self._log_failed = log_failed
         self._logins: dict[Connection, Login] = {}
         self._by_token: dict[str, set[Login]] = {}
         """Those with delegation tokens, by the tokens' ids."""
@@ -209,7 +211,7 @@ class Logins:
         before it."""
         connection = login.connection
         if isinstance(asked, CheckToken):
-            return await self._tokens.verdict(asked, lambda: not connection.closed)
+            return await self._tokens.verdict(asked, connection.peer[0], lambda: not connection.closed)
         return await self._passwords.verdict(
             asked, connection.peer[0], lambda: not connection.closed and not self._wait_ms(login)
         )
@@ -287,8 +289,8 @@ class Logins:
             self._wrong.failed(login.claimed, host, self._limits(), self._time.uptime_ms())
         about = self._about(login) | {"reason": rejected.reason}
         if rejected.user:
-            about["user"] = rejected.user[:_USER_CHARS_LOGGED]
-        log.warning("a login failed", extra=about)
+            about["user"] = rejected.user
+        self._log_failed(login.connection.peer[0], about)
 
     def _about(self, login: Login) -> dict[str, object]:
         connection = login.connection

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from forebay.broker.authentication.fair_threads import FairThreads
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.worker_threads import LazyThreads
@@ -39,7 +40,7 @@ class TokenChecks:
         *,
         time: BrokerTime,
         background: Background,
-        threads: LazyThreads,
+        threads: FairThreads,
         fetching: LazyThreads,
     ) -> None:
         """`fetching`: the thread that waits for the server with the keys."""
@@ -59,8 +60,8 @@ class TokenChecks:
         self._fetched_ms: int | None = None
         """When a fetch was last begun, by the uptime."""
 
-    async def verdict(self, asked: CheckToken, is_wanted: Callable[[], bool]) -> Verdict:
-        """`is_wanted`: whether the client still waits when its turn has come."""
+    async def verdict(self, asked: CheckToken, host: str, is_wanted: Callable[[], bool]) -> Verdict:
+        """`host`: where the client is. `is_wanted`: whether it still waits when its turn has come."""
         named = key_id(asked.token)
         if named is None:
             return Rejected(reason="this is no token, or its algorithm is not accepted")
@@ -72,9 +73,7 @@ class TokenChecks:
         key = self._keys.get(kid)
         if key is None:
             return _NO_SIGNATURE
-        claims = await self._threads.run(
-            lambda: _claims(asked.token, key, algorithm) if is_wanted() else None
-        )
+        claims = await self._threads.run(host, "", is_wanted, lambda: _claims(asked.token, key, algorithm))
         return _NO_SIGNATURE if claims is None else judge(claims, self._rules, self._time.now_ms())
 
     def close(self) -> None:

@@ -1,16 +1,17 @@
 """The audit log: who did what, from where, and with what result, in lines of the logger `forebay.audit`.
 
-Administrative requests that changed something are always logged. Refusals are warnings. Those, and requests
-of administrators that had no effect, are limited for each principal and address, so that nobody fills the log
-or hides what others do by noise; what is left out is counted (`core/security/refusals.py`). Lines name
-resources and settings, never values, messages or credentials. Fields are cut to a length, with a mark.
+Administrative requests that changed something are always logged. Refusals and failed logins are warnings.
+Those, and requests of administrators that had no effect, are limited for each principal and address, so that
+nobody fills the log or hides what others do by noise; what is left out is counted
+(`core/security/refusals.py`). Lines name resources and settings, never values, messages or credentials.
+Fields are cut to a length, with a mark.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -30,6 +31,8 @@ _TELL_S = 10.0
 """What was left out is told after this time, unless another line of the same sender tells it before."""
 _TOLD_MAX = 100
 """Lines that tell it each time. The rest is told together."""
+_STRANGERS = "nobody yet"
+"""Who has not logged in: their failed logins have lines by address, and a bound for all of them."""
 _DENIALS = frozenset(DENIED.values())
 _NAMES = (
     "name",
@@ -69,7 +72,7 @@ class AuditLog:
         self._timer: Timer | None = None
 
     def refused(self, context: RequestContext, resources: Sequence[Resource]) -> None:
-        left_out = self._admit(context, self._cut(str(resources[0])) if resources else "")
+        left_out = self._admit_request(context, self._cut(str(resources[0])) if resources else "")
         if left_out is not None:
             facts = {"needs": self._joined(resources, len(resources)), "result": "DENIED"}
             log.warning("a request was refused", extra=self._about(context) | facts | _told(left_out))
@@ -81,7 +84,7 @@ class AuditLog:
         if ErrorCode.NONE not in codes:
             if has_guard and codes and codes.keys() <= _DENIALS:
                 return
-            left_out = self._admit(context, "")
+            left_out = self._admit_request(context, "")
             if left_out is None:
                 return
         result = ", ".join(
@@ -94,6 +97,13 @@ class AuditLog:
             "an administrative request was answered", extra=self._about(context) | facts | _told(left_out)
         )
 
+    def login_failed(self, host: str, facts: Mapping[str, object]) -> None:
+        """`facts`: without secrets; the user whom the client says to be, if it came to that."""
+        cut = {name: self._cut(str(fact)) for name, fact in facts.items()}
+        left_out = self._admit(_STRANGERS, host, "login", f"as {cut['user']}" if "user" in cut else "")
+        if left_out is not None:
+            log.warning("a login failed", extra=cut | _told(left_out))
+
     def close(self) -> None:
         """Tell what no line has told of yet."""
         if self._timer is not None:
@@ -102,12 +112,14 @@ class AuditLog:
 
     # -- what is left out ------------------------------------------------------------------------------
 
-    def _admit(self, context: RequestContext, need: str) -> LeftOut | None:
-        config, connection = self._settings.current.authorization, context.connection
+    def _admit_request(self, context: RequestContext, need: str) -> LeftOut | None:
+        connection = context.connection
+        return self._admit(connection.principal, connection.peer[0], api_name(context.api_key), need)
+
+    def _admit(self, principal: str, host: str, api: str, need: str) -> LeftOut | None:
+        config = self._settings.current.authorization
         limits = RefusalLimits(config.audit_per_second, config.audit_burst, config.audit_senders_max)
-        admitted = self._refusals.admit(
-            connection.principal, connection.peer[0], api_name(context.api_key), need, limits, self._now()
-        )
+        admitted = self._refusals.admit(principal, host, api, need, limits, self._now())
         if admitted is None and self._timer is None:
             self._timer = self._call_later(_TELL_S, self._tell_left_out)
         return admitted

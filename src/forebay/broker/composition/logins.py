@@ -26,9 +26,10 @@ def logins(base: Foundations) -> Logins:
             base.settings.current.oauth,
             time=base.time,
             background=base.background,
-            threads=threads("forebay-tokens"),
+            threads=FairThreads(threads("forebay-tokens")),
             fetching=threads("forebay-jwks"),
         ),
         made_up=made_up,
         entropy=base.ports.entropy,
+        log_failed=base.audit.login_failed,
     )
