@@ -47,3 +47,21 @@ def test_commands_speak_tls(broker: LocalBroker, files: TlsFiles, tmp_path: Path
     # A request that the client library does not have, on a connection of our own.
     waiting = forebay("delay", "list", words, "--json", *config)
     assert waiting.code == 0, waiting.err
+
+
+def test_settings_of_tls_are_changed_on_a_running_broker(
+    broker: LocalBroker, files: TlsFiles, tmp_path: Path
+) -> None:
+    file, key = tmp_path / "client.properties", "listener.name.ssl.ssl.enabled.protocols"
+    settings = files.librdkafka(broker.bootstrap, files.client)
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    config = ("--command-config", str(file))
+    node = str(broker.on_loop(lambda node: node.node_id))
+    done = forebay("config", "set", "broker", node, f"{key}=TLSv1.3", *config)
+    assert done.code == 0, done.err
+    assert forebay("config", "get", "broker", node, key, *config).out.strip() == "TLSv1.3"
+    wrong = forebay("config", "set", "broker", node, "listener.name.ssl.ssl.keystore.location=/x", *config)
+    assert (wrong.code, "/x: No such file" in wrong.err) == (1, True), wrong.err
+    done = forebay("config", "set", "broker", node, "--delete", key, *config)
+    assert done.code == 0, done.err
+    assert forebay("config", "get", "broker", node, key, *config).code == 1, "it has no such setting now"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from forebay.local.secure_setup import JAVA_FILE, SecureSetup
 from forebay.testing import Broker
 from support.java import kafka_tools
 from support.java.kafka_tools import CONFIGS, Done, run
@@ -56,3 +57,22 @@ def test_a_quota_that_cannot_be_is_refused(bootstrap: str) -> None:
     assert "above 0" in done.out + done.errors
     shown = run(CONFIGS, bootstrap, "--describe", "--user", "eve")
     assert "producer_byte_rate" not in shown.out
+
+
+def test_tls_of_a_listener_is_changed_while_the_broker_runs() -> None:
+    if reason := kafka_tools.why_not():
+        pytest.skip(reason)
+    with Broker(secure=True, process=True) as broker:
+        SecureSetup(broker.data_dir / "security").write_client_files(broker.bootstrap_servers)
+        file = ("--command-config", str(broker.data_dir / "security" / JAVA_FILE))
+        entity = ("--entity-type", "brokers", "--entity-name", "1")
+        key = "listener.name.sasl_ssl.ssl.enabled.protocols"
+        done = alter(broker.bootstrap_servers, *file, *entity, "--add-config", f"{key}=TLSv1.3")
+        assert done.code == 0, done.out + done.errors
+        shown = run(CONFIGS, broker.bootstrap_servers, *file, "--describe", *entity)
+        assert f"{key}=TLSv1.3" in shown.out, shown.out + shown.errors
+        place = "listener.name.sasl_ssl.ssl.keystore.location=/nowhere.pem"
+        refused = alter(broker.bootstrap_servers, *file, *entity, "--add-config", place)
+        assert "No such file" in refused.out + refused.errors
+        done = alter(broker.bootstrap_servers, *file, *entity, "--delete-config", key)
+        assert done.code == 0, done.out + done.errors

@@ -105,6 +105,7 @@ from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.shares.dead_letters.circles import CircleCheck
 from forebay.broker.shares.service import ShareService
+from forebay.broker.tls.setting_changes import TlsSettingChanges
 from forebay.broker.upkeep.number_handover import NumberHandover
 from forebay.broker.views.creation import ViewCreation
 from forebay.broker.views.materializing import ViewFilling
@@ -143,6 +144,7 @@ def api_table(
     pending: PendingFailovers,
     logins: Logins,
     tokens: delegation_token.TokenService,
+    tls_changes: TlsSettingChanges,
     quotas: ClientQuotas,
     write_cycle: WriteCycle,
     disk: Disk,
@@ -156,7 +158,7 @@ def api_table(
     describe = partial(metadata_api.handle, metadata, settings, topic_changes, addresses, pending, quotas)
     find = partial(find_coordinator.handle, groups, transactions, share_states, addresses, pending)
     circles = CircleCheck(groups, peers, metadata, time, node_id=node_id)
-    alter = partial(incremental_alter_configs.handle, node_id, topic_changes, settings, circles)
+    alter = partial(incremental_alter_configs.handle, node_id, topic_changes, settings, circles, tls_changes)
     endpoints = (
         Endpoint(0, 0, 13, partial(produce_api.handle, produce), partial(remember, produce)),
         Endpoint(1, 4, 18, partial(fetch_api.handle, fetch)),
@@ -187,7 +189,7 @@ def api_table(
         Endpoint(30, 1, 3, partial(create_acls.handle, metadata, settings)),
         Endpoint(31, 1, 3, partial(delete_acls.handle, metadata, settings)),
         Endpoint(32, 1, 4, partial(describe_configs.handle, node_id, settings, metadata, addresses)),
-        Endpoint(33, 0, 2, partial(alter_configs.handle, topic_changes, settings, circles)),
+        Endpoint(33, 0, 2, partial(alter_configs.handle, topic_changes, settings, circles, tls_changes)),
         Endpoint(34, 1, 2, partial(alter_replica_log_dirs.handle, partitions, settings)),
         Endpoint(35, 1, 4, partial(describe_log_dirs.handle, partitions, metadata, settings, disk)),
         Endpoint(36, 0, 2, partial(sasl_authenticate.handle, logins)),

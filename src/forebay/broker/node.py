@@ -44,6 +44,7 @@ from forebay.broker.prometheus.exporter import Exporter
 from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.quotas.metering import RequestMeter
 from forebay.broker.replication.claims import Claims
+from forebay.broker.tls.setting_changes import TlsSettingChanges
 from forebay.broker.tokens.expired_tokens import ExpiredTokens
 from forebay.broker.upkeep.compaction import Compactor
 from forebay.broker.upkeep.deleted_topics import DeletedTopics
@@ -269,6 +270,7 @@ class Node:
             pending=self.failover.pending,
             logins=self.logins,
             tokens=delegation_tokens(base, self.logins),
+            tls_changes=TlsSettingChanges(self.node_id, base.settings, self.metadata, self.tls),
             quotas=base.quotas,
             write_cycle=self.write_cycle,
             disk=self.disk,
@@ -439,5 +441,6 @@ class Node:
     def _follow_settings(self, before: ClusterImage, after: ClusterImage) -> None:
         if after.broker_configs is not before.broker_configs:
             self._base.settings.apply(after)
+            self.tls.apply(self.config.tls)
             self.server.configure(self.config.socket)
             self.replication.throttles.configure(self.config.replication)

@@ -42,6 +42,8 @@ from forebay.config.lookup import (
     validate_topic_override,
 )
 from forebay.config.offset_reset import OffsetReset
+from forebay.config.per_listener import PREFIX as LISTENER_PREFIX
+from forebay.config.per_listener import listener_of
 from forebay.config.sources import load
 from forebay.config.topic import TopicConfig, is_throttled
 from forebay.config.values import ConfigType, Definition, Secret, Source, format_value
@@ -57,6 +59,8 @@ __all__ = [
     "BrokerConfig",
     "SocketConfig",
     "SaslConfig",
+    "LISTENER_PREFIX",
+    "listener_of",
     "OAuthConfig",
     "DelegationTokenConfig",
     "ControllerConfig",

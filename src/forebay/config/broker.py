@@ -41,8 +41,8 @@ from forebay.config.listeners import (
     listeners_config,
     parse_address,
 )
-from forebay.config.lookup import broker_definition
-from forebay.config.per_listener import ListenerValues, check_listeners_exist
+from forebay.config.lookup import broker_definition, is_dynamic_of_listener
+from forebay.config.per_listener import PREFIX, ListenerValues, check_listeners_exist, listener_of
 from forebay.config.values import Source, Value
 from forebay.errors import ConfigError
 
@@ -119,12 +119,14 @@ class BrokerConfig:
     def with_dynamic(self, *, own: Overrides, default: Overrides) -> BrokerConfig:
         """This config with what admin clients have set for this broker, and for all brokers.
 
-        Keys that this version does not take at run time are left out: another version stored them.
+        Keys that this version does not take at run time are left out: another version stored them. So are
+        those of listeners that this broker does not have (any more).
         """
+        listeners = {listener.name.lower() for listener in self.node.listeners.all}
         return build(
             {
-                Source.DYNAMIC_BROKER_CONFIG: _only_dynamic(own),
-                Source.DYNAMIC_DEFAULT_BROKER_CONFIG: _only_dynamic(default),
+                Source.DYNAMIC_BROKER_CONFIG: _only_dynamic(own, listeners),
+                Source.DYNAMIC_DEFAULT_BROKER_CONFIG: _only_dynamic(default, set()),
                 Source.STATIC_BROKER_CONFIG: self.layers[Source.STATIC_BROKER_CONFIG],
             }
         )
@@ -147,9 +149,15 @@ def canonical(settings: Overrides) -> dict[str, str]:
     return result
 
 
-def _only_dynamic(overrides: Overrides) -> dict[str, str]:
-    known = ((name, text, BROKER_KEYS.get(name)) for name, text in overrides.items())
-    return {name: text for name, text, definition in known if definition is not None and definition.dynamic}
+def _only_dynamic(overrides: Overrides, listeners: set[str]) -> dict[str, str]:
+    return {name: text for name, text in overrides.items() if _is_dynamic(name, listeners)}
+
+
+def _is_dynamic(name: str, listeners: set[str]) -> bool:
+    if name.startswith(PREFIX):
+        return listener_of(name) in listeners and is_dynamic_of_listener(name)
+    definition = BROKER_KEYS.get(name)
+    return definition is not None and definition.dynamic
 
 
 def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:

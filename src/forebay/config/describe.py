@@ -52,7 +52,8 @@ def describe_topic(
 
 
 def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
-    own = sorted(name for name in broker.layers[Source.STATIC_BROKER_CONFIG] if name.startswith(PREFIX))
+    layers = (Source.STATIC_BROKER_CONFIG, Source.DYNAMIC_BROKER_CONFIG)
+    own = sorted({name for source in layers for name in broker.layers[source] if name.startswith(PREFIX)})
     return [
         _entry(definition, _broker_synonyms(broker, definition), not definition.dynamic)
         for definition in (*BROKER_KEYS.values(), *map(broker_definition, own))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS
 from forebay.config.keys.broker import ALIASES, BROKER_KEYS
 from forebay.config.keys.not_altered import KAFKA_READ_ONLY, PROMISES_PROTECTION
+from forebay.config.keys.tls import CHANGED_WHILE_RUNNING, SECRETS
 from forebay.config.keys.topic import TOPIC_KEYS, TopicKey
 from forebay.config.per_listener import PER_LISTENER_KEYS
 from forebay.config.values import Definition, Value, password_key
@@ -37,7 +38,7 @@ def broker_definition(name: str) -> Definition:
 def _listener_definition(name: str, key: str) -> Definition:
     if key not in PER_LISTENER_KEYS:
         raise ConfigError(f"{name}: {key} cannot be set for one listener{_nearest(key, PER_LISTENER_KEYS)}")
-    return replace(BROKER_KEYS[key], name=name, dynamic=False)
+    return replace(BROKER_KEYS[key], name=name, dynamic=key in CHANGED_WHILE_RUNNING)
 
 
 def topic_key(name: str) -> TopicKey:
@@ -63,11 +64,34 @@ def validate_broker_override(name: str, value: str) -> Value:
     """As for a topic, for a change to a running broker: keys read only at start are refused."""
     definition = altered_broker_definition(name)
     if not definition.dynamic:
+        _refuse_tls(definition.name)
         raise ConfigError(
             f"Cannot update these configs dynamically: {definition.name} is read when the broker starts, "
             "set it in its config file"
         )
     return definition.parse(value)
+
+
+def is_dynamic_of_listener(name: str) -> bool:
+    """True for a setting of one listener that a running broker takes."""
+    of_listener = _OF_LISTENER.fullmatch(name)
+    return of_listener is not None and of_listener["key"] in CHANGED_WHILE_RUNNING
+
+
+def _refuse_tls(name: str) -> None:
+    """Raise ConfigError for a setting of TLS that a running broker takes in another way only."""
+    of_listener = _OF_LISTENER.fullmatch(name)
+    key = name if of_listener is None else of_listener["key"]
+    if key in SECRETS:
+        raise ConfigError(
+            f"Cannot update these configs dynamically: {name} would be in the store for all to read. Put"
+            " certificate and key into files, and set listener.name.<listener>.ssl.keystore.location"
+        )
+    if key in CHANGED_WHILE_RUNNING:
+        raise ConfigError(
+            "These security configs can be dynamically updated only per-listener using the listener prefix:"
+            f" write listener.name.<listener>.{name}"
+        )
 
 
 def altered_broker_definition(name: str) -> Definition:

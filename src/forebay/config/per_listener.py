@@ -33,9 +33,14 @@ class ListenerValues(Mapping[str, Any]):
         return len(self._values)
 
 
+def listener_of(name: str) -> str:
+    """The listener, in lower case, that a setting is for whose name begins with the prefix."""
+    return name.removeprefix(PREFIX).partition(".")[0]
+
+
 def check_listeners_exist(names: Iterable[str], listeners: Iterable[str]) -> None:
     """Raises ConfigError for a setting of a listener that is not there."""
     known = {listener.lower() for listener in listeners}
     for name in names:
-        if name.startswith(PREFIX) and name.removeprefix(PREFIX).partition(".")[0] not in known:
+        if name.startswith(PREFIX) and listener_of(name) not in known:
             raise ConfigError(f"{name}: there is no such listener, only {', '.join(sorted(known))}")

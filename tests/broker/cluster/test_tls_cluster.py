@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from forebay.core.cluster.config_changes import AlterOp
 from forebay.errors import ErrorCode, KafkaError
 from forebay.local.certificates import Authority
 from forebay.local.ports import ReservedPort
 from forebay.wire.messages.describe_cluster import DescribeClusterRequest
+from forebay.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from support.brokers.local_cluster import eventually, local_cluster
 from support.brokers.tls_files import TlsFiles
 from support.clients.wire_client import batch, create_topic, produce
@@ -111,3 +117,44 @@ async def test_a_cluster_changes_from_plain_to_tls_broker_by_broker(tmp_path: Pa
             assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
         for index in range(6):
             assert set(cluster.state("t", index).isr) == {1, 2, 3}
+
+
+def _joined(file: Path, *authorities: Authority) -> str:
+    file.write_bytes(b"".join(each.pem for each in authorities))
+    return str(file)
+
+
+async def test_certificates_between_brokers_are_changed_one_broker_after_the_other(
+    tmp_path: Path, files: TlsFiles
+) -> None:
+    """First the truststores know both authorities, then the certificates are of the new one."""
+    key = "listener.name.internal."
+    authority = Authority.create("the next authority")
+    strange = files.issue("strange", "127.0.0.1", authority=authority)
+    both = _joined(tmp_path / "both.pem", files.authority, authority)
+
+    async with local_cluster(tmp_path / "data", _settings(files)) as cluster:
+
+        async def alter(asked: int, node: int, name: str, value: str | None) -> tuple[int, str]:
+            op = AlterOp.DELETE if value is None else AlterOp.SET
+            config = AlterableConfig(name=key + name, config_operation=op, value=value)
+            resource = AlterConfigsResource(resource_type=4, resource_name=str(node), configs=[config])
+            request = IncrementalAlterConfigsRequest(resources=[resource])
+            (answer,) = (await cluster.ask(asked, request, 1)).responses
+            return answer.error_code, answer.error_message or ""
+
+        async def talk() -> None:
+            for asking in cluster.nodes:
+                for asked in cluster.nodes:
+                    cluster[asking].peers.close()
+                    assert await cluster[asking].peers.ask(asked, DescribeClusterRequest(), timeout_s=20)
+
+        code, why = await alter(1, 1, "ssl.keystore.location", strange)
+        assert (code, "each other's certificates" in why) == (ErrorCode.INVALID_REQUEST, True), why
+        code, why = await alter(1, 2, "ssl.client.auth", "requested")
+        assert (code, "ask it instead" in why) == (ErrorCode.INVALID_REQUEST, True), why
+        for name, value in (("ssl.truststore.location", both), ("ssl.keystore.location", strange)):
+            for node in cluster.nodes:
+                assert await alter(node, node, name, value) == (ErrorCode.NONE, "")
+                await talk()
+        assert await alter(1, 2, "ssl.keystore.location", None) == (ErrorCode.NONE, ""), "any takes it back"

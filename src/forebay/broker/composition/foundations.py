@@ -52,7 +52,7 @@ class Foundations:
         self.login_secret = login_secret
         self.loop = asyncio.get_running_loop()
         self.settings = LiveConfig(config, node_id)
-        self.settings.apply(metadata.image)
+        self.settings.apply(metadata.image, starting=True)
         self.metrics = Metrics()
         self.audit = AuditLog(self.settings, now=time.clock.monotonic, call_later=self.loop.call_later)
         self.authorization = (
@@ -77,5 +77,5 @@ class Foundations:
         self.read_pool = ports.executor(_READING_THREADS, "forebay-read")
         self.lease = HeldLease()
         metadata.on_refusal = self.lease.doubt_store
-        self.tls = TlsEndpoints(config.tls, self.metrics, self.workers, self.loop)
+        self.tls = TlsEndpoints(self.settings.current.tls, self.metrics, self.workers, self.loop)
         self.dialing = PeerDialing(self.settings, ports.network, self.tls, ports.entropy)

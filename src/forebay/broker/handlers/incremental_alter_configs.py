@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
 from forebay.broker.handlers.alter_configs import warn_of_unknown
 from forebay.broker.handlers.describe_configs import check_own_id
@@ -9,7 +11,10 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.shares.dead_letters.circles import CircleCheck
 from forebay.broker.telemetry.log_levels import alter_levels
+from forebay.broker.tls.setting_changes import TlsSettingChanges
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change
 from forebay.core.cluster.resources import ResourceType
 from forebay.wire.messages import incremental_alter_configs as wire
 
@@ -19,11 +24,13 @@ async def handle(
     topic_changes: TopicChanges,
     settings: LiveConfig,
     circles: CircleCheck,
+    tls_changes: TlsSettingChanges,
     _context: RequestContext,
     request: wire.IncrementalAlterConfigsRequest,
 ) -> wire.IncrementalAlterConfigsResponse:
     async def alter(item: wire.AlterConfigsResource) -> None:
-        await _alter(node_id, topic_changes, settings, circles, item, validate_only=request.validate_only)
+        only = request.validate_only
+        await _alter(node_id, topic_changes, settings, circles, tls_changes, item, validate_only=only)
 
     return wire.IncrementalAlterConfigsResponse(
         responses=[
@@ -43,6 +50,7 @@ async def _alter(
     topic_changes: TopicChanges,
     settings: LiveConfig,
     circles: CircleCheck,
+    tls_changes: TlsSettingChanges,
     item: wire.AlterConfigsResource,
     *,
     validate_only: bool,
@@ -57,9 +65,11 @@ async def _alter(
         alter_levels(changes, validate_only=validate_only)
         return
     await circles.check(resource, [(each.name, each.value) for each in changes if each.op == AlterOp.SET])
-    await topic_changes.carry_out(
-        lambda image: alter_configs(image, settings.current, resource, changes),
-        validate_only=validate_only,
-    )
+
+    def plan(image: ClusterImage) -> list[Change]:
+        return alter_configs(image, settings.current, resource, changes)
+
+    store = partial(topic_changes.carry_out, plan, validate_only=validate_only)
+    await tls_changes.carry_out(resource, plan, store, validate_only=validate_only)
     if not validate_only:
         warn_of_unknown(resource, [each.name for each in changes if each.op != AlterOp.DELETE])

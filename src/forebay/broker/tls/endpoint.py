@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from forebay.broker.ports import Stream
 from forebay.broker.telemetry.metrics import Metrics
@@ -16,7 +17,7 @@ from forebay.broker.tls.contexts import client_context, server_context
 from forebay.broker.tls.handshakes import HandshakeTurns
 from forebay.broker.tls.stream import PIECE_BYTES, NotTls, TlsStream
 from forebay.config import TlsConfig
-from forebay.config.principal_mapping import parse_rules, user_of
+from forebay.config.principal_mapping import Rule, parse_rules, user_of
 from forebay.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -30,79 +31,118 @@ _NOT_TLS = (
 )
 
 
+class PreparedTls(NamedTuple):
+    """Settings of a listener, with what was read from the files that they name."""
+
+    config: TlsConfig
+    files: list[tuple[int, int, int] | None]
+    """What tells this state of the files from another."""
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+    rules: tuple[Rule, ...]
+    subject_of: Callable[[bytes], str] | None
+    """Reads the name in a certificate; None where clients show none."""
+
+
+def prepare(listener: str, config: TlsConfig) -> PreparedTls:
+    """Reads files; raises ConfigError that says what is wrong with them. Blocks."""
+    return PreparedTls(
+        config=config,
+        files=_stamps(config),
+        server=server_context(listener, config),
+        client=client_context(listener, config),
+        rules=parse_rules(config.principal_mapping_rules),
+        subject_of=_reader_of_names() if config.client_auth != "none" else None,
+    )
+
+
+def _stamps(config: TlsConfig) -> list[tuple[int, int, int] | None]:
+    stamps: list[tuple[int, int, int] | None] = []
+    for place in config.files:
+        try:
+            found = Path(place).stat()
+        except OSError:
+            stamps.append(None)
+        else:
+            stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
+    return stamps
+
+
 class TlsEndpoint:
     def __init__(
         self, listener: str, config: TlsConfig, metrics: Metrics, loop: asyncio.AbstractEventLoop
     ) -> None:
         """Reads files; raises ConfigError that says what is wrong with them."""
         self._listener = listener
-        self._config = config
+        self._in_force = prepare(listener, config)
+        self._files = self._in_force.files
+        """The state of the files that was tried last."""
+        self._wanted: TlsConfig | None = None
+        """Settings that are to be in force, and whose files could not be used so far."""
         self._metrics = metrics
         self._loop = loop
         self._turns = HandshakeTurns(loop, config.handshakes_per_turn)
         self._scratch = memoryview(bytearray(PIECE_BYTES))
-        self._rules = parse_rules(config.principal_mapping_rules)
-        self._subject_of = _reader_of_names() if config.client_auth != "none" else None
         self._told: dict[tuple[str, str], float] = {}
         """When a failure was last logged, by host and reason."""
-        self._files = self._stamps()
-        self._server, self._client = self._contexts()
 
-    def _contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        return server_context(self._listener, self._config), client_context(self._listener, self._config)
+    # -- certificates and settings -------------------------------------------------------------------
 
-    # -- certificates --------------------------------------------------------------------------------
+    @property
+    def config(self) -> TlsConfig:
+        """What is in force, or is to be as soon as its files can be used."""
+        return self._in_force.config if self._wanted is None else self._wanted
 
-    def reload(self, *, always: bool = False) -> None:
-        """Use the certificates and keys that are in the files now, for new connections. Blocks.
+    @property
+    def in_force(self) -> TlsConfig:
+        return self._in_force.config
+
+    def want(self, config: TlsConfig) -> None:
+        """Other settings are to be in force. `read_again` reads their files."""
+        self._wanted, self._files = config, []
+
+    def take(self, prepared: PreparedTls) -> None:
+        """From now on new connections use this. Those that are open go on as they are."""
+        self._in_force, self._files, self._wanted = prepared, prepared.files, None
+
+    def read_again(self, *, always: bool = False) -> PreparedTls | None:
+        """The certificates and keys that are in the files now, if they have changed. Blocks.
 
         Files that do not fit together, as while they are being replaced, are not used. They are tried again
         when one of them changes.
         """
-        stamps = self._stamps()
+        config = self.config
+        stamps = _stamps(config)
         if stamps == self._files and not always:
-            return
+            return None
         self._files = stamps
         try:
-            self._server, self._client = self._contexts()
+            return prepare(self._listener, config)
         except ConfigError as error:
             log.error("new certificates cannot be used, the old ones stay", extra={"reason": str(error)})
-        else:
-            log.info("certificates were read again", extra={"listener": self._listener})
-
-    def _stamps(self) -> list[tuple[int, int, int] | None]:
-        """What tells one state of the files from another."""
-        stamps: list[tuple[int, int, int] | None] = []
-        for place in self._config.files:
-            try:
-                found = Path(place).stat()
-            except OSError:
-                stamps.append(None)
-            else:
-                stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
-        return stamps
+            return None
 
     # -- clients -------------------------------------------------------------------------------------
 
     def accept(self, stream: Stream) -> TlsStream:
         """The stream of a client, encrypted; its handshake begins when the client does."""
-        secured = TlsStream(stream, self._server, self._scratch, self._loop, begin=self._turns.begin)
+        secured = TlsStream(stream, self._in_force.server, self._scratch, self._loop, begin=self._turns.begin)
         secured.on_failed = partial(self._tell, stream.peer[0])
-        timeout_s = self._config.handshake_timeout_ms / 1000
+        timeout_s = self._in_force.config.handshake_timeout_ms / 1000
         secured.deadline = self._loop.call_later(timeout_s, secured.give_up)
         return secured
 
     def user(self, stream: TlsStream) -> str | None:
         """Who a client is by its certificate; None if no rule of ssl.principal.mapping.rules is for it."""
-        certificate = stream.peer_certificate()
-        if certificate is None or self._subject_of is None:
-            return None if self._config.client_auth == "required" else ANONYMOUS_USER
+        certificate, in_force = stream.peer_certificate(), self._in_force
+        if certificate is None or in_force.subject_of is None:
+            return None if in_force.config.client_auth == "required" else ANONYMOUS_USER
         try:
-            name = self._subject_of(certificate)
+            name = in_force.subject_of(certificate)
         except ValueError as error:
             self._tell(stream.peer[0], error)
             return None
-        user = user_of(self._rules, name)
+        user = user_of(in_force.rules, name)
         if not user:
             self._tell(stream.peer[0], ValueError(f"no rule of ssl.principal.mapping.rules is for {name!r}"))
             return None
@@ -128,7 +168,12 @@ class TlsEndpoint:
         done: asyncio.Future[None] = self._loop.create_future()
         try:
             secured = TlsStream(
-                stream, self._client, self._scratch, self._loop, server_side=False, server_hostname=host
+                stream,
+                self._in_force.client,
+                self._scratch,
+                self._loop,
+                server_side=False,
+                server_hostname=host,
             )
         except (OSError, ValueError) as error:
             stream.close()

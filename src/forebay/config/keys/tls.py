@@ -18,6 +18,26 @@ def _some_protocol(value: Value) -> None:
         raise ValueError(f"name at least one of {', '.join(PROTOCOLS)}")
 
 
+CHANGED_WHILE_RUNNING = frozenset(
+    {
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "forebay.ssl.key.location",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.certificates",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.principal.mapping.rules",
+        "forebay.ssl.handshake.timeout.ms",
+    }
+)
+"""A running broker takes them for one listener: `listener.name.<name>.ssl.client.auth`."""
+SECRETS = frozenset({"ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.key.password"})
+"""Not them: the store would have a private key, or the password of one."""
+
+
 @settings_group
 class TlsConfig:
     keystore_type: str = text_key(

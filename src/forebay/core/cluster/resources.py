@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 from forebay.config import (
+    LISTENER_PREFIX,
     BrokerConfig,
     Definition,
     TopicConfig,
@@ -134,7 +135,13 @@ class BrokerKind(Kind):
     def validate(self, key: str, value: str) -> None:
         validate_broker_override(key, value)
 
-    def check(self, _: ClusterImage, __: str, ___: BrokerConfig, overrides: Mapping[str, str], /) -> None:
+    def check(self, _: ClusterImage, name: str, __: BrokerConfig, overrides: Mapping[str, str], /) -> None:
+        of_listeners = [key for key in overrides if key.startswith(LISTENER_PREFIX)]
+        if of_listeners and name == ALL_BROKERS:
+            raise ConfigError(
+                f"Cannot update these configs at default cluster level: {', '.join(of_listeners)}. Files of"
+                " certificates are each broker's own: name a broker"
+            )
         unknown = sum(map(is_unknown, overrides))
         if unknown > UNKNOWN_SETTINGS_MAX:
             raise ConfigError(f"{unknown} settings that no broker knows: {UNKNOWN_SETTINGS_MAX} can be kept")
