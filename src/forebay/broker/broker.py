@@ -101,6 +101,7 @@ class Broker:
             with contextlib.ExitStack() as closing:
                 closing.callback(self.node.workers.close)
                 closing.callback(self.node.logins.close)
+                closing.callback(self.node.tokens.close)
                 closing.callback(self.node.cold_reads.close)
 
     async def _open_when_store_answers(self, data: DataDir) -> tuple[Store, Node]:

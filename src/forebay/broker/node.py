@@ -21,7 +21,7 @@ from forebay.broker.cluster.predecessor import Predecessor
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.composition.coordinators import Coordinators
 from forebay.broker.composition.delays import delay_service
-from forebay.broker.composition.delegation_tokens import delegation_tokens
+from forebay.broker.composition.delegation_tokens import LazyDelegationTokens
 from forebay.broker.composition.failover import Failover
 from forebay.broker.composition.fold_copies import copy_appends, fold_copies, number_handover
 from forebay.broker.composition.foundations import Foundations
@@ -110,6 +110,7 @@ class Node:
         self.fold_copies = fold_copies(base, local, self.copy_appends, shares)
         self.number_handover = number_handover(base, local, self.peers)
         self.logins = logins(base)
+        self.tokens = LazyDelegationTokens(base, self.logins)
         self._build_server()
         self._build_upkeep()
         self._connect_signals()
@@ -269,7 +270,7 @@ class Node:
             failovers=self.failover.times,
             pending=self.failover.pending,
             logins=self.logins,
-            tokens=delegation_tokens(base, self.logins),
+            tokens=self.tokens,
             tls_changes=TlsSettingChanges(self.node_id, base.settings, self.metadata, self.tls),
             quotas=base.quotas,
             write_cycle=self.write_cycle,

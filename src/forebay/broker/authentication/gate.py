@@ -110,11 +110,11 @@ class LoginGate:
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Close the connections whose delegation token was ended, or end their sessions with it."""
-        if before.tokens is after.tokens:
+        was, now = before.tokens, after.tokens
+        if was is now:
             return
-        for token_id, logins in self._logins.of_tokens().items():
-            token = after.tokens.get(token_id)
-            known = before.tokens.get(token_id)
+        for token_id, logins in self._logins.of_tokens(lambda each: was.get(each) is not now.get(each)):
+            token, known = now.get(token_id), was.get(token_id)
             for login in logins:
                 if token is None:
                     self._logins.token_ended(login)

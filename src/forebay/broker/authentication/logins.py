@@ -144,9 +144,9 @@ class Logins:
             self._set_token(login, "")
         self._unfinished.discard(connection.peer[0], connection)
 
-    def of_tokens(self) -> dict[str, list[Login]]:
-        """The logins with delegation tokens, by the tokens' ids."""
-        return {token_id: list(found) for token_id, found in self._by_token.items()}
+    def of_tokens(self, is_wanted: Callable[[str], bool]) -> list[tuple[str, list[Login]]]:
+        """The logins with delegation tokens whose ids are wanted."""
+        return [(token_id, list(found)) for token_id, found in self._by_token.items() if is_wanted(token_id)]
 
     def _set_token(self, login: Login, token_id: str) -> None:
         if login.token_id:

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 from forebay.broker.authentication.logins import Logins
 from forebay.broker.composition.foundations import Foundations
-from forebay.broker.handlers.delegation_token import TokenService
+from forebay.broker.worker_threads import LazyThreads
 
 if TYPE_CHECKING:
     from forebay.broker.tokens.delegation_tokens import DelegationTokens
 
 
-def delegation_tokens(base: Foundations, logins: Logins) -> TokenService:
-    @cache
-    def service() -> DelegationTokens:
+class LazyDelegationTokens:
+    def __init__(self, base: Foundations, logins: Logins) -> None:
+        self._base = base
+        self._logins = logins
+        self._threads = LazyThreads(base.loop, lambda: base.ports.executor(1, "forebay-token"))
+        self._made: DelegationTokens | None = None
+
+    def __call__(self) -> DelegationTokens:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def _make(self) -> DelegationTokens:
         from forebay.broker.tokens.delegation_tokens import DelegationTokens
 
+        base = self._base
         return DelegationTokens(
             settings=base.settings,
             metadata=base.metadata,
-            logins=logins,
+            logins=self._logins,
             authorization=base.authorization,
-            workers=base.workers,
+            threads=self._threads,
             time=base.time,
+            loop=base.loop,
             entropy=base.ports.entropy,
         )
 
-    return service
+    def close(self) -> None:
+        """Blocks until the work under way has ended."""
+        self._threads.close()

@@ -6,6 +6,7 @@ token, so it is checked here and not by a guard.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,8 @@ from forebay.broker.broker_time import BrokerTime
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.connection import ANONYMOUS, Connection
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.worker_threads import WorkerThreads
+from forebay.broker.tokens.change_turns import ChangeTurns
+from forebay.broker.worker_threads import LazyThreads
 from forebay.config import DelegationTokenConfig
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.bindings import CLUSTER_NAME, Operation, ResourceType
@@ -51,18 +53,20 @@ class DelegationTokens:
         metadata: Metadata,
         logins: Logins,
         authorization: Authorization | None,
-        workers: WorkerThreads,
+        threads: LazyThreads,
         time: BrokerTime,
+        loop: asyncio.AbstractEventLoop,
         entropy: Callable[[int], bytes],
     ) -> None:
         self._settings = settings
         self._metadata = metadata
         self._logins = logins
         self._authorization = authorization
-        self._workers = workers
+        self._threads = threads
         self._time = time
         self._entropy = entropy
         self._index = rules.TokenIndex()
+        self._turns = ChangeTurns(loop.time, settings.current.tokens.changes_per_second_max)
 
     # -- creating --------------------------------------------------------------------------------------
 
@@ -73,7 +77,9 @@ class DelegationTokens:
         owner = _owner(request) or requester
         about = _owner_fields(owner, requester)
         try:
-            token, secret = await self._create(context, request, owner)
+            self._check_allowed(context.connection)
+            async with self._turns.of(requester):
+                token, secret = await self._create(context, request, owner)
         except KafkaError as error:
             _log_refusal("a delegation token was not created", context, error, owner=owner[:_CHARS_LOGGED])
             return creation.CreateDelegationTokenResponse(error_code=error.code, **about)
@@ -92,7 +98,6 @@ class DelegationTokens:
         self, context: RequestContext, request: creation.CreateDelegationTokenRequest, owner: str
     ) -> tuple[DelegationToken, bytes]:
         connection = context.connection
-        self._check_allowed(connection)
         if owner != connection.principal:
             self._check_may_create_for(context, owner)
         config = self._enabled()
@@ -106,7 +111,7 @@ class DelegationTokens:
         rules.check_wanted(self._metadata.image, wanted, config)  # before the work of deriving keys
         token_id = rules.new_id(self._entropy)
         secret = self._secret(config, token_id) or self._entropy(rules.SECRET_BYTES)
-        new = await self._workers.run(lambda: rules.new_token(token_id, secret, self._entropy))
+        new = await self._threads.run(lambda: rules.new_token(token_id, secret, self._entropy))
         token = rules.created(wanted, new, config, self._time.now_ms())
 
         def plan(image: ClusterImage) -> list[Change]:
@@ -133,7 +138,8 @@ class DelegationTokens:
         try:
             self._check_allowed(context.connection)
             config = self._enabled()
-            await self._metadata.change(plan)
+            async with self._turns.of(principal):
+                await self._metadata.change(plan)
         except KafkaError as error:
             _log_refusal("a delegation token was not renewed", context, error)
             return RenewDelegationTokenResponse(error_code=error.code)
@@ -158,7 +164,8 @@ class DelegationTokens:
         try:
             self._check_allowed(context.connection)
             self._enabled()
-            await self._metadata.change(plan)
+            async with self._turns.of(principal):
+                await self._metadata.change(plan)
         except KafkaError as error:
             _log_refusal("a delegation token was not ended", context, error)
             return ExpireDelegationTokenResponse(error_code=error.code)

@@ -53,6 +53,14 @@ class DelegationTokenConfig:
         1,
         TOKENS_OF_OWNER_MAX,
     )
+    changes_per_second_max: int = int_key(
+        "forebay.delegation.token.changes.per.second",
+        10,
+        "How many tokens one user may create, renew and end in a second, ten times as many at once. Each is a"
+        " write to the store. Beyond that they wait.",
+        1,
+        10_000,
+    )
     renewers_max: int = int_key(
         "forebay.delegation.token.renewers.max",
         20,
