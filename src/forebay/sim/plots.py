@@ -236,6 +236,22 @@ PLOTS: dict[str, Plot] = {
         settings={**_TWO, "log.cleaner.backoff.ms": "300"},
         deposing_pause_s=2.0,
     ),
+    # Strangers keep the loops of brokers busy, each request for a part of a lease.
+    "strangers": Plot(
+        cast=("exact", "plain", "group", "transactions"),
+        faults=("besiege",),
+        settings=_TWO,
+        step_s=(1.0, 4.0),
+        fault_s=(4.0, 20.0),
+    ),
+    # The same, and some requests take longer than a lease, while other faults go on.
+    "busy-loops": Plot(
+        cast=("exact", "plain", "transactions"),
+        faults=("besiege", "busy_loop", "kill", "slow_link"),
+        settings={**_ONE, "replica.lag.time.max.ms": "1500"},
+        step_s=(3.0, 8.0),
+        fault_s=(2.0, 12.0),
+    ),
     # -- coordinators ------------------------------------------------------------------------------------
     # Producers give up transactions whose answers are late, and go on with the same numbers.
     "reused-numbers": Plot(

@@ -17,6 +17,7 @@ from forebay.sim.faults.moves import ENDING
 from forebay.sim.faults.restores import RestoreFaults
 from forebay.sim.faults.scene import LOOK_S, Fault, Scene
 from forebay.sim.faults.store_values import StoreValueFaults
+from forebay.sim.faults.strangers import StrangerFaults
 from forebay.sim.world.node import SimNode
 
 _SET_CLOCK_CHANCE = 0.7
@@ -37,6 +38,7 @@ class Faults:
             kinds += self._machines.staged_kinds() + links.staged_kinds() + disks.staged_kinds()
             kinds += RestoreFaults(scene).staged_kinds()
             kinds += StoreValueFaults(scene).staged_kinds()
+            kinds += StrangerFaults(scene).staged_kinds()
             by_name = {_name(kind): (kind, weight) for kind, weight in kinds}
             self._kinds = [by_name[name] for name in wanted if name != ENDING]
             return

@@ -146,6 +146,8 @@ class SimNode:
         """Where logs begin, as a process before this one had noted it on the disk."""
         self.stall_s_max = 0.0
         """How long its loop may stand still."""
+        self._burdens_s = 0.0
+        """How long it stands still by the fault of strangers, from the end of this turn on."""
         self._world = world
         self._network = network
         self._store = store
@@ -272,7 +274,8 @@ class SimNode:
             self._world.fail(f"{self.host}: {message}: {error!r}")
 
     def _stood_still(self, seconds: float) -> None:
-        """How long a serving broker's loop may stand still before others count it as dead."""
+        """A serving broker's loop may not stand still for long by its own fault: others count it as dead."""
+        seconds, self._burdens_s = seconds - self._burdens_s, 0.0
         if self.ready and not self.stopping and seconds > self.stall_s_max:
             self._world.fail(
                 f"the loop of {self.host} stood still for {seconds:.1f} s, "
@@ -356,6 +359,15 @@ class SimNode:
         self.powerless = False
         self._network.power_back(self.host)
         self.start()
+
+    def burden(self, seconds: float) -> None:
+        """A stranger's request, which keeps the loop busy for this long."""
+        if self._process is not None and self.ready:
+            self._process.loop.call_soon(self._bear, self._process, seconds)
+
+    def _bear(self, process: SimProcess, seconds: float) -> None:
+        self._burdens_s += seconds
+        process.loop.spend(seconds)
 
     def pause(self) -> None:
         if self._process is not None:
