@@ -13,9 +13,9 @@ from support.siege.attack import Attack, first_problem, swallow
 from support.siege.connection import connect
 from support.siege.target import Target
 
-FRAME_BYTES_MAX = 524_288
-"""The largest frame that a broker takes before a login (`sasl.server.max.receive.size`)."""
-TAGS = 261_000
+FRAME_BYTES = (524_288, 65_536)
+"""The largest frames that a broker takes before a login: Kafka's default of `sasl.server.max.receive.size`,
+and ours."""
 _HOLD_S = 30.0
 _HEADER = struct.Struct(">ihhih")
 _API_VERSIONS = 18
@@ -38,17 +38,18 @@ class Silent(Attack):
 
 
 class HalfRequests(Attack):
-    """All but the last byte of the largest request: the broker has to keep it."""
+    """All but the last byte of the largest requests: the broker has to keep them."""
 
     name, connections = "half-requests", 900
-    request = struct.pack(">i", FRAME_BYTES_MAX) + bytes(FRAME_BYTES_MAX - 1)
+    requests = tuple(struct.pack(">i", size) + bytes(size - 1) for size in FRAME_BYTES)
 
     async def once(self, number: int) -> None:
         self.count("connections")
         stream = await connect(self.target.open_door(number), number)
         try:
-            await stream.send(self.request)
-            self.count("bytes", len(self.request))
+            request = self.requests[number % len(self.requests)]
+            await stream.send(request)
+            self.count("bytes", len(request))
             async with asyncio.timeout(_HOLD_S):
                 await swallow(stream)
         finally:
@@ -56,19 +57,19 @@ class HalfRequests(Attack):
 
 
 class Headers(Attack):
-    """Headers, or bodies, of 512 KiB that are nothing but empty tagged fields."""
+    """Headers, or bodies, that are nothing but empty tagged fields, as large as they may be."""
 
     name, connections = "headers", 150
 
     def __init__(self, target: Target, done: Counter[str], share: float) -> None:
         super().__init__(target, done, share)
-        self.frames = (tags_in_header(), tags_in_body())
+        self.frames = [make(size) for size in FRAME_BYTES for make in (tags_in_header, tags_in_body)]
 
     async def once(self, number: int) -> None:
         stream = await self.enter(number)
         try:
             while True:
-                data = self.frames[number // 2 % 2]
+                data = self.frames[number // 2 % len(self.frames)]
                 await stream.send(data)
                 self.count("bytes", len(data))
                 await stream.discard()
@@ -144,23 +145,23 @@ class Handshakes(Attack):
             stream.close()
 
 
-def tags_in_header() -> bytes:
+def tags_in_header(frame_bytes: int) -> bytes:
     """As many empty tags as fit. The first one's number is chosen so that a parser that reads the count twice
     (as one that was given the whole of it for its first byte) finds as many again."""
-    first = uvarint(TAGS >> 7) + b"\0"
-    tags = uvarint(TAGS) + first + bytes(2 * (TAGS - 1))
-    return _framed(tags)
+    tags = (frame_bytes - 20) // 2
+    first = uvarint(tags >> 7) + b"\0"
+    return _framed(uvarint(tags) + first + bytes(2 * (tags - 1)), frame_bytes)
 
 
-def tags_in_body() -> bytes:
-    names = b"\x02a\x02b"
-    return _framed(b"\0" + names + uvarint(TAGS) + bytes(2 * TAGS))
+def tags_in_body(frame_bytes: int) -> bytes:
+    names, tags = b"\x02a\x02b", (frame_bytes - 20) // 2
+    return _framed(b"\0" + names + uvarint(tags) + bytes(2 * tags), frame_bytes)
 
 
-def _framed(rest: bytes) -> bytes:
+def _framed(rest: bytes, frame_bytes: int) -> bytes:
     """A request ApiVersions 3 that goes on like this behind its client id."""
     size = _HEADER.size - 4 + len(rest)
-    assert size <= FRAME_BYTES_MAX
+    assert size <= frame_bytes, size
     return _HEADER.pack(size, _API_VERSIONS, 3, 1, -1) + rest
 
 
