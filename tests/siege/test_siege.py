@@ -38,7 +38,7 @@ def report(pytestconfig: pytest.Config) -> Iterator[list[Figures]]:
     yield found
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        show(found, Console(width=160))
+        show(found, Console(width=170))
     if SIEGE_JSON:
         write_json(found, Path(SIEGE_JSON))
 

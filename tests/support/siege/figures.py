@@ -51,6 +51,8 @@ class Figures:
     read: Waits
     read_view: Waits
     logins: Waits
+    machine_late: Waits
+    """How late timers fired in the process of the good clients."""
     refused_logins: int
     errors: int
     leases_lost: int
@@ -130,7 +132,7 @@ def show(found: Sequence[Figures], console: Console) -> None:
     table.add_column("attack")
     for name in ("p50", "p99", "longest", "read p99", "view p99", "login p50", "longest", "leases lost"):
         table.add_column(name, justify="right")
-    for name in ("stall ms", "RSS MB", "CPU %", "no CPU %"):
+    for name in ("stall ms", "RSS MB", "CPU %", "no CPU %", "late p99"):
         table.add_column(name, justify="right")
     for each in found:
         table.add_row(
@@ -148,8 +150,13 @@ def show(found: Sequence[Figures], console: Console) -> None:
             f"{each.rss_max_mb:.0f}",
             f"{each.cpu_percent:.0f}",
             f"{each.cpu_missing_percent:.0f}",
+            f"{each.machine_late.p99_ms:.0f}",
         )
     console.print(table)
+    console.print(
+        "no CPU: how much longer the broker's loop was ready to run and had no core. late: of timers in the good "
+        "clients' process. Where these are high, others use this machine, and the waits say little."
+    )
 
 
 def write_json(found: Sequence[Figures], path: Path) -> None:

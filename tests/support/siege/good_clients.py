@@ -47,6 +47,9 @@ class GoodClients:
         self._acked: set[int] = set()
         self.produce_s: list[float] = []
         self.login_s: list[float] = []
+        self.late_s: list[float] = []
+        """How late a timer of this process fired: what the machine itself adds to each wait, and more than
+        once where several processes take part in it."""
         self._sent_at: list[float] = []
         self._stop_sending = threading.Event()
         self._stop_reading = threading.Event()
@@ -54,7 +57,7 @@ class GoodClients:
             _Reader({**client_settings, **fast}, topic, self._sent_at, self._stop_reading)
             for topic in (ORDERS, SHOWN_ORDERS)
         ]
-        works = (self._send, self._come_in, *(reader.read for reader in self.readers))
+        works = (self._send, self._come_in, self._tick, *(reader.read for reader in self.readers))
         self._threads = [threading.Thread(target=work, name="siege-client", daemon=True) for work in works]
 
     def __enter__(self) -> GoodClients:
@@ -79,7 +82,12 @@ class GoodClients:
 
     def forget(self) -> None:
         """What was measured by now."""
-        for found in (self.produce_s, self.login_s, *(reader.waits_s for reader in self.readers)):
+        for found in (
+            self.produce_s,
+            self.login_s,
+            self.late_s,
+            *(reader.waits_s for reader in self.readers),
+        ):
             found.clear()
 
     def finish(self) -> None:
@@ -117,6 +125,12 @@ class GoodClients:
             return
         self._acked.add(number)
         self.produce_s.append(time.perf_counter() - self._sent_at[number])
+
+    def _tick(self) -> None:
+        while not self._stop_sending.is_set():
+            due = time.perf_counter() + SEND_EVERY_S
+            time.sleep(SEND_EVERY_S)
+            self.late_s.append(time.perf_counter() - due)
 
     def _come_in(self) -> None:
         """How long it takes to be served on a new connection, with all attempts that it takes."""

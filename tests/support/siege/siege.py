@@ -43,6 +43,7 @@ def besiege(
             read=Waits.of(clients.readers[0].waits_s),
             read_view=Waits.of(clients.readers[1].waits_s),
             logins=Waits.of(clients.login_s),
+            machine_late=Waits.of(clients.late_s),
             refused_logins=clients.refused_logins,
             errors=len(clients.errors) + sum(len(reader.errors) for reader in clients.readers),
             leases_lost=lost,
