@@ -154,8 +154,8 @@ def show(found: Sequence[Figures], console: Console) -> None:
         )
     console.print(table)
     console.print(
-        "no CPU: how much longer the broker's loop was ready to run and had no core. late: of timers in the good "
-        "clients' process. Where these are high, others use this machine, and the waits say little."
+        "no CPU: how long the broker's loop was ready to run and had no core. late: timers in the process of "
+        "good clients. Where these are high, others use this machine, and the waits say little."
     )
 
 
