@@ -33,7 +33,7 @@ class Upkeep:
     def check(self) -> None:
         for node in self._nodes:
             broker = node.broker
-            if broker is None or not node.ready or node.paused:
+            if broker is None or not node.ready or node.paused or node.burdened:
                 self._forgive(node)
                 continue
             start = (node.node_id, node.starts)
@@ -46,7 +46,7 @@ class Upkeep:
                 self._check_size(node, partition)
 
     def _forgive(self, node: SimNode) -> None:
-        """Nothing is expected of a broker that does not run."""
+        """Nothing is expected of a broker that does not run, or has no time."""
         node.disk.refused.clear()
         self._too_large_since = {
             key: since for key, since in self._too_large_since.items() if key[0] != node.node_id

@@ -148,6 +148,7 @@ class SimNode:
         """How long its loop may stand still."""
         self._burdens_s = 0.0
         """How long it stands still by the fault of strangers, from the end of this turn on."""
+        self._burdened_until = 0.0
         self._world = world
         self._network = network
         self._store = store
@@ -171,6 +172,11 @@ class SimNode:
     @property
     def paused(self) -> bool:
         return self._process is not None and self._process.loop.paused
+
+    @property
+    def burdened(self) -> bool:
+        """Whether requests of strangers keep it from everything else at this moment."""
+        return self._world.now < self._burdened_until
 
     @property
     def lacks_partitions(self) -> bool:
@@ -367,6 +373,7 @@ class SimNode:
 
     def _bear(self, process: SimProcess, seconds: float) -> None:
         self._burdens_s += seconds
+        self._burdened_until = self._world.now + self._burdens_s
         process.loop.spend(seconds)
 
     def pause(self) -> None:
