@@ -13,18 +13,24 @@ from forebay.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+    CreateTopicsResponse,
 )
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from forebay.wire.records import Record
 from support.siege.attack import Attack
-from support.siege.connection import Stream, frame, read_frame
+from support.siege.connection import Stream, call, frame, read_frame
 from support.siege.target import ANALYST, BOMBS, TEXTS, VIEWS, Target
 
 PATTERNS = (
     "regexp_like(value.a, 'x{1,1000}y')",
     f"value.a LIKE '%{'_' * 900}y'",
+    "regexp_like(value.a, '(x{1,30}){1,30}y')",
+    "regexp_like(value.a, 'x{1,100}y')",
+    f"value.a LIKE '%{'_' * 100}y'",
+    " OR ".join(f"regexp_like(value.a, 'x{{1,50}}{letter}')" for letter in "abcdefghijklmnopqrst"),
 )
+"""From what no broker should take to what it may have to."""
 TEXT_BYTES = 1000
 _BATCHES = 20
 _WARM_UP_S = 1.0
@@ -36,6 +42,8 @@ class ViewAttack(Attack):
 
     source: str
     wheres: Sequence[str]
+    _made: Sequence[str] = ()
+    """The views that the broker has taken."""
 
     def batches(self) -> list[bytes]:
         raise NotImplementedError
@@ -64,8 +72,12 @@ class ViewAttack(Attack):
             )
             for number, where in enumerate(self.wheres)
         ]
-        await stream.send(frame(CreateTopicsRequest(topics=views, timeout_ms=10_000), 4))
-        await read_frame(stream)
+        made = await call(
+            stream, CreateTopicsRequest(topics=views, timeout_ms=10_000), 4, CreateTopicsResponse
+        )
+        self._made = [each.name for each in made.topics if not each.error_code]
+        self.count("views", len(self._made))
+        self.count("views refused", len(views) - len(self._made))
 
     async def _write(self, stream: Stream) -> None:
         """To every partition; the one broker that leads it takes the batch, others refuse it."""
@@ -77,7 +89,7 @@ class ViewAttack(Attack):
 
     async def once(self, number: int) -> None:
         stream = await self.enter_as(ANALYST, number)
-        view = self._view(number % len(self.wheres))
+        view = self._made[number % len(self._made)] if self._made else self.source
         asked = frame(fetch(view, range(len(self.target.open_doors))), 11)
         try:
             while True:
