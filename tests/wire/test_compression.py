@@ -49,6 +49,22 @@ def test_every_level_that_kafka_allows_is_readable(codec: Codec, levels: Iterabl
     assert compress(codec, data, default) == compress(codec, data)
 
 
+@pytest.mark.parametrize("codec", COMPRESSING)
+@pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5_000_001])
+def test_large_outputs_are_put_together_from_pieces(codec: Codec, size: int) -> None:
+    data = (b"%d " * 1000 % tuple(range(1000)) * (size // 3000))[:size]
+    data += b"." * (size - len(data))
+    packed = compress(codec, data)
+    found = decompress(codec, packed, size)
+    assert type(found) is bytes and found == data
+    if codec is Codec.SNAPPY:
+        assert decompress(codec, bytes(cramjam.snappy.compress_raw(data)), size) == data
+    with pytest.raises(ProtocolError, match="larger than"):
+        decompress(codec, packed, size - 1)
+    with pytest.raises(ProtocolError):
+        decompress(codec, packed[: len(packed) // 2], size)
+
+
 @given(data=st.binary(max_size=500))
 def test_gzip_of_the_standard_library(data: bytes) -> None:
     assert gzip.decompress(compress(Codec.GZIP, data)) == data

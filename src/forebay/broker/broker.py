@@ -71,6 +71,11 @@ class Broker:
     def stop(self) -> None:
         self._stopping.set()
 
+    @property
+    def leaves_threads(self) -> bool:
+        """Whether a thread was given up when the broker was stopped: it may end much later."""
+        return self.node is not None and self.node.filters.is_late
+
     def reload_certificates(self) -> None:
         if self.node is not None:
             self.node.tls.reload()
@@ -252,6 +257,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         node.shares.shares.close()
         node.delays.close()
         node.filling.close()
+        node.filters.stop()
         node.groups.coordinator.close()
         node.share_states.coordinator.close()
         node.move_journal.coordinator.close()

@@ -29,7 +29,7 @@ from forebay.broker.composition.local_partitions import LocalPartitions
 from forebay.broker.composition.logins import logins
 from forebay.broker.composition.replication import Replication
 from forebay.broker.composition.shares import Shares
-from forebay.broker.composition.views import view_filling
+from forebay.broker.composition.views import view_filling, view_filters
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.handlers.describe_disk import DiskReport
@@ -52,13 +52,10 @@ from forebay.broker.upkeep.folded_partitions import FoldedPartitions
 from forebay.broker.upkeep.growing_topics import GrowingTopics
 from forebay.broker.upkeep.retention import Retention
 from forebay.broker.upkeep.schedule import Upkeep
-from forebay.broker.views.cache import ViewCache
 from forebay.broker.views.creation import ViewCreation
-from forebay.broker.views.filters import ViewFilters
 from forebay.config import BrokerConfig
 from forebay.core.cluster.image import ClusterImage
 
-_FILTERING_THREADS = 2
 _PROCESS_BYTES = 8
 
 
@@ -198,16 +195,7 @@ class Node:
         ports, loop = self._base.ports, self.loop
         self.cold_reads = ColdReads(loop, self.metrics, self._base.read_pool)
         self.examiner = Examiner(loop, ports.clock, ports.executor(1, "forebay-examine"))
-        self.filters = ViewFilters(
-            loop,
-            ports.clock,
-            ports.executor(_FILTERING_THREADS, "forebay-views"),
-            self.metrics,
-            ViewCache(
-                self.disk, self.data.view_cache, ports.clock, lambda: self.config.fetch.view_cache_bytes
-            ),
-            lambda: self.config.storage.decompress_max_bytes,
-        )
+        self.filters = view_filters(self._base)
 
     def _build_server(self) -> None:
         config = self.config

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
+import sys
 from collections.abc import Callable
 
 from forebay.broker.background import BrokerEnded
@@ -22,24 +24,34 @@ def run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. SIGHUP has certificates read again."""
     handler = log_format.configure(config.node.log_format)
     try:
-        return _serve(config, on_ready)
+        leaves_threads = _serve(config, on_ready)
     finally:
         handler.close()
+    if leaves_threads:
+        _exit_at_once()
+    return 0
 
 
-def _serve(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
+def _exit_at_once() -> None:
+    """Everything is closed, but the interpreter would wait for its threads."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _serve(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> bool:
+    """Whether threads were left behind that may go on for long."""
     _raise_descriptor_limit()
     if config.without_effect:
         log.warning("these settings have no effect in Forebay: %s", ", ".join(config.without_effect))
     try:
-        asyncio.run(_run(config, on_ready))
+        return asyncio.run(_run(config, on_ready))
     except ExceptionGroup as group:
         # One is enough to say what is wrong, and best the one that says what the broker ended for.
         raise min(group.exceptions, key=lambda each: not isinstance(each, BrokerEnded)) from group
-    return 0
 
 
-async def _run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> None:
+async def _run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> bool:
     broker = Broker(config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -52,6 +64,7 @@ async def _run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> No
 
     await broker.run(ready)
     log.info("stopped")
+    return broker.leaves_threads
 
 
 def _raise_descriptor_limit() -> None:

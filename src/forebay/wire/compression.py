@@ -4,6 +4,9 @@ A few bytes can claim to be gigabytes, so nothing here decompresses into memory 
 the output is a buffer that grows step by step up to `max_output_bytes`, and beyond that it is a
 ProtocolError.
 
+The codecs let other threads run, but to clear or copy a large buffer does not. So a large output goes into
+pages that the system clears when they are first used, and is copied in pieces.
+
 Snappy comes in two shapes. Java's producers wrap raw snappy blocks in the framing of the xerial library (a
 magic, two version numbers, then blocks with their length in front); others send one raw block. Both are
 read; xerial is written, because every client reads it.
@@ -11,7 +14,11 @@ read; xerial is written, because every client reads it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
+from io import BytesIO
+from mmap import mmap
 from struct import Struct
 from typing import Any
 
@@ -37,6 +44,7 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_RATIO_MAX = 32
 """Three bytes of raw snappy stand for at most 64, so that a claim beyond this is a lie."""
 _BLOCK_LENGTH = Struct(">i")
+_PIECE_BYTES = 1 << 20
 _FIRST_OUTPUT_BYTES_MIN = 4096
 _GROWTH = 4
 
@@ -110,30 +118,41 @@ def _decompress_stream(module: Any, data: Bytes, max_output_bytes: int) -> bytes
     """Formats that do not reliably state their size: try with a buffer, and again with a larger one."""
     capacity = min(max_output_bytes, max(_FIRST_OUTPUT_BYTES_MIN, len(data) * _GROWTH))
     while True:
-        output = bytearray(capacity)
         try:
-            size = module.decompress_into(data, output)
+            return _filled(capacity, partial(module.decompress_into, data))
         except cramjam.DecompressionError as error:
             if _OUTPUT_FULL not in str(error):
                 raise ProtocolError(f"compressed records are corrupt: {error}") from None
-        else:
-            return bytes(memoryview(output)[:size])
         if capacity >= max_output_bytes:
             raise _too_large(max_output_bytes)
         capacity = min(max_output_bytes, capacity * _GROWTH)
 
 
+def _filled(capacity: int, fill: Callable[[bytearray | memoryview], int]) -> bytes:
+    """What `fill` writes to an output of this size, as it says how much."""
+    if capacity <= _PIECE_BYTES:
+        output = bytearray(capacity)
+        return bytes(memoryview(output)[: fill(output)])
+    with mmap(-1, capacity) as pages, memoryview(pages) as view:
+        size = fill(view)
+        copied = BytesIO()
+        for start in range(0, size, _PIECE_BYTES):
+            with view[start : min(start + _PIECE_BYTES, size)] as piece:
+                copied.write(piece)
+        return copied.getvalue()  # the buffer itself
+
+
 def _decompress_snappy(data: memoryview, max_output_bytes: int) -> bytes:
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return bytes(_decompress_block(data, max_output_bytes))
-    output = bytearray()
+        return _decompress_block(data, max_output_bytes)
+    output = BytesIO()
     position = len(_XERIAL_HEADER)
     if len(data) < position:
         raise ProtocolError("snappy header is cut short")
     while position < len(data):
         block, position = _xerial_block(data, position)
-        output += _decompress_block(block, max_output_bytes, used=len(output))
-    return bytes(output)
+        output.write(_decompress_block(block, max_output_bytes, used=output.tell()))
+    return output.getvalue()
 
 
 def _xerial_block(data: memoryview, position: int) -> tuple[memoryview, int]:
@@ -148,7 +167,7 @@ def _xerial_block(data: memoryview, position: int) -> tuple[memoryview, int]:
     return data[start:stop], stop
 
 
-def _decompress_block(block: memoryview, max_output_bytes: int, used: int = 0) -> bytearray:
+def _decompress_block(block: memoryview, max_output_bytes: int, used: int = 0) -> bytes:
     """Raw snappy states its size first, which is checked before anything is allocated."""
     try:
         size = cramjam.snappy.decompress_raw_len(block)
@@ -156,11 +175,10 @@ def _decompress_block(block: memoryview, max_output_bytes: int, used: int = 0) -
             raise _too_large(max_output_bytes)
         if size > len(block) * _SNAPPY_RATIO_MAX:
             raise ProtocolError(f"snappy block of {len(block)} bytes cannot hold the {size} it claims")
-        output = bytearray(size)
-        written = cramjam.snappy.decompress_raw_into(block, output)
+        output = _filled(size, partial(cramjam.snappy.decompress_raw_into, block))
     except cramjam.DecompressionError as error:
         raise ProtocolError(f"compressed records are corrupt: {error}") from None
-    if written != size:
+    if len(output) != size:
         raise ProtocolError("snappy block is shorter than it says")
     return output
 

@@ -1,14 +1,33 @@
-"""Materialized views: filling the partitions that this broker leads."""
+"""Views: filtering what this broker leads, and filling the partitions of materialized ones."""
 
 from __future__ import annotations
 
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.composition.foundations import Foundations
 from forebay.broker.composition.local_partitions import LocalPartitions
+from forebay.broker.views.cache import ViewCache
+from forebay.broker.views.filter_threads import FilterThreads
+from forebay.broker.views.filters import ViewFilters
 from forebay.broker.views.materializing import FillHost, ViewFilling
 from forebay.broker.worker_threads import LazyThreads
 
 _THREADS = 1
+_FILTERING_THREADS = 2
+
+
+def view_filters(base: Foundations) -> ViewFilters:
+    ports, settings = base.ports, base.settings
+    threads = FilterThreads(
+        base.loop,
+        ports.clock,
+        ports.executor(_FILTERING_THREADS, "forebay-views"),
+        _FILTERING_THREADS,
+        turn_ms=lambda: settings.current.fetch.view_turn_ms,
+    )
+    cache = ViewCache(
+        ports.disk, base.data.view_cache, ports.clock, lambda: settings.current.fetch.view_cache_bytes
+    )
+    return ViewFilters(threads, ports.clock, base.metrics, cache, settings)
 
 
 def view_filling(base: Foundations, local: LocalPartitions, peers: Peers) -> ViewFilling:

@@ -26,7 +26,7 @@ from forebay.broker.partition.leader_epoch_checks import hear_of
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.broker.views.cache import Cached
-from forebay.broker.views.filters import Source
+from forebay.broker.views.filters import Reader, Source
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.core.views.catalog import view_named
 from forebay.errors import ErrorCode, KafkaError, StorageError
@@ -57,6 +57,7 @@ class ViewFetch(ConsumerFetch):
         "_is_copied",
         "_is_overtaken",
         "_pending",
+        "_reader",
         "_reads",
         "_reserved",
         "_scans",
@@ -84,11 +85,14 @@ class ViewFetch(ConsumerFetch):
         self._is_overtaken = False
         """Whether it holds up another request, and is answered with what there is."""
         self._wait: FetchWait | None = None
+        self._reader = Reader("", lambda: True)
 
     def start(self, context: RequestContext) -> Reply:
         self._look_up_client(context)
         self._is_copied = sent_by_broker(self._service.authorization, context)
         reply = context.defer()
+        user = "" if self._is_copied else context.connection.principal
+        self._reader = Reader(user, lambda: not reply.abandoned)
         reply.on_abandoned, reply.on_overtaken = self._end_wait, self._overtaken
         self._service.background.spawn(self._answer(reply), "answering a fetch of a view")
         return reply
@@ -250,7 +254,7 @@ class ViewFetch(ConsumerFetch):
             self._urgent = True
             return nothing  # retention was faster: what is known of the part before is answered
         is_full = self._size + read.size > 0 and read.size >= min(wanted.partition_max_bytes, left)
-        if is_full or not self._scans or read.examined_bytes >= self._examined_max(read):
+        if is_full or read.is_cut or not self._scans or read.examined_bytes >= self._examined_max(read):
             self._urgent = self._urgent or read.next_offset < end
             return nothing
         if len(self._pending) >= _PENDING_MAX or (self._pending and self._reserved >= left):
@@ -299,7 +303,7 @@ class ViewFetch(ConsumerFetch):
 
     async def _load_cached(self, read: ViewRead, cached: Cached) -> None:
         try:
-            await self._service.filters.load(cached.range)
+            await self._service.filters.load(read.view, cached.range, self._reader)
         except OSError as error:
             self._failures[read] = StorageError(f"what a view shows cannot be read: {error}")
         else:
@@ -315,7 +319,7 @@ class ViewFetch(ConsumerFetch):
             first_offset=read.next_offset,
         )
         try:
-            filtered = await self._service.filters.run(read.view, source)
+            filtered = await self._service.filters.run(read.view, source, self._reader)
         except FileClosed as error:
             # Deleted or compacted meanwhile: the next reading finds what is there instead, or an error.
             read.tries += 1
@@ -328,10 +332,9 @@ class ViewFetch(ConsumerFetch):
             log.exception("a view cannot be filtered", extra={"view": read.view.name})
             self._failures[read] = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the view cannot be filtered")
         else:
-            assert found.range is not None
             if filtered.next_offset <= read.next_offset:
                 self._failures[read] = StorageError(f"{partition} cannot be read at {read.next_offset}")
-            read.add(filtered, found.range.length)
+            read.add(filtered)
 
 
 def _settle(synced: asyncio.Future[None], error: StorageError | None) -> None:

@@ -31,6 +31,7 @@ class ViewRead:
         "_size",
         "delivered",
         "examined_bytes",
+        "is_cut",
         "next_offset",
         "tries",
         "view",
@@ -50,6 +51,8 @@ class ViewRead:
         """Of the source."""
         self.delivered = 0
         """Records that matched."""
+        self.is_cut = False
+        """Whether it ends in the middle of a batch of the source: nothing may follow in this answer."""
         self._parts: list[Part] = []
         self._size = 0
         self._gap: BatchHeader | None = None
@@ -79,10 +82,11 @@ class ViewRead:
             attributes=CONTROL,
         )
 
-    def add(self, filtered: Filtered, source_bytes: int) -> None:
+    def add(self, filtered: Filtered) -> None:
         """The next part of the source has been examined."""
         self.next_offset = filtered.next_offset
-        self.examined_bytes += source_bytes
+        self.is_cut = filtered.is_cut
+        self.examined_bytes += filtered.source_bytes
         self.delivered += filtered.delivered
         data = filtered.data
         if len(data) == HEADER_SIZE:

@@ -25,6 +25,8 @@ from forebay.wire.messages.fetch import PartitionData
 from forebay.wire.record_spans import payload_of, readable_spans, rest_of
 from forebay.wire.state.delay_notes import is_note
 
+_UNPACKED_BYTES_MAX = 1 << 16
+
 
 def last_fetched_epoch(partition: Partition) -> int:
     """The leader epoch of the last batch here; -1 if there is none."""
@@ -136,9 +138,10 @@ def _append_rest(partition: Partition, batch: memoryview, header: BatchHeader) -
 
 
 def _has_messages_from(offset: int, batch: memoryview, header: BatchHeader, max_bytes: int) -> bool:
-    """True if that is certain. If the batch may not be unpacked here, the leader did, and widened it."""
+    """True if that is certain. What is large is not unpacked on the event loop: the leader did, and widened
+    it."""
     try:
-        spans = readable_spans(payload_of(batch, header, max_bytes), header)
+        spans = readable_spans(payload_of(batch, header, min(max_bytes, _UNPACKED_BYTES_MAX)), header)
         return any(header.base_offset + span.offset_delta >= offset for span in spans)
     except ProtocolError:
         return False

@@ -183,9 +183,9 @@ class ViewCache:
 
     def add(self, view: ViewImage, found: LogSlice, generation: int, filtered: Filtered) -> None:
         """A slice was filtered, of a view that shows the same tomorrow as today: write it down if it is the
-        next one of a closed segment."""
+        next one of a closed segment, as far as it consists of whole batches."""
         segment, part = found.segment, found.range
-        if segment is None or part is None or not filtered.whole:
+        if segment is None or part is None or filtered.is_cut or filtered.begins_within:
             return
         if segment.next_base == NO_NEXT or self._bytes_max() <= 0:
             return
@@ -195,7 +195,7 @@ class ViewCache:
             entry = self._claim(key, segment, generation, part.position)
             if entry is not None:
                 entry.file.appendv([filtered.data])
-                self._note(key, entry, filtered, part.length)
+                self._note(key, entry, filtered, filtered.source_bytes)
             self._sweep()
         except OSError as error:
             log.warning("a view cannot be cached", extra={"view": view.name, "reason": str(error)})

@@ -23,7 +23,8 @@ class ViewCreation:
         self, new: NewView, *, partitions: int, replicas: int, validate_only: bool, metered: Metered
     ) -> ClusterImage:
         """The image with the view. Raises KafkaError, with the place in the query where it is wrong."""
-        await self._workers.run(lambda: _check(new))
+        pattern_size_max = self._settings.current.fetch.view_pattern_size_max
+        await self._workers.run(lambda: _check(new, pattern_size_max))
 
         def plan(image: ClusterImage) -> list[Change]:
             if new.materialize:
@@ -34,8 +35,13 @@ class ViewCreation:
         return await self._topic_changes.carry_out(plan, validate_only=validate_only, metered=metered)
 
 
-def _check(new: NewView) -> None:
+def _check(new: NewView, pattern_size_max: int) -> None:
     try:
-        compile_view(new.where, new.select, keep_tombstones=new.keep_tombstones)
+        compile_view(
+            new.where,
+            new.select,
+            keep_tombstones=new.keep_tombstones,
+            pattern_size_max=pattern_size_max,
+        )
     except ViewError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None

@@ -1,24 +1,30 @@
 """Filtering in threads: batches of a source become batches of a view.
 
-A thread that filters shares the interpreter with the event loop. So it is given small slices of a log, and
-rests between batches (`pace.py`). The same threads compile the queries, when they are first used.
+A thread that filters shares the interpreter with the event loop. So it is given small slices of a log, in
+turns (`filter_threads.py`), and rests between records (`pace.py`). The same threads compile the queries, when
+they are first used.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable
-from concurrent.futures import Executor
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Container
+from functools import partial
 from typing import NamedTuple
 
-from forebay.broker.pace import Pace
+from forebay.broker.live_config import LiveConfig
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.views.cache import ViewCache
+from forebay.broker.views.filter_threads import FilterThreads
 from forebay.clock import Clock
+from forebay.config.keys.broker import FetchConfig
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.view_image import ViewImage
 from forebay.core.views.filtering import Filtered, filter_batches
+from forebay.core.views.limits import RecordLimits
+from forebay.core.views.turn import Turn
 from forebay.core.views.view import CompiledView, compile_view
 from forebay.core.views.view_error import ViewError
 from forebay.errors import ErrorCode, KafkaError, ProtocolError, StorageError
@@ -28,6 +34,9 @@ from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.wire.parts import FileRange
 
 log = logging.getLogger(__name__)
+
+_COMPILED_CHARS_MAX = 1 << 18
+"""Of the queries that are kept compiled: a character may become a hundred bytes. Thousands of usual ones."""
 
 
 class Source(NamedTuple):
@@ -43,35 +52,33 @@ class Source(NamedTuple):
     """Where the reader goes on."""
 
 
+class Reader(NamedTuple):
+    """Who reads a view: users take turns."""
+
+    user: str
+    """Empty for the brokers, which fill materialized views."""
+    is_waiting: Callable[[], bool]
+    """False when the client has gone."""
+
+
 class ViewFilters:
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        clock: Clock,
-        pool: Executor,
-        metrics: Metrics,
-        cache: ViewCache,
-        decompress_max_bytes: Callable[[], int],
+        self, threads: FilterThreads, clock: Clock, metrics: Metrics, cache: ViewCache, settings: LiveConfig
     ) -> None:
-        self._loop = loop
+        self._threads = threads
         self._clock = clock
-        self._pool = pool
         self._metrics = metrics
         self.cache = cache
-        self._decompress_max_bytes = decompress_max_bytes
-        self._compiled: dict[bytes, CompiledView | str] = {}
-        """By the id of the view, which is never altered: what it was compiled to, or why it cannot be.
-        Threads add, the loop removes."""
-        self._closed = False
+        self._settings = settings
+        self._queries = CompiledQueries()
 
-    async def run(self, view: ViewImage, source: Source) -> Filtered:
-        """What the view shows of a part of its source.
+    async def run(self, view: ViewImage, source: Source, reader: Reader) -> Filtered:
+        """What the view shows of a part of its source: of as much as one turn is enough for.
 
         Raises KafkaError, and FileClosed if the part was deleted or compacted before it could be read.
         """
-        if self._closed:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is being stopped")
-        filtered = await self._loop.run_in_executor(self._pool, self._filter, view, source)
+        work = partial(self._filter, view, source)
+        filtered = await self._threads.run(reader.user, view.view_id, work, reader.is_waiting)
         metrics = self._metrics
         metrics.view_records_examined += filtered.examined
         metrics.view_records_delivered += filtered.delivered
@@ -82,24 +89,34 @@ class ViewFilters:
         """Forget the queries of views that are gone, and what they have shown."""
         if after.view_names is not before.view_names:
             self.cache.keep(after.view_names)
-            for view_id in [each for each in self._compiled if each not in after.view_names]:
-                self._compiled.pop(view_id, None)
+            self._queries.keep(after.view_names)
 
-    async def load(self, part: FileRange) -> None:
+    async def load(self, view: ViewImage, part: FileRange, reader: Reader) -> None:
         """Bring a part of a file into memory, so that it can be sent without waiting. Raises OSError."""
-        await self._loop.run_in_executor(self._pool, part.file.pread, part.length, part.position)
+
+        def read(_: Turn) -> None:
+            part.file.pread(part.length, part.position)
+
+        await self._threads.run(reader.user, view.view_id, read, reader.is_waiting)
+
+    def stop(self) -> None:
+        """Let no fetch wait any longer."""
+        self._threads.stop()
 
     def close(self) -> None:
-        """Blocks until the threads have ended."""
-        self._closed = True
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Blocks until the threads have ended, or are given up."""
+        self._threads.close()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a thread was left behind when the broker was stopped."""
+        return self._threads.is_late
 
     # -- in a thread -----------------------------------------------------------------------------------
 
-    def _filter(self, view: ViewImage, source: Source) -> Filtered:
-        compiled = self._compiled.get(view.view_id)
-        if compiled is None:
-            compiled = self._compiled[view.view_id] = _compile(view)
+    def _filter(self, view: ViewImage, source: Source, turn: Turn) -> Filtered:
+        config = self._settings.current
+        compiled = self._queries.get(view, _record_limits(config.fetch))
         if isinstance(compiled, str):
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, compiled)
         found = source.found
@@ -112,8 +129,8 @@ class ViewFilters:
                 topic=source.topic,
                 partition=source.partition,
                 now_ms=self._clock.now_ms(),
-                decompress_max_bytes=self._decompress_max_bytes(),
-                spend=Pace(self._clock).spend,
+                decompress_max_bytes=config.storage.decompress_max_bytes,
+                turn=turn,
             )
             if compiled.is_constant and not view.materialized:
                 self.cache.add(view, found, source.generation, filtered)
@@ -128,12 +145,60 @@ class ViewFilters:
             ) from error
 
 
-def _compile(view: ViewImage) -> CompiledView | str:
+class CompiledQueries:
+    """What queries were compiled to, or why they cannot be; those that were not used for longest are
+    forgotten.
+
+    A view is never altered, so its id stands for its query. Threads ask, the loop removes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: OrderedDict[bytes, tuple[CompiledView | str, RecordLimits, int]] = OrderedDict()
+        self._chars = 0
+
+    def get(self, view: ViewImage, limits: RecordLimits) -> CompiledView | str:
+        """`limits`: they are part of what is compiled."""
+        with self._lock:
+            found = self._made.get(view.view_id)
+            if found is not None and found[1] == limits:
+                self._made.move_to_end(view.view_id)
+                return found[0]
+        compiled = _compile(view, limits)
+        chars = len(view.where or "") + len(view.select or "")
+        with self._lock:
+            self._drop(view.view_id)
+            self._made[view.view_id] = compiled, limits, chars
+            self._chars += chars
+            while self._chars > _COMPILED_CHARS_MAX:
+                self._drop(next(iter(self._made)))
+        return compiled
+
+    def keep(self, view_ids: Container[bytes]) -> None:
+        with self._lock:
+            for view_id in [each for each in self._made if each not in view_ids]:
+                self._drop(view_id)
+
+    def _drop(self, view_id: bytes) -> None:
+        dropped = self._made.pop(view_id, None)
+        if dropped is not None:
+            self._chars -= dropped[2]
+
+
+def _record_limits(config: FetchConfig) -> RecordLimits:
+    return RecordLimits(
+        bytes_max=config.view_record_max_bytes,
+        elements_max=config.view_record_elements_max,
+        steps_max=config.view_record_steps_max,
+    )
+
+
+def _compile(view: ViewImage, limits: RecordLimits) -> CompiledView | str:
     """The query, or why it cannot be used here: a broker that knows more has accepted it."""
     reason = "it was made by a later version of Forebay: upgrade this broker"
     if view.is_known:
         try:
-            return compile_view(view.where, view.select, keep_tombstones=view.keep_tombstones)
+            return compile_view(view.where, view.select, keep_tombstones=view.keep_tombstones, limits=limits)
         except ViewError as error:
             reason = str(error)
     log.warning("a view cannot be read here", extra={"view": view.name, "reason": reason})

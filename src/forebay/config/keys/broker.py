@@ -151,6 +151,47 @@ class FetchConfig:
         0,
         dynamic=True,
     )
+    view_pattern_size_max: int = int_key(
+        "forebay.view.pattern.size.max",
+        2_000,
+        "The instructions that the patterns of a new view may be compiled to, all of them together. Each may "
+        "be a step for each byte of a text.",
+        1,
+        1_000_000,
+        dynamic=True,
+    )
+    view_turn_ms: int = int_key(
+        "forebay.view.turn.ms",
+        20,
+        "How long a view filters until it is the turn of others. It ends between two messages.",
+        1,
+        10_000,
+        dynamic=True,
+    )
+    view_record_steps_max: int = long_key(
+        "forebay.view.record.max.steps",
+        64 * 1024 * 1024,
+        "What a view may spend on one message: the bytes of a text times the instructions of the view's "
+        "patterns. A message that may take more is not shown, and counted. A step takes up to 8 ns.",
+        1024,
+        dynamic=True,
+    )
+    view_record_max_bytes: int = int_key(
+        "forebay.view.record.max.bytes",
+        8 * 1024 * 1024,
+        "A larger message is not shown by a view that has to read it, and counted. Its value counts if the "
+        "view uses it.",
+        1024,
+        dynamic=True,
+    )
+    view_record_elements_max: int = int_key(
+        "forebay.view.record.max.elements",
+        100_000,
+        "A message whose value has more fields and elements is not shown by a view that has to read it, and "
+        "counted.",
+        1,
+        dynamic=True,
+    )
 
 
 @settings_group

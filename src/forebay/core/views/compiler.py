@@ -10,7 +10,9 @@ is the document; otherwise it is a Row.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from operator import eq
 from typing import Any
 
 from forebay.core.views.expressions import (
@@ -39,8 +41,9 @@ from forebay.core.views.expressions import (
     uses_value,
 )
 from forebay.core.views.functions import COALESCE, FUNCTIONS
+from forebay.core.views.limits import TooMuchWork
 from forebay.core.views.paths import path_getter
-from forebay.core.views.patterns import TextTest, like_test, regex_test
+from forebay.core.views.patterns import Pattern, TextTest, like_pattern, regex_pattern
 from forebay.core.views.rows import Row
 from forebay.core.views.values import (
     ARITHMETIC,
@@ -56,6 +59,9 @@ from forebay.core.views.values import (
 Evaluate = Callable[[Any], Value]
 Test = Callable[[Any], bool]
 
+_UTF8_BYTES_MAX = 4
+"""Of a character."""
+
 
 _COLUMNS: dict[ColumnName, Evaluate] = {
     ColumnName.KEY: Row.key,
@@ -66,9 +72,44 @@ _COLUMNS: dict[ColumnName, Evaluate] = {
 }
 
 
+class Patterns:
+    """The patterns of a query: each is given to RE2 once, however often it stands there."""
+
+    def __init__(self) -> None:
+        self._made: dict[object, Pattern] = {}
+
+    def of(self, expression: Like | Matches) -> Pattern:
+        """Raises ValueError for a pattern that cannot be used."""
+        match expression:
+            case Like(_, pattern, ignores_case):
+                key: object = (pattern, ignores_case)
+            case Matches(_, text):
+                key = text
+        if key not in self._made:
+            self._made[key] = _new_pattern(expression)
+        return self._made[key]
+
+
+def _new_pattern(expression: Like | Matches) -> Pattern:
+    match expression:
+        case Like(_, pattern, ignores_case):
+            return like_pattern(pattern, ignores_case=ignores_case)
+        case Matches(_, text):
+            return regex_pattern(text)
+
+
 class Compiler:
-    def __init__(self, *, takes_document: bool) -> None:
+    def __init__(
+        self,
+        *,
+        takes_document: bool,
+        patterns: Patterns | None = None,
+        pattern_bytes_max: int = sys.maxsize,
+    ) -> None:
+        """`pattern_bytes_max`: of a text that is given to RE2."""
         self._takes_document = takes_document
+        self._patterns = patterns or Patterns()
+        self._pattern_bytes_max = pattern_bytes_max
 
     def test(self, expression: Expression) -> Test:
         match expression:
@@ -135,11 +176,14 @@ class Compiler:
                 return lambda row: value(row) is truth
             case In(item, choices):
                 return self._in(item, choices)
-            case Like(item, pattern, ignores_case):
-                return _on_text(self.value(item), like_test(pattern, ignores_case=ignores_case))
-            case Matches(item, pattern):
-                return _on_text(self.value(item), regex_test(pattern))
+            case Like(item) | Matches(item):
+                return self._matched(self.value(item), self._patterns.of(expression))
         raise AssertionError(f"no way to compile {expression}")
+
+    def _matched(self, value: Evaluate, pattern: Pattern) -> Evaluate:
+        if not pattern.size:
+            return _on_text(value, pattern.test)
+        return _on_bounded_text(value, pattern.test, self._pattern_bytes_max)
 
     def _call(self, function: str, arguments: list[Evaluate]) -> Evaluate:
         if function == COALESCE:
@@ -148,12 +192,12 @@ class Compiler:
 
     def _in(self, item: Expression, choices: Sequence[Expression]) -> Evaluate:
         constants = [choice.value for choice in choices if isinstance(choice, Const)]
-        others = [choice for choice in choices if not isinstance(choice, Const)]
-        value = self.value(item)
-        equal = [_compared("=", value, self.value(other)) for other in others]
-        if constants:
-            equal.insert(0, _in_constants(value, constants))
-        return equal[0] if len(equal) == 1 else _or(equal)
+        others = [self.value(choice) for choice in choices if not isinstance(choice, Const)]
+        value, among = self.value(item), _among(constants) if constants else None
+        if not others:
+            assert among is not None, "IN has a choice"
+            return _applied(among, [value])
+        return _in_any(value, among, others)
 
 
 def _all(tests: Sequence[Test]) -> Test:
@@ -205,7 +249,7 @@ def _compared(operator: str, left: Evaluate, right: Evaluate) -> Evaluate:
     return lambda row: compare(holds, left(row), right(row))
 
 
-def _in_constants(value: Evaluate, constants: Sequence[Value]) -> Evaluate:
+def _among(constants: Sequence[Value]) -> Callable[[Value], bool | None]:
     """Found, or not, or unknown: where a NULL or a constant of another kind is among those not equal."""
     by_kind: dict[int, set[Value]] = {}
     for constant in constants:
@@ -213,8 +257,7 @@ def _in_constants(value: Evaluate, constants: Sequence[Value]) -> Evaluate:
             by_kind.setdefault(KIND_OF[type(constant)], set()).add(constant)
     otherwise = False if len(by_kind) == 1 and None not in constants else None
 
-    def found(row: Any) -> bool | None:
-        item = value(row)
+    def found(item: Value) -> bool | None:
         kind = KIND_OF.get(type(item))
         if kind is None:
             return None
@@ -222,6 +265,27 @@ def _in_constants(value: Evaluate, constants: Sequence[Value]) -> Evaluate:
         if same_kind is None:
             return None
         return True if item in same_kind else otherwise
+
+    return found
+
+
+def _in_any(
+    value: Evaluate, among: Callable[[Value], bool | None] | None, others: Sequence[Evaluate]
+) -> Evaluate:
+    """The item is evaluated once, whatever it is compared with."""
+
+    def found(row: Any) -> bool | None:
+        item = value(row)
+        result = False if among is None else among(item)
+        if result is True:
+            return True
+        for other in others:
+            one = compare(eq, item, other(row))
+            if one is True:
+                return True
+            if one is None:
+                result = None
+        return result
 
     return found
 
@@ -266,6 +330,18 @@ def _on_text(value: Evaluate, test: TextTest) -> Evaluate:
     def tested(row: Any) -> bool | None:
         text = value(row)
         return test(text) if type(text) is str else None
+
+    return tested
+
+
+def _on_bounded_text(value: Evaluate, test: TextTest, bytes_max: int) -> Evaluate:
+    def tested(row: Any) -> bool | None:
+        text = value(row)
+        if type(text) is not str:
+            return None
+        if (len(text) if text.isascii() else len(text) * _UTF8_BYTES_MAX) > bytes_max:
+            raise TooMuchWork
+        return test(text)
 
     return tested
 

@@ -16,11 +16,11 @@ lengths.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-from forebay.core.views.matching import matching_records
+from forebay.core.views.matching import Matching, matching_records
 from forebay.core.views.rows import Scope
+from forebay.core.views.turn import ENDLESS, Turn
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError
 from forebay.wire.batch import BatchHeader, checked_batches
@@ -48,6 +48,13 @@ class Filtered(NamedTuple):
     whole: bool
     """Whether all batches were looked at. Otherwise one of them is damaged or ends too late, or it took too
     much work to go on."""
+    source_bytes: int
+    """Of all batches that were examined to their ends."""
+    is_cut: bool
+    """Whether the last batch was left in the middle: nothing else of its offsets may follow in one answer,
+    because the next turn shows the same batch again, without the records that were examined."""
+    begins_within: bool
+    """Whether records before `first_offset` were left out, though their batch is shown."""
 
 
 def filter_batches(
@@ -60,36 +67,42 @@ def filter_batches(
     partition: int,
     now_ms: int,
     decompress_max_bytes: int,
-    spend: Callable[[int], None] | None = None,
+    turn: Turn = ENDLESS,
 ) -> Filtered:
-    """The batches from `first_offset` on and before `end_offset`, as the view shows them.
+    """The batches from `first_offset` on and before `end_offset`, as the view shows them, for one turn.
 
-    `spend` is called after each batch with its size: a thread may rest there.
     Raises ProtocolError if the first of them is damaged; ends before one that is so later.
     """
-    work = _Work(view, Scope(topic, partition, now_ms), first_offset, decompress_max_bytes)
+    work = _Work(view, Scope(topic, partition, now_ms), first_offset, decompress_max_bytes, turn)
+    goes_on = True
     try:
         for batch, header in checked_batches(data):
             if header.last_offset < first_offset:
+                work.source_bytes += header.size
                 continue
-            if header.next_offset > end_offset or work.unpacked_bytes >= _UNPACKED_BYTES_MAX:
+            if header.next_offset > end_offset or not goes_on:
                 return work.finish(whole=False)
             work.take(batch, header)
-            if spend is not None:
-                spend(header.size)
+            goes_on = turn.goes_on() and work.unpacked_bytes < _UNPACKED_BYTES_MAX and not work.is_cut
     except ProtocolError:
         if work.next_offset == first_offset:
             raise
         return work.finish(whole=False)
-    return work.finish(whole=True)
+    return work.finish(whole=not work.is_cut)
 
 
 class _Work:
-    def __init__(self, view: CompiledView, scope: Scope, first_offset: int, max_bytes: int) -> None:
+    def __init__(
+        self, view: CompiledView, scope: Scope, first_offset: int, max_bytes: int, turn: Turn
+    ) -> None:
         self.next_offset = first_offset
-        self.unpacked_bytes = 0
+        self.unpacked_bytes = self.source_bytes = 0
+        self.is_cut = False
+        self._first_offset = first_offset
+        self._begins_within = False
         self._view = view
         self._scope = scope
+        self._turn = turn
         self._passes = view.for_all(scope)
         self._max_bytes = max_bytes
         self._out: list[bytes | bytearray | memoryview] = []
@@ -98,45 +111,64 @@ class _Work:
         self._delivered = self._examined = self._invalid = 0
 
     def take(self, batch: memoryview, header: BatchHeader) -> None:
+        examined = 0 if header.is_control else header.record_count
+        self.next_offset = header.next_offset
         if header.is_control and header.is_transactional:
             self._deliver(batch, 0)
         elif header.is_control or not header.record_count or self._passes is False:
             self._pass_over(header)
+        elif self._passes and self._view.project is None:
+            self._deliver(batch, header.record_count)
         else:
-            self._filter(batch, header)
-        self._examined += 0 if header.is_control else header.record_count
-        self.next_offset = header.next_offset
+            examined = self._filter(batch, header)
+        self._examined += examined
+        self.source_bytes += 0 if self.is_cut else header.size
 
     def finish(self, *, whole: bool) -> Filtered:
         self._end_gap()
-        data = b"".join(self._out)
-        return Filtered(data, self.next_offset, self._delivered, self._examined, self._invalid, whole)
+        return Filtered(
+            data=b"".join(self._out),
+            next_offset=self.next_offset,
+            delivered=self._delivered,
+            examined=self._examined,
+            invalid=self._invalid,
+            whole=whole,
+            source_bytes=self.source_bytes,
+            is_cut=self.is_cut,
+            begins_within=self._begins_within,
+        )
 
-    def _filter(self, batch: memoryview, header: BatchHeader) -> None:
+    def _filter(self, batch: memoryview, header: BatchHeader) -> int:
+        """Deliver what matches; how many records were examined."""
         view = self._view
-        if self._passes and view.project is None:
-            self._deliver(batch, header.record_count)
-            return
         try:
             payload = payload_of(batch, header, self._max_bytes)
             self.unpacked_bytes += len(payload)
-            found = matching_records(view, payload, header, self._scope)
+            found = matching_records(view, payload, header, self._scope, self._first_offset, self._turn)
         except ProtocolError:
             self._invalid += header.record_count
             self._pass_over(header)
-            return
+            return header.record_count
         self._invalid += found.invalid
-        count = len(found.records)
-        if not count:
+        self._begins_within = self._begins_within or found.begins_within
+        if found.cut_at is not None:
+            self.is_cut = True
+            header = header._replace(last_offset_delta=found.cut_at - 1)
+            self.next_offset = header.next_offset
+        if not found.records:
             self._pass_over(header)
-        elif view.project is None and count == header.record_count:
-            self._deliver(batch, count)
+        elif view.project is None and len(found.records) == header.record_count:
+            self._deliver(batch, header.record_count)
         else:
-            level = _GZIP_LEVEL if header.codec == Codec.GZIP else None
-            shown = replace_records(header, found.records, found.largest_timestamp_delta, level)
-            if view.project is not None:
-                self.unpacked_bytes += sum(map(len, found.records))
-            self._deliver(shown, count)
+            self._deliver_matching(header, found)
+        return found.examined
+
+    def _deliver_matching(self, header: BatchHeader, found: Matching) -> None:
+        level = _GZIP_LEVEL if header.codec == Codec.GZIP else None
+        shown = replace_records(header, found.records, found.largest_timestamp_delta, level)
+        if self._view.project is not None:
+            self.unpacked_bytes += sum(map(len, found.records))
+        self._deliver(shown, len(found.records))
 
     def _deliver(self, batch: memoryview | bytearray, record_count: int) -> None:
         self._end_gap()

@@ -3,6 +3,10 @@
 Written straight-line, with the varints of one and two bytes read in place (an odd one is negative; 0x80 is
 the bit behind which there are more bytes): it runs for every record of a view's topic. A record is read only
 as far as the condition needs it; of one that is delivered, offset and time are checked too.
+
+A few kilobytes can unpack to a million records. So between records it is asked now and then whether the turn
+goes on, more often the more a record may cost. If it does not, a batch that takes long is left in the middle,
+and the next turn skips what was examined.
 """
 
 from __future__ import annotations
@@ -11,11 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from orjson import JSONEncodeError, loads
 
+from forebay.core.views.limits import TooMuchWork, check_elements
 from forebay.core.views.rows import InvalidDocument, Row, Scope
+from forebay.core.views.turn import Turn
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError
 from forebay.wire.batch import NO_TIMESTAMP, TIMESTAMP_MAX, BatchHeader
-from forebay.wire.record_spans import check_place, span_at, with_value
+from forebay.wire.record_spans import RecordSpan, check_place, span_at, with_value
 from forebay.wire.varint import read_varint
 
 _Candidate = tuple[int, int, int]
@@ -28,12 +34,27 @@ the whole value again and again. A batch of which it makes more is passed over, 
 _IN_VAIN = 32
 """So many records that all have a needle are enough to stop searching for it in a batch."""
 
+_WHOLE_STEPS = 1 << 20
+"""A batch that takes no more steps than this is examined in one turn, from its first record."""
+_STEPS_PER_LOOK = 1 << 15
+_STEPS_PER_RECORD = 256
+_STEPS_PER_HOP = 16
+"""When to ask whether the turn goes on: records cost something beside their bytes, and so does hopping over
+them."""
+_SEARCHED_BYTES = 1 << 20
+"""A search holds the interpreter, so a large payload is searched in pieces."""
+
 
 class Matching:
     """What is delivered of a batch, while it is found."""
 
     def __init__(self, payload: bytes, header: BatchHeader) -> None:
         self.records: list[bytes] = []
+        self.cut_at: int | None = None
+        """The offset delta of the first record that was left for another turn."""
+        self.examined = header.record_count
+        self.begins_within = False
+        """Whether records before the first one wanted were left out."""
         self.largest_timestamp_delta = self._earliest = NO_TIMESTAMP - header.base_timestamp
         self.invalid = 0
         self._latest = TIMESTAMP_MAX - header.base_timestamp
@@ -76,15 +97,21 @@ class Matching:
         self.records.append(record)
 
 
-def matching_records(view: CompiledView, payload: bytes, header: BatchHeader, scope: Scope) -> Matching:
-    """Raises ProtocolError where the bytes are no records."""
+def matching_records(
+    view: CompiledView, payload: bytes, header: BatchHeader, scope: Scope, first_offset: int, turn: Turn
+) -> Matching:
+    """What is delivered of the records from an offset on, or of all of them if they are quickly examined.
+
+    Raises ProtocolError where the bytes are no records.
+    """
     found = Matching(payload, header)
-    candidates = _candidates(payload, header.record_count, view.needles)
     try:
+        candidates = _candidates(view, payload, header, first_offset, turn, found)
         if view.takes_document:
             _test_documents(view, payload, candidates, found)
         else:
-            _test_rows(view, payload, candidates, Row(scope, payload, header), found)
+            row = Row(scope, payload, header, view.elements_max)
+            _test_rows(view, payload, candidates, row, found)
     except IndexError:
         raise ProtocolError("record runs past the end of its batch") from None
     return found
@@ -93,11 +120,13 @@ def matching_records(view: CompiledView, payload: bytes, header: BatchHeader, sc
 def _test_rows(
     view: CompiledView, payload: bytes, candidates: Iterable[_Candidate], row: Row, found: Matching
 ) -> None:
-    project = view.project
+    project, bytes_max = view.project, view.bytes_max
     for start, body_at, end in candidates:
         span = span_at(payload, start)
         row.move_to(span)
         try:
+            if end - start > bytes_max and _bytes_read(view, span) > bytes_max:
+                raise TooMuchWork
             if view.test(row) if span.has_value else view.tombstone_test(row):
                 if view.uses_value:
                     row.document()
@@ -105,15 +134,21 @@ def _test_rows(
                 if project is not None and span.has_value:
                     record = found.selected(with_value(payload, span, project(row)))
                 found.deliver(body_at, record)
-        except (InvalidDocument, JSONEncodeError):
+        except (InvalidDocument, JSONEncodeError, TooMuchWork):
             found.invalid += 1
+
+
+def _bytes_read(view: CompiledView, span: RecordSpan) -> int:
+    """Of a record: a value that the query does not use is not looked at."""
+    value_bytes = 0 if view.uses_value else span.headers_at - span.value_at
+    return span.end - span.start - value_bytes
 
 
 def _test_documents(
     view: CompiledView, payload: bytes, candidates: Iterable[_Candidate], found: Matching
 ) -> None:
     """For conditions on the value alone: what lies before it in a record is hopped over."""
-    test, project = view.test, view.project
+    test, project, bytes_max, elements_max = view.test, view.project, view.bytes_max, view.elements_max
     for start, body_at, end in candidates:
         at = body_at + 1  # past the record's attributes
         while payload[at] >= 0x80:  # the timestamp delta
@@ -147,6 +182,10 @@ def _test_documents(
                 document = None
                 delivers = view.tombstone_test(None)
             else:
+                if end - start > bytes_max:
+                    raise TooMuchWork
+                if value_end - at > elements_max:
+                    check_elements(payload[at:value_end], elements_max)
                 document = loads(payload[at:value_end])
                 delivers = test(document)
             if delivers:
@@ -154,22 +193,37 @@ def _test_documents(
                 if project is not None and not raw & 1:
                     record = found.selected(with_value(payload, span_at(payload, start), project(document)))
                 found.deliver(body_at, record)
-        except (InvalidDocument, JSONEncodeError):
+        except (InvalidDocument, JSONEncodeError, TooMuchWork):
             found.invalid += 1
 
 
-def _candidates(payload: bytes, count: int, needles: Sequence[bytes] | None) -> Iterator[_Candidate]:
+def _candidates(
+    view: CompiledView, payload: bytes, header: BatchHeader, first_offset: int, turn: Turn, found: Matching
+) -> Iterator[_Candidate]:
     """The records that have one of the needles; all of them if there are none to search for.
 
     Needles that each of the first records has are no longer searched for: it would only cost time.
     """
-    size = len(payload)
+    size, count, weight, needles = len(payload), header.record_count, view.weight, view.needles
+    first = position = looked_at = 0
+    is_long = size * weight > _WHOLE_STEPS
+    if is_long and first_offset > header.base_offset:
+        first, position = _skip(payload, count, first_offset - header.base_offset, turn)
+        found.begins_within = first > 0
+        turn.begin()
     next_hit = None if needles is None else hit_finder(payload, needles)
-    hit = -1 if next_hit is None else next_hit(0)
-    position = looked_at = 0
-    for number in range(count):
+    hit = -1 if next_hit is None else next_hit(position)
+    left = _STEPS_PER_LOOK
+    found.examined = count - first
+    for number in range(first, count):
         if hit == size:
             return
+        if left <= 0:
+            left = _STEPS_PER_LOOK
+            if not turn.goes_on() and is_long:
+                found.cut_at = _offset_delta_after(payload, position, header, first_offset)
+                found.examined = number - first
+                return
         start = position
         raw, body_at = payload[start], start + 1
         if raw >= 0x80:
@@ -183,16 +237,45 @@ def _candidates(payload: bytes, count: int, needles: Sequence[bytes] | None) -> 
         if raw & 1 or position > size:
             raise ProtocolError("record does not fit in its batch")
         if position <= hit:
+            left -= _STEPS_PER_HOP
             continue
         yield start, body_at, position
+        left -= (position - start) * weight + _STEPS_PER_RECORD
         if next_hit is not None:
             looked_at += 1
-            if looked_at == _IN_VAIN and looked_at == number + 1:
+            if looked_at == _IN_VAIN and looked_at == number + 1 - first:
                 hit, next_hit = -1, None
             else:
                 hit = next_hit(position)
     if position != size and hit != size:
         raise ProtocolError(f"{size - position} bytes left over after the {count} records of a batch")
+
+
+def _skip(payload: bytes, count: int, first_delta: int, turn: Turn) -> tuple[int, int]:
+    """How many records lie before an offset delta, and where the next one begins."""
+    position = 0
+    for number in range(count):
+        length, body_at = read_varint(payload, position)
+        at = body_at + 1  # past the record's attributes
+        while payload[at] >= 0x80:  # the timestamp delta
+            at += 1
+        offset_delta, _ = read_varint(payload, at + 1)
+        if offset_delta >= first_delta:
+            return number, position
+        position = body_at + length
+        if length < 0 or position > len(payload):
+            raise ProtocolError("record does not fit in its batch")
+        if not number & 0x3FF:
+            turn.goes_on()  # it may rest; but a turn that ended here would get nowhere
+    return count, position
+
+
+def _offset_delta_after(payload: bytes, position: int, header: BatchHeader, first_offset: int) -> int:
+    """Where the next turn begins, which must be behind the beginning of this one."""
+    span = span_at(payload, position)
+    before = max(first_offset - header.base_offset, 0)
+    check_place(header, before, span.offset_delta, span.timestamp_delta)
+    return span.offset_delta
 
 
 def hit_finder(payload: bytes, needles: Sequence[bytes]) -> Callable[[int], int]:
@@ -205,12 +288,21 @@ def hit_finder(payload: bytes, needles: Sequence[bytes]) -> Callable[[int], int]
         nearest = size
         for number, place in enumerate(places):
             if place < position:
-                place = payload.find(needles[number], position)
-                if place < 0:
-                    place = size
-                places[number] = place
+                places[number] = place = _find(payload, needles[number], position)
             if place < nearest:
                 nearest = place
         return nearest
 
     return next_hit
+
+
+def _find(payload: bytes, needle: bytes, position: int) -> int:
+    """Where a needle is at or after a position; the payload's size if it is not there."""
+    size = len(payload)
+    while position < size:
+        end = position + _SEARCHED_BYTES
+        place = payload.find(needle, position, end + len(needle) - 1)
+        if place >= 0:
+            return place
+        position = end
+    return size

@@ -1,20 +1,28 @@
 """LIKE patterns and regular expressions as functions over text, none of which a text can keep busy.
 
 A pattern with `%` only is a few searches for texts, one behind the other, and needs no more than one pass.
-One with `_` is given to RE2, whose time grows with the text only; so is every regular expression. Python's
-`re` backtracks, and stays out.
+One of wildcards only is a question of length. Any other with `_` is given to RE2, and so is every regular
+expression: its time grows with the text, and with the size of the program that it makes of the pattern, but
+with nothing else. Python's `re` backtracks, and stays out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import re2
 
 from forebay.core.views.expressions import LikeWildcard
 
 TextTest = Callable[[str], bool]
+
+
+class Pattern(NamedTuple):
+    test: TextTest
+    size: int = 0
+    """Of RE2's program: the steps that a byte of the text may take. 0 if it is not given to RE2."""
+
 
 ANY_TEXT = LikeWildcard.ANY_TEXT
 ANY_CHARACTER = LikeWildcard.ANY_CHARACTER
@@ -23,7 +31,7 @@ _SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 _FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
 _REGEX_CHARS_MAX = 1_000
 _REGEX_BYTES_MAX = 1 << 18
-"""How much memory a compiled pattern may take. RE2's time grows with the text, and with this at worst."""
+"""How much memory a compiled pattern may take."""
 
 
 def read_like(pattern: str, escape: str | None) -> tuple[str | LikeWildcard, ...]:
@@ -52,13 +60,24 @@ def read_like(pattern: str, escape: str | None) -> tuple[str | LikeWildcard, ...
     return tuple(parts)
 
 
-def like_test(pattern: Sequence[str | LikeWildcard], *, ignores_case: bool) -> TextTest:
+def like_pattern(pattern: Sequence[str | LikeWildcard], *, ignores_case: bool) -> Pattern:
     """Whether a whole text is as the pattern says. Raises ValueError for a pattern that is too large."""
     if ignores_case:
-        test = like_test(
+        test, size = like_pattern(
             [_lowered(part) if isinstance(part, str) else part for part in pattern], ignores_case=False
         )
-        return lambda text: test(_lowered(text))
+        return Pattern(lambda text: test(_lowered(text)), size)
+    if ANY_CHARACTER not in pattern:
+        return Pattern(_test_without_single(pattern))
+    if not any(isinstance(part, str) for part in pattern):
+        return Pattern(_length_test(pattern))
+    try:
+        return _re2_pattern(_as_regex(pattern), whole=True)
+    except ValueError as error:
+        raise ValueError(f"the pattern with _ cannot be used: {error}") from None
+
+
+def _test_without_single(pattern: Sequence[str | LikeWildcard]) -> TextTest:
     match list(pattern):
         case []:
             return lambda text: not text
@@ -72,12 +91,14 @@ def like_test(pattern: Sequence[str | LikeWildcard], *, ignores_case: bool) -> T
             return lambda text: text.endswith(end)
         case [LikeWildcard.ANY_TEXT, str(part), LikeWildcard.ANY_TEXT]:
             return lambda text: part in text
-    if ANY_CHARACTER in pattern:
-        try:
-            return _regex_test(_as_regex(pattern), whole=True)
-        except ValueError as error:
-            raise ValueError(f"the pattern with _ cannot be used: {error}") from None
     return _texts_in_order(pattern)
+
+
+def _length_test(pattern: Sequence[str | LikeWildcard]) -> TextTest:
+    least = sum(part is ANY_CHARACTER for part in pattern)
+    if ANY_TEXT in pattern:
+        return lambda text: len(text) >= least
+    return lambda text: len(text) == least
 
 
 def _lowered(text: str) -> str:
@@ -111,12 +132,12 @@ def _as_regex(pattern: Sequence[str | LikeWildcard]) -> str:
     return "(?s)" + "".join(re2.escape(part) if isinstance(part, str) else regexes[part] for part in pattern)
 
 
-def regex_test(pattern: str) -> TextTest:
+def regex_pattern(pattern: str) -> Pattern:
     """Whether a regular expression is found somewhere in a text. Raises ValueError, which says why not."""
-    return _regex_test(pattern, whole=False)
+    return _re2_pattern(pattern, whole=False)
 
 
-def _regex_test(pattern: str, *, whole: bool) -> TextTest:
+def _re2_pattern(pattern: str, *, whole: bool) -> Pattern:
     if len(pattern) > _REGEX_CHARS_MAX:
         raise ValueError(f"it is longer than {_REGEX_CHARS_MAX} characters")
     options = re2.Options()
@@ -128,4 +149,4 @@ def _regex_test(pattern: str, *, whole: bool) -> TextTest:
     except re2.error as error:
         raise ValueError(error.args[0].decode(errors="replace")) from error
     find = compiled.fullmatch if whole else compiled.search
-    return lambda text: find(text) is not None
+    return Pattern(lambda text: find(text) is not None, compiled.programsize)

@@ -1,13 +1,14 @@
 """One record at a time, as expressions see it: its fields are taken from the batch when they are asked for.
 
 Keys and headers are text, in which bytes that are no UTF-8 are replaced. A value is a JSON document; one that
-is none raises InvalidDocument when it is asked for.
+is none raises InvalidDocument when it is asked for, and one that is too large raises TooMuchWork.
 """
 
 from __future__ import annotations
 
 from orjson import JSONDecodeError, loads
 
+from forebay.core.views.limits import check_elements
 from forebay.core.views.values import Value
 from forebay.errors import ProtocolError
 from forebay.wire.batch import BatchHeader
@@ -33,12 +34,13 @@ class Scope:
 class Row(Scope):
     """A record of a batch. There is one Row for a batch, which is moved from record to record."""
 
-    __slots__ = ("_document", "_header", "_headers", "_payload", "_span")  # fmt: skip
+    __slots__ = ("_document", "_elements_max", "_header", "_headers", "_payload", "_span")  # fmt: skip
 
-    def __init__(self, scope: Scope, payload: bytes, header: BatchHeader) -> None:
+    def __init__(self, scope: Scope, payload: bytes, header: BatchHeader, elements_max: int) -> None:
         super().__init__(scope.topic, scope.partition, scope.now_ms)
         self._payload = payload
         self._header = header
+        self._elements_max = elements_max
 
     def move_to(self, span: RecordSpan) -> None:
         self._span = span
@@ -63,10 +65,16 @@ class Row(Scope):
     def document(self) -> Value:
         document = self._document
         if document is _UNREAD:
-            span = self._span
-            document = loads(self._payload[span.value_at : span.headers_at]) if span.has_value else None
-            self._document = document
+            document = self._document = self._read_document(self._span)
         return document
+
+    def _read_document(self, span: RecordSpan) -> Value:
+        if not span.has_value:
+            return None
+        value = self._payload[span.value_at : span.headers_at]
+        if len(value) > self._elements_max:
+            check_elements(value, self._elements_max)
+        return loads(value)
 
     def header(self, name: str) -> str | None:
         """The last of that name."""

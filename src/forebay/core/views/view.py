@@ -16,9 +16,11 @@ from forebay.core.views.expressions import (
     uses_time,
     uses_value,
 )
+from forebay.core.views.limits import DEFAULT_LIMITS, WALKED_PER_STEP, RecordLimits, walks_of
 from forebay.core.views.prefilter import needles_of
 from forebay.core.views.projection import projection
 from forebay.core.views.rows import Scope
+from forebay.core.views.sizes import QuerySizes
 from forebay.core.views.view_error import ViewError
 
 __all__ = ["CompiledView", "ViewError", "compile_view"]
@@ -42,29 +44,47 @@ class CompiledView:
     """False if a condition says the same of all records of a partition."""
     is_constant: bool
     """Whether it shows the same tomorrow as today."""
+    weight: int
+    """How many steps a byte of a record may take; at least 1."""
+    bytes_max: int
+    """Of a record; see `RecordLimits`."""
+    elements_max: int
 
     def for_all(self, scope: Scope) -> bool | None:
         """Whether all records of a partition are let through, or none; None if each has to be looked at."""
         return None if self.is_per_record else self.test(scope)
 
 
-def compile_view(where: str | None, select: str | None, *, keep_tombstones: bool = False) -> CompiledView:
+def compile_view(
+    where: str | None,
+    select: str | None,
+    *,
+    keep_tombstones: bool = False,
+    limits: RecordLimits = DEFAULT_LIMITS,
+    pattern_size_max: int | None = None,
+) -> CompiledView:
     """Raises ViewError, which says what is wrong and shows where. Not for the event loop: the longest texts
     take half a second, and so does the import of the parser when the first one is compiled.
 
     `keep_tombstones`: conditions that use the value do not hold for records without one; those that are
     joined by AND are left out for such records, so that deletions reach who keeps a table of the view.
+    `pattern_size_max`: for a view that is new. One that was accepted is compiled without it.
     """
     # A broker without views does not pay for the parser.
     from forebay.core.views.sql.translation import read_condition, read_selection
 
-    condition = read_condition(where) if where is not None else None
-    selection = read_selection(select) if select is not None else []
-    return _compiled(condition, selection, keep_tombstones)
+    sizes = QuerySizes(pattern_size_max)
+    condition = read_condition(where, sizes) if where is not None else None
+    selection = read_selection(select, sizes) if select is not None else []
+    return _compiled(condition, selection, keep_tombstones, sizes, limits)
 
 
 def _compiled(
-    condition: Expression | None, selection: Sequence[NamedExpression], keep_tombstones: bool
+    condition: Expression | None,
+    selection: Sequence[NamedExpression],
+    keep_tombstones: bool,
+    sizes: QuerySizes,
+    limits: RecordLimits,
 ) -> CompiledView:
     conditions = _joined_by_and(condition)
     expressions = [*conditions, *(named.expression for named in selection)]
@@ -72,7 +92,12 @@ def _compiled(
     for_tombstones = conditions
     if keep_tombstones:
         for_tombstones = [one for one in conditions if not uses_value(one)]
-    compiler = Compiler(takes_document=takes_document)
+    walks = walks_of(expressions) + len(selection)
+    compiler = Compiler(
+        takes_document=takes_document,
+        patterns=sizes.patterns,
+        pattern_bytes_max=limits.steps_max // max(sizes.pattern_size, 1),
+    )
     found = needles_of(And(tuple(for_tombstones)))
     return CompiledView(
         test=compiler.test(And(tuple(conditions))),
@@ -83,6 +108,9 @@ def _compiled(
         needles=None if found is None else tuple(sorted(found)),
         is_per_record=any(map(uses_record, conditions)),
         is_constant=not any(map(uses_time, expressions)),
+        weight=1 + walks // WALKED_PER_STEP + sizes.pattern_size,
+        bytes_max=limits.bytes_for(walks),
+        elements_max=limits.elements_max,
     )
 
 

@@ -6,9 +6,6 @@ of node that is allowed is named below.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from sqlglot import exp
 
 from forebay.core.views.expressions import (
@@ -30,7 +27,8 @@ from forebay.core.views.expressions import (
     Not,
     Or,
 )
-from forebay.core.views.patterns import like_test, read_like, regex_test
+from forebay.core.views.patterns import read_like
+from forebay.core.views.sizes import TOO_MANY_PARTS, QuerySizes
 from forebay.core.views.sql.calls import read_call
 from forebay.core.views.sql.kinds import folded, may_be_condition, require_one_kind, require_text
 from forebay.core.views.sql.literals import read_interval, read_literal, read_type
@@ -76,16 +74,16 @@ _ARITHMETIC: dict[type[exp.Expression], str] = {
 }
 
 
-def read_condition(text: str) -> Expression:
+def read_condition(text: str, sizes: QuerySizes) -> Expression:
     """What stands behind WHERE. Raises ViewError."""
     source, tree = condition_tree(text)
-    return _Reader(source).condition(tree)
+    return _Reader(source, sizes).condition(tree)
 
 
-def read_selection(text: str) -> list[NamedExpression]:
+def read_selection(text: str, sizes: QuerySizes) -> list[NamedExpression]:
     """What stands behind SELECT. Raises ViewError."""
     source, trees = selection_trees(text)
-    reader = _Reader(source)
+    reader = _Reader(source, sizes)
     if len(trees) > COLUMNS_MAX:
         raise source.error(trees[COLUMNS_MAX], f"at most {COLUMNS_MAX} columns can be selected")
     found: dict[str, NamedExpression] = {}
@@ -101,8 +99,9 @@ def read_selection(text: str) -> list[NamedExpression]:
 
 
 class _Reader:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, sizes: QuerySizes) -> None:
         self._source = source
+        self._sizes = sizes
         self._depth = 0
 
     def read(self, node: exp.Expression) -> Expression:
@@ -111,9 +110,12 @@ class _Reader:
             raise self._source.error(node, f"nested more than {_DEPTH_MAX} times")
         self._refuse_other_parts(node)
         try:
-            return folded(self._read(node))
+            expression = folded(self._read(node))
         finally:
             self._depth -= 1
+        if self._sizes.has_too_many_parts(expression):
+            raise self._source.error(node, TOO_MANY_PARTS)
+        return expression
 
     def _refuse_other_parts(self, node: exp.Expression) -> None:
         """A part that is not looked at would change the meaning without a word."""
@@ -182,7 +184,7 @@ class _Reader:
             case exp.RegexpLike():
                 item = self.read(node.this)
                 require_text(self._source, node, item)
-                return Matches(item, self._pattern(node.expression, regex_test))
+                return self._matches(node.expression, item)
         if type(node) in _COMPARISONS:
             operator = _COMPARISONS[type(node)]
             return self._compare(node, operator, self.read(node.this), self.read(node.expression))
@@ -251,20 +253,19 @@ class _Reader:
         require_text(self._source, node, item)
         text = self._text(node.expression)
         try:
-            pattern = read_like(text, escape)
-            like_test(pattern, ignores_case=ignores_case)
+            like = Like(item, read_like(text, escape), ignores_case)
+            self._sizes.add_pattern(like)
         except ValueError as error:
             raise self._source.error(node, str(error)) from None
-        like = Like(item, pattern, ignores_case)
         return Not(like) if node.args.get("negate") else like
 
-    def _pattern(self, node: exp.Expression, check: Callable[[str], Any]) -> str:
-        text = self._text(node)
+    def _matches(self, node: exp.Expression, item: Expression) -> Expression:
+        matches = Matches(item, self._text(node))
         try:
-            check(text)
+            self._sizes.add_pattern(matches)
         except ValueError as error:
             raise self._source.error(node, f"the regular expression cannot be used: {error}") from None
-        return text
+        return matches
 
     def _text(self, node: exp.Expression) -> str:
         match self.read(node):

@@ -1,0 +1,87 @@
+"""What a view may cost: bounds for one record, and for the patterns of one query.
+
+A query is written by a user, and what it is applied to by another one. So the cost of a record must not
+depend on the two of them alone. Three things are counted:
+
+- *Steps of patterns.* RE2 takes at worst one step for each byte of a text and each instruction of the
+pattern's
+  program (its size), and a step takes a few nanoseconds. A text that may take more steps than
+  `steps_max` is not matched.
+- *Walks.* Other functions go through a text, or through the whole document, once: LOWER, `||`, a cast to
+  text. A walk is much faster than a pattern, so `WALKED_PER_STEP` walked bytes count as one step.
+- *Elements of documents.* The parser holds the interpreter while it makes an object of each.
+
+A record that is over a bound raises `TooMuchWork`: it is not shown, and it is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from forebay.core.views.expressions import (
+    Call,
+    Cast,
+    Column,
+    ColumnName,
+    Compare,
+    Concat,
+    Const,
+    Expression,
+    IsDistinct,
+    Like,
+    Matches,
+    all_parts,
+)
+
+WALKED_PER_STEP = 8
+
+
+class TooMuchWork(Exception):
+    """A record would cost more than a view may spend on one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordLimits:
+    """For one record of a view's source. The defaults are those of the settings."""
+
+    bytes_max: int = 8 << 20
+    """What is read of a record: the value counts only if the query uses it."""
+    elements_max: int = 100_000
+    """Fields and elements of the document that the value is."""
+    steps_max: int = 64 << 20
+    """Bytes of a text times the size of the patterns."""
+
+    def bytes_for(self, walks: int) -> int:
+        """How large a record may be that is walked through this many times."""
+        return min(self.bytes_max, self.steps_max * WALKED_PER_STEP // max(walks, 1))
+
+
+DEFAULT_LIMITS = RecordLimits()
+
+
+def walks_of(expressions: Iterable[Expression]) -> int:
+    """How many times expressions may go through a text or a document that a record holds."""
+    return sum(_walks(part) for expression in expressions for part in all_parts(expression))
+
+
+def _walks(part: Expression) -> int:
+    match part:
+        case Compare(_, left, right):
+            return 0 if isinstance(left, Const) or isinstance(right, Const) else 1
+        case IsDistinct():
+            return 2
+        case Like() | Matches() | Call() | Cast() | Concat() | Column(ColumnName.KEY):
+            return 1
+        case _:
+            return 0
+
+
+def check_elements(document: bytes, elements_max: int) -> None:
+    """Raise TooMuchWork for a document of more elements. What could be their ends in texts counts too."""
+    size = len(document)
+    if size <= elements_max:
+        return  # an element takes a byte at least
+    found = document.count(b",") + document.count(b"[") + document.count(b"{")
+    if found > elements_max:
+        raise TooMuchWork

@@ -1,0 +1,27 @@
+"""The turn of a view: how long filtering goes on before others get theirs. Clocks are the caller's."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Turn(Protocol):
+    def goes_on(self) -> bool:
+        """Asked between records and between batches: a thread may rest here. False when the turn is over."""
+
+    def begin(self) -> None:
+        """The first record that is wanted has been reached. To get there may have taken the whole turn: as
+        much time again is left for what follows, at least."""
+
+
+class EndlessTurn:
+    """For who has nothing else to do."""
+
+    def goes_on(self) -> bool:
+        return True
+
+    def begin(self) -> None:
+        pass
+
+
+ENDLESS = EndlessTurn()
