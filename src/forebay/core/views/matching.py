@@ -34,7 +34,7 @@ the whole value again and again. A batch of which it makes more is passed over, 
 _IN_VAIN = 32
 """So many records that all have a needle are enough to stop searching for it in a batch."""
 
-_WHOLE_STEPS = 1 << 20
+_WHOLE_STEPS = 1 << 21
 """A batch that takes no more steps than this is examined in one turn, from its first record."""
 _STEPS_PER_LOOK = 1 << 15
 _STEPS_PER_RECORD = 256
@@ -206,7 +206,7 @@ def _candidates(
     """
     size, count, weight, needles = len(payload), header.record_count, view.weight, view.needles
     first = position = looked_at = 0
-    is_long = size * weight > _WHOLE_STEPS
+    is_long = size * weight + count * _STEPS_PER_RECORD > _WHOLE_STEPS
     if is_long and first_offset > header.base_offset:
         first, position = _skip(payload, count, first_offset - header.base_offset, turn)
         found.begins_within = first > 0
