@@ -210,6 +210,13 @@ class ProtocolError(ForebayError):
     """The bytes are not a well-formed message."""
 
 
+class TooManyElements(ProtocolError):
+    """A message is well-formed as far as it was read, and has more elements than are taken."""
+
+    def __init__(self, what: str, most: int) -> None:
+        super().__init__(f"{what}: more than {most} elements")
+
+
 class UnservedRequest(ForebayError):
     """A client asks for an API, or a version of one, that is not served here."""
 

@@ -35,6 +35,7 @@ from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.handlers.describe_disk import DiskReport
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher, Endpoint
+from forebay.broker.net.large_requests import LargeRequests
 from forebay.broker.net.server import Server
 from forebay.broker.produce.ack_expiry import AckExpiry
 from forebay.broker.produce.folded_batches import Handovers
@@ -201,7 +202,15 @@ class Node:
         config = self.config
         storage = config.storage
         shares = share_descriptors(storage.open_files_max, storage.delay_indexes_open_max)
-        self._dispatcher = Dispatcher(self._guarded_apis(), self.background, self.stalls, self.loop.time)
+        self._large_requests = LargeRequests(
+            self.background,
+            self.loop,
+            elements_max=lambda: self.config.socket.request_elements_max,
+            finish=self._finish_piece,
+        )
+        self._dispatcher = Dispatcher(
+            self._guarded_apis(), self.background, self._large_requests, self.stalls, self.loop.time
+        )
         self.login_gate = LoginGate(self.logins, self._dispatcher, self.loop)
         self.server = Server(
             config.socket,
@@ -224,7 +233,12 @@ class Node:
     def _count_requests(self) -> None:
         """Have requests counted for quotas, if there are any."""
         quotas = self._base.quotas
-        self._dispatcher.meter = RequestMeter(quotas) if quotas.active else None
+        meter = RequestMeter(quotas) if quotas.active else None
+        self._dispatcher.meter = self._large_requests.meter = meter
+
+    def _finish_piece(self) -> None:
+        self.write_cycle.finish()
+        self.local.arrivals.wake()
 
     def _guarded_apis(self) -> dict[int, Endpoint]:
         return guard_endpoints(self._api_table(), self._base.authorization, self._base.audit)

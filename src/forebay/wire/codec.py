@@ -12,8 +12,15 @@ from functools import cache
 from typing import Any, TypeVar
 
 from forebay.errors import ProtocolError
-from forebay.wire.decoding import Decoder, compile_decoder
-from forebay.wire.encoding import Encoder, compile_encoder
+from forebay.wire.decoding import (
+    BoundedDecoder,
+    Decoder,
+    StepwiseDecoder,
+    compile_bounded,
+    compile_decoder,
+    compile_stepwise,
+)
+from forebay.wire.encoding import Encoder, StepwiseEncoder, compile_encoder, compile_stepwise_encoder
 from forebay.wire.fields import Message
 from forebay.wire.parts import FileRange, Part
 
@@ -24,6 +31,24 @@ M = TypeVar("M", bound=Message)
 def decoder(cls: type[Message], version: int) -> Decoder:
     """The function (view, position) -> (value, position behind it); what follows is the caller's business."""
     return compile_decoder(cls, version)
+
+
+@cache
+def bounded_decoder(cls: type[Message], version: int) -> BoundedDecoder:
+    """The function (view, position, elements at most) -> the same; raises TooManyElements."""
+    return compile_bounded(cls, version)
+
+
+@cache
+def stepwise_decoder(cls: type[Message], version: int) -> StepwiseDecoder:
+    """The same in steps, for requests that hold many elements."""
+    return compile_stepwise(cls, version)
+
+
+@cache
+def stepwise_appender(cls: type[Message], version: int) -> StepwiseEncoder:
+    """`appender` in steps, for responses that hold many elements."""
+    return compile_stepwise_encoder(cls, version)
 
 
 @cache

@@ -8,20 +8,26 @@ finds it. Counts are compared with the bytes that remain before a single element
 
 A length or count of the flexible versions is read as one byte together with the fixed fields in front of it;
 only if that byte says so is the rest of the varint fetched.
+
+A decoder comes in three forms. The plain one counts nothing: it is for frames so short that they cannot hold
+many elements. The bounded one counts the elements of all arrays, and the tagged fields that nobody here
+knows, before it makes anything of them, and raises TooManyElements. The stepwise one does the same as a
+generator, which yields every STEP_BYTES: for a caller that has other work in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import calcsize
 from struct import error as struct_error
 from struct import unpack_from as unpack
 from typing import Any
 
-from forebay.errors import ProtocolError
+from forebay.errors import ProtocolError, TooManyElements
 from forebay.wire.fields import FORMATS, Field, Message, Struct, default_source
 from forebay.wire.layout import (
     STRING_BYTES_MAX,
+    UNKNOWN_TAGS_MAX,
     Layout,
     Source,
     read_long_uvarint,
@@ -31,19 +37,41 @@ from forebay.wire.layout import (
 )
 
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
+BoundedDecoder = Callable[[memoryview, int, int], tuple[Any, int]]
+StepwiseDecoder = Callable[[memoryview, int, int], Generator[None, None, tuple[Any, int]]]
+
+STEP_BYTES = 2048
+"""Between two yields of a stepwise decoder: at most this many small elements, about a millisecond's work."""
 
 
 def compile_decoder(cls: type[Message], version: int) -> Decoder:
     """A function from (buffer, position) to (value, position behind it)."""
-    writer = _DecoderWriter(Layout(cls, version))
-    writer.write_message()
-    decoder: Decoder = writer.source.function("decode")
+    decoder: Decoder = _written(_DecoderWriter(Layout(cls, version)))
     return decoder
 
 
+def compile_bounded(cls: type[Message], version: int) -> BoundedDecoder:
+    """The same, given the most elements as well. Raises TooManyElements."""
+    decoder: BoundedDecoder = _written(_DecoderWriter(Layout(cls, version), counts=True))
+    return decoder
+
+
+def compile_stepwise(cls: type[Message], version: int) -> StepwiseDecoder:
+    """The same as a generator that returns the value and the position behind it."""
+    decoder: StepwiseDecoder = _written(_DecoderWriter(Layout(cls, version), counts=True, steps=True))
+    return decoder
+
+
+def _written(writer: _DecoderWriter) -> Any:
+    writer.write_message()
+    return writer.source.function("decode")
+
+
 class _DecoderWriter:
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, counts: bool = False, steps: bool = False) -> None:
         self.layout = layout
+        self._counts = counts
+        self._steps = steps
         self.source = Source()
         self.source.names |= {
             "new": object.__new__,
@@ -52,6 +80,7 @@ class _DecoderWriter:
             "read_long_uvarint": read_long_uvarint,
             "skip_tags": skip_tags,
             "ProtocolError": ProtocolError,
+            "TooManyElements": TooManyElements,
             "malformed": (IndexError, struct_error, UnicodeDecodeError, OverflowError),
         }
         # Fixed-width reads that wait to be done in one unpack: their formats, and where the values go.
@@ -59,13 +88,21 @@ class _DecoderWriter:
         self._targets: list[str] = []
         # Functions for tagged fields, written when the function that calls them is complete.
         self._later: list[tuple[str, type[Struct]]] = []
+        self._in_tags = False
+
+    @property
+    def _title(self) -> str:
+        return f"{self.layout.cls.__name__} v{self.layout.version}"
 
     def write_message(self) -> None:
-        cls, line = self.layout.cls, self.source.line
-        title = f"{cls.__name__} v{self.layout.version}"
-        line("def decode(view, pos):")
+        cls, line, title = self.layout.cls, self.source.line, self._title
+        line("def decode(view, pos, left):" if self._counts else "def decode(view, pos):")
         self.source.indent()
         line("size = len(view)")
+        if self._counts:
+            line("most = left")
+        if self._steps:
+            line(f"step = pos + {STEP_BYTES}")
         line("try:")
         self.source.indent()
         value = self._struct(cls)
@@ -73,6 +110,8 @@ class _DecoderWriter:
         self.source.dedent()
         line("except malformed as problem:")
         line(f" raise ProtocolError(f'{title}: {{problem}}') from None")
+        if self._steps:
+            line("yield")
         line("if pos > size:")
         line(f" raise ProtocolError('{title}: cut short')")
         line(f"return {value}, pos")
@@ -203,6 +242,7 @@ class _DecoderWriter:
             f"if {count} * {width} > size - pos:"
             f" raise ProtocolError(f'{name}: {{{count}}} elements do not fit into the rest of the frame')"
         )
+        self._count(count)
         if element.kind == "uuid":
             line(f"{target} = [bytes(view[at:at + 16]) for at in range(pos, pos + 16 * {count}, 16)]")
             line(f"pos += {count} * 16")
@@ -216,7 +256,15 @@ class _DecoderWriter:
         line(f"for _ in range({count}):")
         self.source.indent()
         self._element(values, name, element)
+        if self._steps and not self._in_tags:
+            line(f"if pos > step: yield; step = pos + {STEP_BYTES}")
         self.source.dedent()
+
+    def _count(self, count: str) -> None:
+        """Counts elements before anything is made of them."""
+        if self._counts:
+            self.source.line(f"left -= {count}")
+            self.source.line(f"if left < 0: raise TooManyElements('{self._title}', most)")
 
     def _element(self, values: str, name: str, element: Field) -> None:
         if element.struct is not None:
@@ -233,19 +281,27 @@ class _DecoderWriter:
         count = self.source.fresh("n")
         self._read("B", count)
         self._flush()
-        if self.layout.tagged(cls):
+        self.source.line(f"if {count}:")
+        self.source.indent()
+        self._count(count)  # the first byte says it all: a count that takes more is refused
+        if not self.layout.tagged(cls):
+            self.source.line(f"pos = skip_tags(view, {count}, pos)")
+        else:
             function = self.source.fresh("read_tags_")
             self._later.append((function, cls))
-            self.source.line(f"if {count}: pos = {function}(view, size, {count}, pos, {value})")
-        else:
-            self.source.line(f"if {count}: pos = skip_tags(view, {count}, pos)")
+            if self._counts:
+                self.source.line(f"pos, left = {function}(view, size, {count}, pos, {value}, left, most)")
+            else:
+                self.source.line(f"pos = {function}(view, size, {count}, pos, {value})")
+        self.source.dedent()
 
     def _tag_function(self, function: str, cls: type[Struct]) -> None:
         """Most messages carry no tagged field, so what reads them stays out of the way."""
-        line = self.source.line
-        line(f"def {function}(view, size, count, pos, o):")
+        line, self._in_tags = self.source.line, True
+        line(f"def {function}(view, size, count, pos, o{', left, most' if self._counts else ''}):")
         self.source.indent()
         line("if count > 127: count, pos = read_long_uvarint(view, count, pos)")
+        line(f"if count > {UNKNOWN_TAGS_MAX}: raise ProtocolError(f'{{count}} tagged fields')")
         line("for _ in range(count):")
         self.source.indent()
         line("tag, pos = read_uvarint(view, pos)")
@@ -260,5 +316,5 @@ class _DecoderWriter:
             self.source.dedent()
         line("pos = behind")
         self.source.dedent()
-        line("return pos")
+        line("return pos, left" if self._counts else "return pos")
         self.source.dedent()

@@ -10,7 +10,7 @@ unless a tagged field differs from its default; a pad byte in the packing writes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from struct import pack as pack_by_format
 from typing import Any
 
@@ -19,9 +19,13 @@ from forebay.wire.layout import Layout, Source, pack, uvarint
 from forebay.wire.parts import FileRange, Part, size_of
 
 Encoder = Callable[[Any, bytearray, list[Part]], bytearray]
+StepwiseEncoder = Callable[[Any, bytearray, list[Part]], Generator[None, None, bytearray]]
 
 # Records shorter than this are copied behind their header: one send of a little more is cheaper than two.
 COPIED_BYTES_MAX = 4096
+
+STEP_ELEMENTS = 256
+"""Between two yields of a stepwise encoder."""
 
 
 def compile_encoder(cls: type[Message], version: int) -> Encoder:
@@ -29,6 +33,14 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
     writer = _EncoderWriter(Layout(cls, version))
     writer.write_message()
     encoder: Encoder = writer.source.function("encode")
+    return encoder
+
+
+def compile_stepwise_encoder(cls: type[Message], version: int) -> StepwiseEncoder:
+    """The same as a generator that yields after every STEP_ELEMENTS and returns the buffer."""
+    writer = _EncoderWriter(Layout(cls, version), steps=True)
+    writer.write_message()
+    encoder: StepwiseEncoder = writer.source.function("encode")
     return encoder
 
 
@@ -56,8 +68,9 @@ def add_records(records: Part | Sequence[Part], out: bytearray, parts: list[Part
 
 
 class _EncoderWriter:
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, steps: bool = False) -> None:
         self.layout = layout
+        self._steps = steps
         self.source = Source()
         self.source.names |= {
             "pack": pack_by_format,
@@ -74,10 +87,15 @@ class _EncoderWriter:
     def write_message(self) -> None:
         self.source.line("def encode(o, out, parts):")
         self.source.indent()
+        if self._steps:
+            self.source.line("step = 0")
         self._struct("o", self.layout.cls)
         self._flush()
+        if self._steps:
+            self.source.line("yield")
         self.source.line("return out")
         self.source.dedent()
+        self._steps = False  # tagged fields are few
         while self._later:
             self._tag_function(*self._later.pop())
 
@@ -202,6 +220,9 @@ class _EncoderWriter:
         else:
             self._field(value, element)
         self._flush()
+        if self._steps:
+            self.source.line("step += 1")
+            self.source.line(f"if step > {STEP_ELEMENTS}: yield; step = 0")
         self.source.dedent()
 
     # Tagged fields

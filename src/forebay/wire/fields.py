@@ -134,6 +134,12 @@ def shared_default(cls: type[S]) -> S:
     return value
 
 
+def changed(struct: S, **values: Any) -> S:
+    """A copy with other values in some fields."""
+    fields = {name: getattr(struct, name) for name in struct.FIELDS}
+    return type(struct)(**(fields | values))
+
+
 def _refuse_assignment(self: Struct, name: str, _: object) -> None:
     raise AttributeError(f"a default {type(self).__name__} is shared; make a new one to set {name}")
 

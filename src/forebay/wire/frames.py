@@ -9,13 +9,14 @@ is known.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import cache
 from struct import Struct as Packing
 from struct import error as struct_error
 from typing import TypeVar
 
 from forebay.errors import ProtocolError
-from forebay.wire.codec import appender, decode
+from forebay.wire.codec import appender, decode, stepwise_appender
 from forebay.wire.encoding import Encoder
 from forebay.wire.fields import Request, Response
 from forebay.wire.layout import skip_tags
@@ -94,6 +95,23 @@ class EncodedResponse:
         return frame
 
 
+def response_steps(
+    api_key: int, api_version: int, correlation_id: int, response: Response
+) -> Generator[None, None, list[Part]]:
+    """`response_frame` in steps, for a response with many elements."""
+    assert api_key == response.API_KEY
+    append, tags = (
+        stepwise_appender(type(response), api_version),
+        _has_response_tags(type(response), api_version),
+    )
+    out = bytearray(_RESPONSE_START.pack(0, correlation_id))
+    if tags:
+        out.append(0)
+    parts: list[Part] = []
+    last = yield from append(response, out, parts)
+    return _measured(out, last, parts)
+
+
 def request_frame(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Part]:
     """A request ready to send, length first."""
     name = b"" if client_id is None else client_id.encode()
@@ -122,7 +140,11 @@ def read_response(cls: type[R], version: int, frame: memoryview) -> tuple[int, R
 def _frame(append: Encoder, message: Request | Response, out: bytearray) -> list[Part]:
     """Adds the message to its header and puts the length of everything in front."""
     parts: list[Part] = []
-    last = append(message, out, parts)
+    return _measured(out, append(message, out, parts), parts)
+
+
+def _measured(out: bytearray, last: bytearray, parts: list[Part]) -> list[Part]:
+    """`out`: where the frame begins; `last`: where it ends."""
     if last or not parts:
         parts.append(last)
     size = len(out) if len(parts) == 1 else size_of(parts)

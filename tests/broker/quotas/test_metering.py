@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.quotas.client_quotas import throttle_ms
 from forebay.broker.quotas.metering import RequestMeter
 from forebay.core.quotas.keys import QuotaKey
 from forebay.core.quotas.limiter import ClientLimits
@@ -32,9 +33,10 @@ class Quotas:
     def limits(self, _context: RequestContext) -> ClientLimits | None:
         return self.found
 
-    def mute(self, _context: RequestContext, key: QuotaKey, wait_s: float) -> None:
+    def mute(self, _context: RequestContext, key: QuotaKey, wait_s: float) -> int:
         assert key is QuotaKey.REQUEST
         self.muted.append(wait_s)
+        return throttle_ms(wait_s)
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def quotas() -> Quotas:
 def handled(quotas: Quotas, handle: Any, *, awaits_login: bool = False) -> Any:
     connection: Any = SimpleNamespace(awaits_login=awaits_login)
     meter = RequestMeter(quotas)  # type: ignore[arg-type]
-    return meter.handle(handle, RequestContext(connection, 3, 9, 1, "c"), None, 10)
+    return meter.handle(handle, RequestContext(connection, 3, 9, 1, "c"), None, 10, quotas.time)
 
 
 def test_a_request_that_is_answered_at_once(quotas: Quotas) -> None:

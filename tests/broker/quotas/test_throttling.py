@@ -38,6 +38,7 @@ from support.brokers.tls_files import TlsFiles
 from support.clients.quota_calls import alteration, set_quota
 from support.clients.share_member import ShareMember, ack, configure, held, join
 from support.clients.wire_client import (
+    CLIENT_ID,
     CREATE_TOPICS,
     FETCH,
     PRODUCE,
@@ -345,20 +346,60 @@ def test_a_share_consumer_gets_what_it_has_acquired_and_waits_afterwards(
 # -- time --------------------------------------------------------------------------------------------------
 
 
-def test_a_client_that_takes_too_much_time_waits_at_most_a_window(
-    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+def test_a_client_that_takes_too_much_time_waits_and_what_it_owes_beyond_that_is_not_forgotten(
+    tmp_path: Path,
 ) -> None:
+    with (
+        local_broker(tmp_path, {"forebay.quota.throttle.max.ms": "300"}) as broker,
+        KnownClient(broker) as admin,
+        KnownClient(broker, "User:ada") as ada,
+        KnownClient(broker, "User:ada") as other,
+    ):
+        set_quota(admin, ADA, request_percentage=1e-6)
+        answer = ada.call(MetadataRequest(topics=[]), 9)
+        assert answer.throttle_time_ms == 300
+        for client in (ada, other):
+            client.post(MetadataRequest(topics=[]), 9)
+        settled(broker, ada, is_muted=False)
+        assert ada.is_silent() and other.is_silent(), "what is owed is owed on every connection"
+        assert metric(broker, "throttled_request") == 1, "nothing was done for them"
+        set_quota(admin, ADA, request_percentage=None)
+        assert ada.read().throttle_time_ms == other.read().throttle_time_ms == 0
+
+
+def test_versions_of_requests_count_too(broker: LocalBroker, admin: KnownClient, ada: KnownClient) -> None:
     set_quota(admin, ADA, request_percentage=1e-6)
-    answer = ada.call(MetadataRequest(topics=[]), 9)
-    assert 0 < answer.throttle_time_ms <= 1000
-    again = ada.call(MetadataRequest(topics=[]), 9)
-    assert 0 < again.throttle_time_ms <= 1000
-    assert metric(broker, "throttled_request") == 2
-    assert 0 < ada.call(ApiVersionsRequest(), 3).throttle_time_ms <= 1000, "it is known who asks"
     ada.socket.sendall(struct.pack(">ihhihx", 11, ApiVersionsRequest.API_KEY, 99, 1, -1))
     patience = Patience("a version that is not known is not for nothing either")
-    while metric(broker, "throttled_request") != 4:
+    while metric(broker, "throttled_request") != 1:
         patience.check()
+
+
+def owed_s(broker: LocalBroker) -> float:
+    """How long ada would have to wait for its requests."""
+
+    def look(node: Node) -> float:
+        quotas = node._base.quotas
+        limits = quotas._limiter.of_client("ada", CLIENT_ID, quotas.now())
+        assert limits is not None and limits.request is not None
+        return limits.request.wait_s(quotas.now())
+
+    return broker.on_loop(look)
+
+
+def test_what_is_done_after_a_long_poll_counts(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    """The broker reads and encodes when the wait is over, which may be more work than all before."""
+    create(admin, "t")
+    set_quota(admin, ADA, request_percentage=1e-4)
+    ada.post(fetch("t", max_wait_ms=60_000, min_bytes=1), FETCH)
+    patience = Patience("the fetch waits")
+    while not (before := owed_s(broker)):
+        patience.check()
+    append(admin, "t", batch(b"x"))
+    assert values_of(only_partition(ada.read()).records) == [(0, b"x")]
+    assert owed_s(broker) > before
 
 
 # -- partitions --------------------------------------------------------------------------------------------

@@ -73,9 +73,10 @@ class Authorization:
             )
 
     def refused(self, context: RequestContext, resources: Sequence[Resource]) -> None:
-        """Count what was refused, and log it."""
-        self._metrics.requests_refused += 1
-        self._audit.refused(context, resources)
+        """Count what was refused, and log it; of a large request what was refused first."""
+        if context.is_first_to("refusal"):
+            self._metrics.requests_refused += 1
+            self._audit.refused(context, resources)
 
     def access(self, context: RequestContext) -> Access:
         """What the sender of a request may do."""

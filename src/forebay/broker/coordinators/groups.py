@@ -91,9 +91,10 @@ class Groups:
         part: Callable[[list[str]], Q],
         operation: Operation[Q],
     ) -> list[Any]:
-        """The answers of all shards that look after these groups, each asked for its own by `part`."""
+        """The answers of all shards that look after these groups, each asked for its own by `part`. A group
+        that is named twice is answered once."""
         by_shard: dict[int, list[str]] = {}
-        for group_id in group_ids:
+        for group_id in dict.fromkeys(group_ids):
             by_shard.setdefault(self.coordinator.partition_for(group_id), []).append(group_id)
         return await asyncio.gather(
             *(self.ask(context, own[0], part(own), operation) for own in by_shard.values())

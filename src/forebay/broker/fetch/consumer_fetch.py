@@ -86,10 +86,10 @@ class ConsumerFetch(Fetch):
         wait = FetchWait(
             self._partitions,
             bytes_missing=self._bytes_missing(),
-            complete=lambda: self._woken(reply),
+            complete=context.counted(lambda: self._woken(reply)),
             loop=self._service.loop,
             timeout_s=request.max_wait_ms / 1000,
-            recount=self._recount if self._committed or self._early else None,
+            recount=context.counted(self._recount) if self._committed or self._early else None,
         )
         reply.on_abandoned = reply.on_overtaken = wait.finish
         return reply

@@ -94,7 +94,8 @@ class ViewFetch(ConsumerFetch):
         user = "" if self._is_copied else context.connection.principal
         self._reader = Reader(user, lambda: not reply.abandoned)
         reply.on_abandoned, reply.on_overtaken = self._end_wait, self._overtaken
-        self._service.background.spawn(self._answer(reply), "answering a fetch of a view")
+        work = self._answer(reply)
+        self._service.background.spawn(context.counted_work(work), "answering a fetch of a view", work)
         return reply
 
     async def _answer(self, reply: Reply) -> None:

@@ -30,6 +30,9 @@ from forebay.core.views.catalog import names_only_view_settings, view_named, vie
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import describe_configs as wire
 
+_Asked = tuple[int, str, frozenset[str] | None]
+"""A resource with the names of the settings that are wanted. One that is asked for twice is answered once."""
+
 
 class _View(NamedTuple):
     """What is described: the broker's settings and image at this moment, as the asking client sees them."""
@@ -62,9 +65,13 @@ def handle(
         caller.local,
         addresses.address_for(caller),
     )
-    return wire.DescribeConfigsResponse(
-        results=[_resource(view, request, resource) for resource in request.resources]
-    )
+    described: dict[_Asked, wire.DescribeConfigsResult] = {}
+    for resource in request.resources:
+        keys = resource.configuration_keys
+        asked = resource.resource_type, resource.resource_name, None if keys is None else frozenset(keys)
+        if asked not in described:
+            described[asked] = _resource(view, request, resource)
+    return wire.DescribeConfigsResponse(results=list(described.values()))
 
 
 def _resource(
@@ -79,7 +86,7 @@ def _resource(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
-    keys = resource.configuration_keys
+    keys = frozenset(resource.configuration_keys or ())
     return wire.DescribeConfigsResult(
         error_message=None,
         resource_type=resource.resource_type,

@@ -19,7 +19,10 @@ def handle(
         topics=[
             wire.TopicResponse(
                 name=topic.name,
-                partitions=[_partition(partitions, topic.name, index) for index in topic.partition_indexes],
+                partitions=[
+                    _partition(partitions, topic.name, index)
+                    for index in dict.fromkeys(topic.partition_indexes)
+                ],
             )
             for topic in request.topics
         ]

@@ -12,7 +12,9 @@ def handle(
     transactions: Transactions, _context: RequestContext, request: wire.DescribeTransactionsRequest
 ) -> wire.DescribeTransactionsResponse:
     return wire.DescribeTransactionsResponse(
-        transaction_states=[_describe(transactions, each) for each in request.transactional_ids]
+        transaction_states=[
+            _describe(transactions, each) for each in dict.fromkeys(request.transactional_ids)
+        ]
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from forebay.broker.cluster.addresses import Addresses
@@ -76,10 +76,16 @@ def _leaders(image: ClusterImage, context: RequestContext, request: wire.Metadat
 
 
 def _found(image: ClusterImage, request: wire.MetadataRequest) -> Iterator[TopicImage]:
-    for wanted in request.topics or ():
+    for wanted in _distinct(request):
         found = _lookup(image, wanted)
         if found is not None:
             yield found
+
+
+def _distinct(request: wire.MetadataRequest) -> Iterable[wire.MetadataRequestTopic]:
+    """A topic that is named twice is answered once, as Kafka does: it may have thousands of partitions."""
+    topics = request.topics or ()
+    return topics if len(topics) < 2 else {(topic.name, topic.topic_id): topic for topic in topics}.values()
 
 
 def _lookup(image: ClusterImage, wanted: wire.MetadataRequestTopic) -> TopicImage | None:
@@ -144,7 +150,7 @@ def _described(
     image: ClusterImage, context: RequestContext, request: wire.MetadataRequest, errors: dict[str, ErrorCode]
 ) -> list[wire.MetadataResponseTopic]:
     allowed = _allowed(request)
-    topics = [_wanted_topic(image, topic, errors, allowed) for topic in request.topics or ()]
+    topics = [_wanted_topic(image, topic, errors, allowed) for topic in _distinct(request)]
     gone = {topic.name: found for topic in topics if (found := _gone(image, topic))}
     if gone and _needs_gone(context, request):
         for topic in topics:

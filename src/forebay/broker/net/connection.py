@@ -263,9 +263,7 @@ class Connection(Overtaking):
             self._host.unserved()
             self.close()
         except ProtocolError as error:
-            log.warning("closing a connection that sent a malformed request", extra=self._why(error))
-            self._host.malformed()
-            self.close()
+            self.close_malformed(error)
         except Exception:
             log.exception("a request could not be handled", extra=self.about())
             self.close()
@@ -372,6 +370,11 @@ class Connection(Overtaking):
         self._forget_input()
         self.memo = None
         self._host.forget(self)
+
+    def close_malformed(self, error: ProtocolError) -> None:
+        log.warning("closing a connection that sent a malformed request", extra=self._why(error))
+        self._host.malformed()
+        self.close()
 
     # -- for the log ---------------------------------------------------------------------------------
 

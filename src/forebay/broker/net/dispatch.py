@@ -13,22 +13,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.net.connection import Connection
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.watched_steps import WatchedSteps
 from forebay.broker.telemetry.stalls import StallWatch
+from forebay.core.large_requests.table import cut_from_bytes, division_of
 from forebay.core.step import RequestInfo
-from forebay.errors import UnservedRequest
-from forebay.wire.codec import decoder
+from forebay.errors import TooManyElements, UnservedRequest
+from forebay.wire.codec import bounded_decoder, decoder
 from forebay.wire.frames import EncodedResponse, RequestHeader, read_request_header, response_frame
 from forebay.wire.messages import api, api_name
 
 log = logging.getLogger(__name__)
 
 API_VERSIONS_KEY = 18
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+COUNTED_FROM_BYTES = 4096
+"""Elements take bytes, so that only longer requests can hold many. Of those the elements are counted."""
+AT_ONCE_ELEMENTS_MAX = 2000
+"""What is decoded at once. A request with more is decoded in slices."""
 
 
 class Endpoint(NamedTuple):
@@ -38,6 +48,8 @@ class Endpoint(NamedTuple):
     handle: Callable[[RequestContext, Any], Any]
     remember: Callable[[RequestContext, Any, memoryview], None] | None = None
     """Called after `handle`, with the frame: makes a fast path for requests with the same header."""
+    looked_at_from: int = 0
+    """Requests that have this many bytes may have so many elements that they are handled in slices."""
 
 
 class RequestContext(NamedTuple):
@@ -50,6 +62,12 @@ class RequestContext(NamedTuple):
     client_id: str | None
     complete: Callable[[Any], Any] | None = None
     """Makes the response whole, if the handler is given only a part of the request."""
+    place: Callable[[Callable[[Any], Any] | None], Reply] | None = None
+    """Makes what `defer` gives, if the response is one part of another."""
+    noted: set[str] | None = None
+    """What was logged of the request already, if it is handled in pieces."""
+    meter: Meter | None = None
+    """Counts what is done for the request after its handler has returned, if the client has a quota."""
 
     @property
     def info(self) -> RequestInfo:
@@ -59,7 +77,36 @@ class RequestContext(NamedTuple):
             self.api_version, self.client_id or "", connection.peer[0], principal=connection.principal
         )
 
+    def is_first_to(self, note: str) -> bool:
+        """True once for each note of a request, however many pieces it is handled in."""
+        if self.noted is None:
+            return True
+        if note in self.noted:
+            return False
+        self.noted.add(note)
+        return True
+
+    def counted(self, callback: Callable[P, T]) -> Callable[P, T]:
+        """What is to be called later. If the client has a quota, the time that it takes counts."""
+        meter = self.meter
+        if meter is None:
+            return callback
+
+        def measured(*args: P.args, **kwargs: P.kwargs) -> T:
+            began_s = meter.now()
+            try:
+                return callback(*args, **kwargs)
+            finally:
+                meter.count(self, began_s)
+
+        return measured
+
+    def counted_work(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        return work if self.meter is None else self.meter.counted(self, work)
+
     def defer(self, *, pipelined: bool = False) -> Reply:
+        if self.place is not None:
+            return self.place(self.complete)
         return self.connection.defer(
             self.api_key,
             self.api_version,
@@ -72,8 +119,13 @@ class RequestContext(NamedTuple):
 class Meter(Protocol):
     """Counts the requests of clients that have a quota."""
 
+    def now(self) -> float: ...
+
     def limits(self, context: RequestContext) -> bool:
         """Whether anything limits the client."""
+
+    def owed_s(self, context: RequestContext) -> float:
+        """How long until the client may have another request handled; 0 if now."""
 
     def handle(
         self,
@@ -81,8 +133,25 @@ class Meter(Protocol):
         context: RequestContext,
         request: Any,
         frame_bytes: int,
+        began_s: float,
     ) -> Any:
-        """Have `handle` handle the request, and count it; what that returned."""
+        """Have `handle` handle the request, and count it from when work on it began; what that returned."""
+
+    def count(self, context: RequestContext, began_s: float) -> None:
+        """Count the time since then."""
+
+    def counted(self, context: RequestContext, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """The same work, which counts for the client."""
+
+
+class LargeRequests(Protocol):
+    """Handles requests in slices."""
+
+    def take_frame(self, endpoint: Endpoint, context: RequestContext, frame: memoryview, start: int) -> None:
+        """Decode a request and handle it; its body begins at `start`."""
+
+    def take(self, endpoint: Endpoint, context: RequestContext, request: Any, frame_bytes: int) -> None:
+        """Handle a request that is decoded."""
 
 
 class Dispatcher:
@@ -92,12 +161,17 @@ class Dispatcher:
         self,
         endpoints: Mapping[int, Endpoint],
         background: Background,
+        large: LargeRequests,
         stalls: StallWatch,
         now: Callable[[], float],
     ) -> None:
         """`stalls` is told of requests that are handled in several turns of the loop, and block it in one."""
-        self._endpoints = endpoints
+        self._endpoints = {
+            key: endpoint._replace(looked_at_from=cut_from_bytes(key) or COUNTED_FROM_BYTES)
+            for key, endpoint in endpoints.items()
+        }
         self._background = background
+        self._large = large
         self._stalls = stalls
         self._now = now
         self.meter: Meter | None = None
@@ -116,17 +190,20 @@ class Dispatcher:
         if endpoint is None or not endpoint.min_version <= version <= endpoint.max_version:
             self._refuse(connection, header)
             return
-        # Bytes behind the request are passed over, as Kafka does: librdkafka leaves some behind Metadata.
-        request, end = decoder(api(header.api_key).request, version)(frame, position)
         context = RequestContext(connection, header.api_key, version, header.correlation_id, header.client_id)
-        meter, remembers = self.meter, endpoint.remember is not None and end == len(frame)
-        if meter is None:
-            outcome = endpoint.handle(context, request)
+        if self.meter is not None:
+            self._handle_metered(self.meter, endpoint, context, frame, header, position)
+            return
+        # Bytes behind the request are passed over, as Kafka does: librdkafka leaves some behind Metadata.
+        if len(frame) < endpoint.looked_at_from:
+            request, end = decoder(api(header.api_key).request, version)(frame, position)
         else:
-            outcome = meter.handle(endpoint.handle, context, request, len(frame))
-            remembers = remembers and not meter.limits(context)  # on the fast path nothing is counted
-        if remembers:
-            assert endpoint.remember is not None
+            decoded = self._decode(endpoint, context, frame, position)
+            if decoded is None:
+                return
+            request, end = decoded
+        outcome = endpoint.handle(context, request)
+        if endpoint.remember is not None and end == len(frame):
             endpoint.remember(context, request, frame)
         if outcome is None or isinstance(outcome, Reply):
             return
@@ -148,6 +225,60 @@ class Dispatcher:
             lambda seconds: stalls.caused_by(connection.describe(header, size), seconds),
         )
 
+    def _decode(
+        self, endpoint: Endpoint, context: RequestContext, frame: memoryview, position: int
+    ) -> tuple[Any, int] | None:
+        """The request and where it ends; None if it is large, and handled in slices."""
+        api_key, size = context.api_key, len(frame)
+        cls = api(api_key).request
+        if size <= COUNTED_FROM_BYTES:
+            decoded = decoder(cls, context.api_version)(frame, position)
+        else:
+            try:
+                decoded = bounded_decoder(cls, context.api_version)(frame, position, AT_ONCE_ELEMENTS_MAX)
+            except TooManyElements:
+                self._large.take_frame(endpoint, context, frame, position)
+                return None
+        if cut_from_bytes(api_key) is not None:
+            division = division_of(api_key, decoded[0])
+            if division is not None and division.is_large(decoded[0]):
+                self._large.take(endpoint, context, decoded[0], size)
+                return None
+        return decoded
+
+    def _handle_metered(
+        self,
+        meter: Meter,
+        endpoint: Endpoint,
+        context: RequestContext,
+        frame: memoryview,
+        header: RequestHeader,
+        position: int,
+    ) -> None:
+        """The same while there are quotas: all that is done for a client that has one is counted."""
+        if meter.owed_s(context) > 0:
+            self._large.take_frame(endpoint, context, frame, position)
+            return
+        began_s = meter.now()
+        decoded = self._decode(endpoint, context, frame, position)
+        if decoded is None:
+            meter.count(context, began_s)
+            return
+        request, end = decoded
+        outcome = meter.handle(endpoint.handle, context, request, len(frame), began_s)
+        if endpoint.remember is not None and end == len(frame) and not meter.limits(context):
+            endpoint.remember(context, request, frame)  # on the fast path nothing is counted
+        if outcome is None or isinstance(outcome, Reply):
+            return
+        if asyncio.iscoroutine(outcome):
+            watched = self._watched(outcome, context.connection, header, len(frame))
+            work = _resolved(meter, context, context.defer(), watched)
+            self._background.spawn(work, "answering a request", outcome)
+            return
+        began_s = meter.now()
+        _respond(context.connection, context.api_key, context.api_version, context.correlation_id, outcome)
+        meter.count(context, began_s)
+
     def _refuse(self, connection: Connection, header: RequestHeader) -> None:
         """ApiVersions is answered in its oldest form, so that any client can learn what is served here.
 
@@ -159,7 +290,10 @@ class Dispatcher:
         endpoint = self._endpoints[API_VERSIONS_KEY]
         context = RequestContext(connection, API_VERSIONS_KEY, 0, header.correlation_id, header.client_id)
         handle, meter = endpoint.handle, self.meter
-        response = handle(context, None) if meter is None else meter.handle(handle, context, None, 0)
+        if meter is None:
+            response = handle(context, None)
+        else:
+            response = meter.handle(handle, context, None, 0, meter.now())
         _respond(connection, API_VERSIONS_KEY, 0, header.correlation_id, response)
 
     def _unserved(self, header: RequestHeader) -> str:
@@ -181,6 +315,18 @@ def _respond(connection: Connection, api_key: int, version: int, correlation_id:
 def answer_later(background: Background, reply: Reply, work: Coroutine[Any, Any, Any], doing: str) -> None:
     """Resolve a reply with what a coroutine returns, beside the event loop's other work."""
     background.spawn(answer_with(reply, work), doing, work)
+
+
+async def _resolved(meter: Meter, context: RequestContext, reply: Reply, work: Awaitable[Any]) -> None:
+    """The same for a client that has a quota: encoding counts too."""
+    try:
+        response = await work
+        began_s = meter.now()
+        reply.resolve(response)
+        meter.count(context, began_s)
+    except Exception:
+        log.exception("a request could not be handled")
+        reply.abort()
 
 
 async def answer_with(reply: Reply, work: Awaitable[Any]) -> None:

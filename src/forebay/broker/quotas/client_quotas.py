@@ -106,6 +106,11 @@ class ClientQuotas:
         connection.mute(wait_s)
         return throttle_ms(wait_s)
 
+    def prolong(self, context: RequestContext, wait_s: float) -> None:
+        """The same for a request whose answer is made already: the wait is not counted as another one."""
+        if wait_s:
+            context.connection.mute(min(wait_s, self._wait_s_max))
+
     def count(self, key: QuotaKey, wait_s: float) -> None:
         name, metrics = _COUNTERS[key], self._metrics
         setattr(metrics, f"throttled_{name}", getattr(metrics, f"throttled_{name}") + 1)
@@ -118,10 +123,8 @@ def throttle_ms(wait_s: float) -> int:
 
 
 def _bursts(config: QuotaConfig) -> Bursts:
-    debt_s_max = config.throttle_ms_max / 1000
     return Bursts(
         burst_s=max(config.windows - 1, 1) * config.window_s,
         mutation_burst_s=config.mutation_windows * config.mutation_window_s,
-        debt_s_max=debt_s_max,
-        request_debt_s_max=min(config.window_s, debt_s_max),
+        debt_s_max=config.throttle_ms_max / 1000,
     )

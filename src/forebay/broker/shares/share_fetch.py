@@ -166,10 +166,10 @@ class ShareFetch(ShareCall):
         self._wait = FetchWait(
             self._shares.values(),
             bytes_missing=1,
-            complete=self._woken,
+            complete=self._context.counted(self._woken),
             loop=self._service.loop,
             timeout_s=self._request.max_wait_ms / 1000,
-            recount=self._missing,
+            recount=self._context.counted(self._missing),
         )
         self._reply.on_abandoned = self._reply.on_overtaken = self._wait.finish
         for share in self._shares.values():

@@ -18,6 +18,16 @@ class SocketConfig:
     request_max_bytes: int = int_key(
         "socket.request.max.bytes", 104857600, "The largest request taken from a client.", 1024
     )
+    request_elements_max: int = int_key(
+        "forebay.request.elements.max",
+        100_000,
+        "The most elements of one request: names of topics, partitions, groups and the like, counted in all"
+        " its lists. A request with more is refused before anything is made of them. Raise it for clients"
+        " that ask for more at once; each element takes about half a kilobyte of memory while it is handled.",
+        10_000,
+        10_000_000,
+        dynamic=True,
+    )
     max_connections: int = int_key(
         "max.connections",
         INT_MAX,

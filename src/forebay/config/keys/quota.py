@@ -19,7 +19,7 @@ class QuotaConfig:
     window_s: int = int_key(
         "quota.window.size.seconds",
         1,
-        "The length of a window. A client over request_percentage waits no longer than one window.",
+        "The length of a window.",
         1,
         INT_MAX,
     )

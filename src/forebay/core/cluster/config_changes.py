@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -100,7 +101,7 @@ def unregistered(image: ClusterImage, broker: BrokerConfig, node_id: int) -> lis
 
 
 def check_unique(names: Sequence[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{', '.join(twice)} is given twice")
 
@@ -138,9 +139,9 @@ def _known_list(kind: Kind, key: str) -> str:
 
 
 def _edit_list(current: str, op: int, value: str) -> str:
-    present, given = _items(current), _items(value)
+    present, given = _items(current), dict.fromkeys(_items(value))
     if op == AlterOp.APPEND:
-        return ",".join(dict.fromkeys(present + given))
+        return ",".join(dict.fromkeys([*present, *given]))
     return ",".join(item for item in present if item not in given)
 
 

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from forebay.core.acls.authorizer import Authorizer
 from forebay.core.acls.bindings import CLUSTER_NAME, Operation, ResourceType
 from forebay.core.cluster.image import ClusterImage
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID, Struct
-
-S = TypeVar("S", bound=Struct)
+from forebay.wire.fields import changed as changed
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 TRANSACTION = ResourceType.TRANSACTIONAL_ID
@@ -185,12 +184,6 @@ Guard = Callable[[Access, int, Any], Verdict]
 Shortcut = Callable[[Authorizer, str, str, ClusterImage, Any], bool]
 """Of the rules, principal, host, the image and a request: whether it is certain that the guard would let it
 through. For hot paths."""
-
-
-def changed(struct: S, **values: Any) -> S:
-    """A copy with other values in some fields."""
-    fields = {name: getattr(struct, name) for name in struct.FIELDS}
-    return type(struct)(**(fields | values))
 
 
 def split(items: Iterable[Any], is_refused: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:

@@ -32,8 +32,10 @@ class Bursts:
     """One request may create thousands of partitions. That is remembered for longer than anybody is made to
     wait: further requests are refused, or wait again."""
     debt_s_max: float = 30.0
-    request_debt_s_max: float = 1.0
-    """For the time that requests take."""
+    request_debt_s_max: float = 3600.0
+    """For the time that requests take. One may take a hundred times what a client may use in a second, and
+    the client has many connections. Nobody is made to wait for so long at a time: the next requests wait
+    before they are handled."""
 
 
 class ClientLimits(NamedTuple):

@@ -1,0 +1,210 @@
+"""Requests with many elements: decoded, handled and encoded in slices (`slices.py`).
+
+A large request keeps its place in the order of its connection, from which nothing more is read meanwhile. Its
+frame is copied, because what it lies in is filled by the next read. A request that comes while its client
+owes time to a quota waits here too, before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+from forebay.broker.background import Background
+from forebay.broker.net.connection import ANONYMOUS
+from forebay.broker.net.deferred_replies import Reply
+from forebay.broker.net.dispatch import Endpoint, Meter, RequestContext
+from forebay.broker.net.part_replies import PartReply
+from forebay.broker.net.slices import NotWanted, Room, Slices
+from forebay.core.large_requests.division import JoinedResponse
+from forebay.core.large_requests.table import division_of
+from forebay.errors import ErrorCode, ProtocolError, TooManyElements
+from forebay.wire.codec import stepwise_decoder
+from forebay.wire.frames import response_steps
+from forebay.wire.layout import in_range
+from forebay.wire.messages import api
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_OWING_POLL_S = 0.5
+"""How often a request whose client owes time looks whether the connection or the quota is gone."""
+
+
+class LargeRequests:
+    def __init__(
+        self,
+        background: Background,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        elements_max: Callable[[], int],
+        finish: Callable[[], None],
+    ) -> None:
+        """`finish` is called after a handler had a piece: it writes what was appended."""
+        self._background = background
+        self._loop = loop
+        self._elements_max = elements_max
+        self._finish = finish
+        self._slices = Slices(loop)
+        self._room = Room(loop)
+        self.meter: Meter | None = None
+
+    def take_frame(self, endpoint: Endpoint, context: RequestContext, frame: memoryview, start: int) -> None:
+        """Decode a request and handle it; its body begins at `start`."""
+        reply = context.defer()
+        self._spawn(self._serve_frame(endpoint, context, reply, bytearray(frame), start), reply)
+
+    def take(self, endpoint: Endpoint, context: RequestContext, request: Any, frame_bytes: int) -> None:
+        """Handle a request that is decoded."""
+        reply = context.defer()
+        self._spawn(self._serve(endpoint, context, reply, request, frame_bytes), reply)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], reply: Reply) -> None:
+        self._background.spawn(_contained(work, reply), "answering a large request", work)
+
+    async def _serve_frame(
+        self, endpoint: Endpoint, context: RequestContext, reply: Reply, frame: bytearray, start: int
+    ) -> None:
+        most, who = self._elements_max(), _client(context)
+        await self._paid(context, reply)
+        await self._room.take(who, len(frame), most)
+        try:
+            if not reply.abandoned:
+                request = await self._decoded(context, reply, frame, start, most)
+                if request is not None:
+                    await self._serve(endpoint, context, reply, request, len(frame))
+        finally:
+            self._room.give(who, len(frame), most)
+
+    async def _paid(self, context: RequestContext, reply: Reply) -> None:
+        while (meter := self.meter) is not None and not reply.abandoned:
+            owed_s = meter.owed_s(context)
+            if owed_s <= 0:
+                return
+            await asyncio.sleep(min(owed_s, _OWING_POLL_S))
+
+    async def _decoded(
+        self, context: RequestContext, reply: Reply, frame: bytearray, start: int, most: int
+    ) -> Any:
+        """The request; None if it cannot be handled, which the client knows then."""
+        request_class = api(context.api_key).request
+        steps = stepwise_decoder(request_class, context.api_version)(memoryview(frame), start, most)
+        try:
+            request, _ = await self._measured(context, reply, steps)
+            return request
+        except TooManyElements as error:
+            await self._refuse(context, reply, error)
+        except ProtocolError as error:
+            context.connection.close_malformed(error)
+        return None
+
+    async def _refuse(self, context: RequestContext, reply: Reply, error: TooManyElements) -> None:
+        """Say what is wrong, if the response has a place for it."""
+        advice = f"{error}; ask for less at a time, or raise forebay.request.elements.max"
+        response_class = api(context.api_key).response
+        field = response_class.FIELDS.get("error_code")
+        if field is None or not in_range(field.versions, context.api_version):
+            context.connection.close_malformed(ProtocolError(advice))
+            return
+        log.warning(
+            "a request has too many elements",
+            extra={"principal": context.connection.principal, "reason": advice},
+        )
+        response = response_class()
+        response.error_code = ErrorCode.INVALID_REQUEST  # type: ignore[attr-defined]
+        if "error_message" in response_class.FIELDS:
+            response.error_message = advice  # type: ignore[attr-defined]
+        await self._send(context, reply, response)
+
+    async def _serve(
+        self, endpoint: Endpoint, context: RequestContext, reply: Reply, request: Any, frame_bytes: int
+    ) -> None:
+        response = await self._response(endpoint, context, reply, request, frame_bytes)
+        if response is not None:
+            await self._send(context, reply, response)
+        elif not reply.abandoned:
+            reply.give_up()
+
+    async def _response(
+        self, endpoint: Endpoint, context: RequestContext, reply: Reply, request: Any, frame_bytes: int
+    ) -> Any:
+        division = division_of(context.api_key, request)
+        await self._slices.next()
+        if division is None or not division.is_large(request):
+            return await self._handled(endpoint, context, reply, request, frame_bytes)
+        joined, context = JoinedResponse(division), context._replace(noted=set())
+        for piece in division.pieces(request):
+            if reply.abandoned:
+                raise NotWanted
+            if piece is not None:
+                response = await self._handled(endpoint, context, reply, piece, frame_bytes)
+                frame_bytes = 0  # they are counted once
+                if response is not None and not joined.add(response):
+                    break
+            if self._slices.is_over:
+                await self._slices.next()
+        return joined.whole
+
+    async def _handled(
+        self, endpoint: Endpoint, context: RequestContext, reply: Reply, request: Any, frame_bytes: int
+    ) -> Any:
+        """What the handler answers, however it does so."""
+        parts: list[PartReply] = []
+
+        def place(complete: Callable[[Any], Any] | None) -> PartReply:
+            parts.append(PartReply(context.connection, self._loop, complete))
+            return parts[-1]
+
+        own, meter = context._replace(place=place), self.meter
+        if meter is None:
+            outcome = endpoint.handle(own, request)
+        else:
+            outcome = meter.handle(endpoint.handle, own, request, frame_bytes, meter.now())
+        self._finish()
+        if asyncio.iscoroutine(outcome):
+            outcome = await outcome
+            await self._slices.next()
+        elif parts and outcome is parts[-1]:
+            outcome = await _answered(reply, parts[-1])
+            await self._slices.next()
+        return outcome
+
+    async def _send(self, context: RequestContext, reply: Reply, response: Any) -> None:
+        key = context.api_key, context.api_version, context.correlation_id
+        parts = await self._measured(context, reply, response_steps(*key, response))
+        if not reply.abandoned:
+            reply.fill_soon(parts)
+
+    async def _measured(self, context: RequestContext, reply: Reply, steps: Generator[None, None, T]) -> T:
+        """Run steps in turns, and count their time. Raises NotWanted."""
+        work, meter = self._slices.run(steps, lambda: not reply.abandoned), self.meter
+        return await (work if meter is None else meter.counted(context, work))
+
+
+async def _contained(work: Coroutine[Any, Any, None], reply: Reply) -> None:
+    try:
+        await work
+    except NotWanted:
+        return
+    except Exception:
+        log.exception("a request could not be handled")
+        reply.abort()
+
+
+async def _answered(reply: Reply, part: PartReply) -> Any:
+    """What a handler answers later. What the client does meanwhile concerns the piece that is handled."""
+    reply.on_abandoned, reply.on_overtaken = part.abandon, part.on_overtaken
+    if reply.abandoned:
+        part.abandon()
+    try:
+        return await part.answer
+    finally:
+        reply.on_abandoned = reply.on_overtaken = None
+
+
+def _client(context: RequestContext) -> str:
+    connection = context.connection
+    return connection.peer[0] if connection.principal == ANONYMOUS else connection.principal
