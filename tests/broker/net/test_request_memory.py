@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,8 +139,9 @@ def test_what_waits_behind_a_long_request_is_not_ended(tmp_path: Path) -> None:
             behind = client.frame(fetch("t", max_wait_ms=3_000), FETCH)
             second = client.frame(fetch("t", max_wait_ms=1), FETCH)
             client.socket.sendall(behind + second[:-1])
-            client.read()
+            time.sleep(1.5)  # many times as long as a request may take to come whole
             client.socket.sendall(second[-1:])
+            client.read()
             assert client.read().error_code == ErrorCode.NONE
         assert broker.on_loop(lambda node: node.metrics.requests_unfinished) == 0
 
