@@ -113,9 +113,9 @@ def test_a_debt_grows_with_what_was_taken_and_is_forgotten_with_time(loop: Any) 
 def test_many_that_become_costly_at_once_make_the_rest_wait_until_the_next_turn(loop: Any) -> None:
     turns = Turns(loop, broker_config({"forebay.connection.turn.max.ms": "2"}).socket)
     for _ in range(3):
-        turns.note_costly(0.003)
+        turns.note_costly(0.001)
         assert not turns.crowded
-    turns.note_costly(0.003)
+    turns.note_costly(0.002)
     assert turns.crowded
     loop.turn()
     assert not turns.crowded

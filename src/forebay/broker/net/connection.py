@@ -81,8 +81,9 @@ class Connection(Overtaking):
         "_handle",
         "_host",
         "_line",
+        "_now",
         "_queued",
-        "_turn_end",
+        "_slice_s",
         "_turns",
         "awaits_login",
         "consumes",
@@ -112,8 +113,9 @@ class Connection(Overtaking):
         self.awaits_login = strange  # until a client has logged in
         self._line: Line | None = server.turns.strangers if strange else None  # where it waits for its turn
         self._queued = False  # whether it waits for its turn, or for the next turn of the loop
+        self._now = server.loop.time
         self._turns = server.turns
-        self._turn_end = 0.0
+        self._slice_s = server.turns.slice_s  # how long its turn is
         self._debt_s = self._debt_at = 0.0
         self.principal = ANONYMOUS  # who the client has shown to be
         self.software = ""  # what the client calls itself, if it has said so
@@ -176,12 +178,12 @@ class Connection(Overtaking):
                 self._overtake()
             return
         turns = self._turns
-        if self._line is None and not turns.crowded:
-            self._read(turns.slice_s)
-            if self._line is not None:
-                turns.note_costly(self._debt_s)
-        else:
+        if self._line is not None or turns.crowded:
             self._stand_in(turns.indebted if self._line is None else self._line)
+            return
+        self._read()
+        if self._line is not None:
+            turns.note_costly(self._debt_s)
 
     def _stand_in(self, line: Line) -> None:
         self._queued = True
@@ -194,12 +196,14 @@ class Connection(Overtaking):
         if self.closed:
             return
         if not self._busy():
+            self._slice_s = slice_s
             if self._rest and self._has_frame():
-                self._handle_kept(slice_s)
+                self._handle_kept()
             else:
-                self._read(slice_s)
+                self._read()
+            self._slice_s = self._turns.slice_s
             if self._line is not None:
-                self._account(self._host.loop.time())
+                self._account(self._now())
         if not (self._listening or self._queued or self._awaits_memory or self.closed):
             self._listen(True)
 
@@ -208,9 +212,8 @@ class Connection(Overtaking):
         """Whether nothing is read, because of what came before or because others have their turn."""
         return self._queued or self._busy()
 
-    def _read(self, slice_s: float) -> None:
-        self.last_active = now = self._host.loop.time()
-        self._turn_end = now + slice_s
+    def _read(self) -> None:
+        self.last_active = self._now()
         try:
             if self._input is None:
                 self._receive()
@@ -226,9 +229,8 @@ class Connection(Overtaking):
             self.memo = None  # which searches in bytes
         super()._receive_large(buffer)
 
-    def _handle_kept(self, slice_s: float) -> None:
-        self.last_active = now = self._host.loop.time()
-        self._turn_end = now + slice_s
+    def _handle_kept(self) -> None:
+        self.last_active = self._now()
         shared, rest = self._buffers.shared, self._rest
         shared[: len(rest)] = rest
         self._consume(shared, len(rest))
@@ -297,8 +299,8 @@ class Connection(Overtaking):
                 self._handle(self, view[start:stop])  # which a login changes
                 look_at = 0
             if stop > look_at:
-                now = self._host.loop.time()
-                if now >= self._turn_end:
+                now = self._now()
+                if now - self.last_active >= self._slice_s:
                     self._overran(view[start:stop], now - began, now)
                     break
                 began, look_at = now, stop + _UNTIMED_BYTES

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from typing import Protocol
 
 from forebay.broker.net.buffers import SHARED_BYTES
@@ -117,16 +118,17 @@ class RequestMemory:
                 late.append(holder)
         return late
 
-    def contested(self, now: float) -> Holder | None:
-        """The one that has to make room for another sender, if one waits."""
+    def contested(self, now: float) -> Iterator[Holder]:
+        """Those that have to make room for other senders, one after the other, while others wait."""
         if not self._waiting:
-            return None
+            return
         held: Counter[str] = Counter()
         for holder in self._holders:
             held[holder.sender] += holder.held_bytes
-        greediest = max(held, key=held.__getitem__, default=None)
-        if all(holder.sender == greediest for holder in self._waiting):
-            return None
+        greediest = max(held, key=held.__getitem__)
         since = now - self._contested_s
         found = [each for each in self._holders if each.sender == greediest and each.held_since <= since]
-        return min(found, key=lambda each: each.held_since, default=None)
+        for holder in sorted(found, key=lambda each: each.held_since):
+            if all(each.sender == greediest for each in self._waiting):
+                return
+            yield holder

@@ -34,7 +34,6 @@ _STRANGERS_PART = 16
 """Connections that have not logged in have one part in so many of the memory for requests."""
 _CONTESTED_PART = 10
 _SWEEP_S = 1.0
-_ENDED_PER_SWEEP = 100
 _HELD_MAX = 256
 """Refused connections that are kept for a while, so that their clients do not come back at once."""
 
@@ -252,10 +251,7 @@ class Server:
         for memory in (self.memory, self.strangers_memory):
             for late in memory.overdue(now):
                 self._end(late, "a request did not come whole within forebay.request.receive.timeout.ms")
-            for _ in range(_ENDED_PER_SWEEP):
-                contested = memory.contested(now)
-                if contested is None:
-                    break
+            for contested in memory.contested(now):
                 self._end(contested, "others wait for the memory that an unfinished request keeps")
 
     def _end(self, connection: Holder, reason: str) -> None:

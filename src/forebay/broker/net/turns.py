@@ -22,7 +22,7 @@ from typing import Protocol
 
 from forebay.config import SocketConfig
 
-_SLICES_IN_LINE = 5
+_SLICES_IN_LINE = 2
 """The time that all connections in debt have together, in each turn of the loop."""
 _SLICE_S_MIN = 0.0005
 _STRANGERS_PER_TURN = 16

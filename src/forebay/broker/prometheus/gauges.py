@@ -49,6 +49,9 @@ class Gauges:
         yield f"{manager}_offlinereplicacount", sum(each.log.offline is not None for each in held)
         yield "kafka_server_fetchsessioncache_numincrementalfetchsessions", len(self.sessions)
         yield "forebay_connections", self.server.connection_count
+        memories = (self.server.memory, self.server.strangers_memory)
+        yield "forebay_request_memory_bytes", sum(memory.used_bytes for memory in memories)
+        yield "forebay_connections_waiting_for_memory", sum(memory.waiting for memory in memories)
         yield "forebay_lease_valid", int(self.lease.valid())
         refused = self.metadata.refused
         for reason in MismatchReason:

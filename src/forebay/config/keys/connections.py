@@ -71,8 +71,9 @@ class SocketConfig:
     )
     turn_ms: int = int_key(
         "forebay.connection.turn.max.ms",
-        2,
-        "How long the requests of one connection are handled before others have their turn.",
+        5,
+        "How long the requests of one connection are handled before others have their turn. Connections that "
+        "take longer wait in line, and have twice this time together.",
         1,
         10_000,
     )
