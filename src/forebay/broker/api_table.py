@@ -25,6 +25,7 @@ from forebay.broker.delays.service import DelayService
 from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.topic_delays import TopicDelays
+from forebay.broker.fetch.view_offsets import ViewOffsets
 from forebay.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -157,12 +158,15 @@ def api_table(
     table: dict[int, Endpoint] = {}
     describe = partial(metadata_api.handle, metadata, settings, topic_changes, addresses, pending, quotas)
     find = partial(find_coordinator.handle, groups, transactions, share_states, addresses, pending)
+    view_offsets = ViewOffsets(fetch.filters, metadata, loop)
     circles = CircleCheck(groups, peers, metadata, time, node_id=node_id)
     alter = partial(incremental_alter_configs.handle, node_id, topic_changes, settings, circles, tls_changes)
     endpoints = (
         Endpoint(0, 0, 13, partial(produce_api.handle, produce), partial(remember, produce)),
         Endpoint(1, 4, 18, partial(fetch_api.handle, fetch)),
-        Endpoint(2, 1, 11, partial(list_offsets.handle, partitions, offsets_by_time, topic_delays)),
+        Endpoint(
+            2, 1, 11, partial(list_offsets.handle, partitions, offsets_by_time, view_offsets, topic_delays)
+        ),
         Endpoint(3, 0, 13, describe),
         Endpoint(8, 2, 10, partial(group_request.handle, groups, GroupShard.offset_commit)),
         Endpoint(9, 1, 10, partial(offset_fetch.handle, groups)),

@@ -2,7 +2,7 @@
 
 The latest is where the client's reading ends: the last stable offset for readers of committed messages, and
 the first message that is not due where a topic delays its messages. Messages beyond that are not found by
-their time either.
+their time either. In a view, times are those of messages that it shows.
 
 Offsets by meaning are known at once, but for the latest of a delayed topic. That, and a search by time, may
 have to read, so such a request is answered when threads have done it.
@@ -18,11 +18,15 @@ from itertools import islice
 
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.topic_delays import TopicDelays
+from forebay.broker.fetch.view_offsets import SearchLimits, ViewOffsets
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.leader_epoch_checks import check_end_known, check_leader_epoch
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.views.filters import Reader
+from forebay.core.cluster.view_image import ViewImage
 from forebay.errors import ErrorCode, KafkaError
+from forebay.storage.log.timestamp_search import TimestampOffset
 from forebay.wire.messages import list_offsets as wire
 
 LATEST = -1
@@ -42,6 +46,7 @@ _KNOWS_NOT_AVAILABLE = 5
 def handle(
     partitions: PartitionTable,
     offsets_by_time: OffsetsByTime,
+    view_offsets: ViewOffsets,
     delays: TopicDelays,
     context: RequestContext,
     request: wire.ListOffsetsRequest,
@@ -52,7 +57,8 @@ def handle(
         for wanted in topic.partitions
     )
     if must_read:
-        return _search_all(partitions, offsets_by_time, delays, context, request)
+        searches = _Searches(partitions, offsets_by_time, view_offsets, delays, context, request)
+        return _search_all(searches, context, request)
     return _response(context, request, _look_up_all(partitions, request))
 
 
@@ -65,16 +71,10 @@ def _look_up_all(
 
 
 async def _search_all(
-    partitions: PartitionTable,
-    offsets_by_time: OffsetsByTime,
-    delays: TopicDelays,
-    context: RequestContext,
-    request: wire.ListOffsetsRequest,
+    searches: _Searches, context: RequestContext, request: wire.ListOffsetsRequest
 ) -> wire.ListOffsetsResponse:
     answers = [
-        await _search(partitions, offsets_by_time, delays, request, topic.name, wanted)
-        for topic in request.topics
-        for wanted in topic.partitions
+        await searches.answer(topic.name, wanted) for topic in request.topics for wanted in topic.partitions
     ]
     return _response(context, request, iter(answers))
 
@@ -111,33 +111,68 @@ def _look_up(
         return _refusal(wanted, error)
 
 
-async def _search(
-    partitions: PartitionTable,
-    offsets_by_time: OffsetsByTime,
-    delays: TopicDelays,
-    request: wire.ListOffsetsRequest,
-    topic: str,
-    wanted: wire.ListOffsetsPartition,
-) -> wire.ListOffsetsPartitionResponse:
-    try:
-        partition, _ = _find_partition(partitions, request, topic, wanted)
-        await delays.find(partition)
-        if not _is_time(wanted.timestamp):
-            return _look_up(partitions, request, topic, wanted)
+class _Searches:
+    """The searches of one request."""
+
+    def __init__(
+        self,
+        partitions: PartitionTable,
+        offsets_by_time: OffsetsByTime,
+        view_offsets: ViewOffsets,
+        delays: TopicDelays,
+        context: RequestContext,
+        request: wire.ListOffsetsRequest,
+    ) -> None:
+        self._partitions = partitions
+        self._offsets_by_time = offsets_by_time
+        self._view_offsets = view_offsets
+        self._delays = delays
+        self._request = request
+        self._reader = Reader(context.connection.principal, lambda: not context.connection.closed)
+        self._deadline = view_offsets.deadline()
+
+    async def answer(
+        self, topic: str, wanted: wire.ListOffsetsPartition
+    ) -> wire.ListOffsetsPartitionResponse:
+        partitions, request = self._partitions, self._request
         try:
-            if wanted.timestamp == MAX_TIMESTAMP:
-                found = await offsets_by_time.largest(partition.log)
-            else:
-                found = await offsets_by_time.first_from(partition.log, wanted.timestamp)
-        finally:
-            # The partition may be deleted by now, or led by another broker: that error comes first.
-            partition, end_offset = _find_partition(partitions, request, topic, wanted)
-        if found and found[1] >= end_offset:
-            check_end_known(partition)  # the leader before may have shown it to consumers
-            found = None
-        return _answer(wanted, partition, found or _NOT_FOUND)
-    except KafkaError as error:
-        return _refusal(wanted, error)
+            partition, _ = _find_partition(partitions, request, topic, wanted)
+            await self._delays.find(partition)
+            if not _is_time(wanted.timestamp):
+                return _look_up(partitions, request, topic, wanted)
+            try:
+                partition, end_offset = _find_partition(partitions, request, topic, wanted)
+                view = self._view_offsets.view(topic)
+                if view is None:
+                    found = await self._in_topic(partition, wanted.timestamp)
+                else:
+                    limits = SearchLimits(self._reader, end_offset, self._deadline)
+                    found = await self._in_view(view, partition, wanted.timestamp, limits)
+            finally:
+                # The partition may be deleted by now, or led by another broker: that error comes first.
+                partition, end_offset = _find_partition(partitions, request, topic, wanted)
+            if found and found[1] >= end_offset:
+                check_end_known(partition)  # the leader before may have shown it to consumers
+                found = None
+            return _answer(wanted, partition, found or _NOT_FOUND)
+        except KafkaError as error:
+            return _refusal(wanted, error)
+
+    async def _in_topic(self, partition: Partition, timestamp: int) -> TimestampOffset | None:
+        if timestamp == MAX_TIMESTAMP:
+            return await self._offsets_by_time.largest(partition.log)
+        return await self._offsets_by_time.first_from(partition.log, timestamp)
+
+    async def _in_view(
+        self, view: ViewImage, partition: Partition, timestamp: int, limits: SearchLimits
+    ) -> TimestampOffset | None:
+        """Of messages that the view shows: times of others are none of its readers' business."""
+        if timestamp == MAX_TIMESTAMP:
+            return await self._view_offsets.largest(view, partition, limits)
+        found = await self._offsets_by_time.first_from(partition.log, timestamp)
+        if found is None:
+            return None
+        return await self._view_offsets.first_from(view, partition, timestamp, found[1], limits)
 
 
 def _find_partition(

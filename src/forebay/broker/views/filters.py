@@ -27,6 +27,7 @@ from forebay.core.views.limits import RecordLimits
 from forebay.core.views.turn import Turn
 from forebay.core.views.view import CompiledView, compile_view
 from forebay.core.views.view_error import ViewError
+from forebay.core.views.visible_times import TimeSearch, search_on
 from forebay.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from forebay.storage.disk import FileClosed
 from forebay.storage.log.files import LogFiles
@@ -85,6 +86,15 @@ class ViewFilters:
         metrics.view_records_invalid += filtered.invalid
         return filtered
 
+    async def search(self, view: ViewImage, source: Source, search: TimeSearch, reader: Reader) -> TimeSearch:
+        """Go on with a search for a time, by one turn. Raises what `run` raises."""
+        limit = self._settings.current.storage.decompress_max_bytes
+
+        def work(turn: Turn) -> TimeSearch:
+            return search_on(search, self._filter(view, source, turn), limit)
+
+        return await self._threads.run(reader.user, view.view_id, work, reader.is_waiting)
+
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Forget the queries of views that are gone, and what they have shown."""
         if after.view_names is not before.view_names:
@@ -130,6 +140,7 @@ class ViewFilters:
                 partition=source.partition,
                 now_ms=self._clock.now_ms(),
                 decompress_max_bytes=config.storage.decompress_max_bytes,
+                keeps_times=view.materialized,
                 turn=turn,
             )
             if compiled.is_constant and not view.materialized:

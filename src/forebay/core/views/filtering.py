@@ -2,7 +2,8 @@
 
 A batch keeps its base offset, last offset, producer and transaction, and loses the records that the view does
 not let through; its checksum is new. One that loses none stays as it is. Batches that lose all become, with
-their neighbours that do, one empty batch over the same offsets, which takes a reader past them. The ends of
+their neighbours that do, one empty batch over the same offsets, which takes a reader past them, and tells no
+times, unless brokers ask to fill a materialized view: there it is kept for as long as they say. The ends of
 transactions pass: readers of committed messages need them. Other control batches do not: notes that brokers
 write for themselves may hold records that the view does not show.
 
@@ -23,7 +24,7 @@ from forebay.core.views.rows import Scope
 from forebay.core.views.turn import ENDLESS, Turn
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError
-from forebay.wire.batch import BatchHeader, checked_batches
+from forebay.wire.batch import NO_TIMESTAMP, BatchHeader, checked_batches
 from forebay.wire.compression import Codec
 from forebay.wire.record_spans import payload_of, placeholder, replace_records
 
@@ -67,13 +68,15 @@ def filter_batches(
     partition: int,
     now_ms: int,
     decompress_max_bytes: int,
+    keeps_times: bool = False,
     turn: Turn = ENDLESS,
 ) -> Filtered:
     """The batches from `first_offset` on and before `end_offset`, as the view shows them, for one turn.
 
     Raises ProtocolError if the first of them is damaged; ends before one that is so later.
     """
-    work = _Work(view, Scope(topic, partition, now_ms), first_offset, decompress_max_bytes, turn)
+    scope = Scope(topic, partition, now_ms)
+    work = _Work(view, scope, first_offset, decompress_max_bytes, turn, keeps_times=keeps_times)
     goes_on = True
     try:
         for batch, header in checked_batches(data):
@@ -93,7 +96,14 @@ def filter_batches(
 
 class _Work:
     def __init__(
-        self, view: CompiledView, scope: Scope, first_offset: int, max_bytes: int, turn: Turn
+        self,
+        view: CompiledView,
+        scope: Scope,
+        first_offset: int,
+        max_bytes: int,
+        turn: Turn,
+        *,
+        keeps_times: bool,
     ) -> None:
         self.next_offset = first_offset
         self.unpacked_bytes = self.source_bytes = 0
@@ -105,6 +115,7 @@ class _Work:
         self._turn = turn
         self._passes = view.for_all(scope)
         self._max_bytes = max_bytes
+        self._keeps_times = keeps_times
         self._out: list[bytes | bytearray | memoryview] = []
         self._passed_over: BatchHeader | None = None
         """An empty batch in the making, for the batches since the last that was delivered."""
@@ -176,6 +187,8 @@ class _Work:
         self._delivered += record_count
 
     def _pass_over(self, header: BatchHeader) -> None:
+        if not self._keeps_times:
+            header = header._replace(base_timestamp=NO_TIMESTAMP, max_timestamp=NO_TIMESTAMP)
         first = self._passed_over
         base_offset = header.base_offset if first is None else first.base_offset
         if header.last_offset - base_offset > _DELTA_MAX:
