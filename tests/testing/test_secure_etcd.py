@@ -159,11 +159,25 @@ def test_a_secure_broker_makes_its_data_directory_private(tmp_path: Path) -> Non
         assert mode(data) == 0o700
 
 
-def test_a_directory_that_others_use_is_not_made_private(tmp_path: Path) -> None:
-    """As root, --data /tmp would take /tmp from everybody."""
+@pytest.mark.parametrize(("permissions", "content"), [(0o1777, None), (0o755, "passwd")])
+def test_a_directory_that_is_used_for_other_things_is_not_made_private(
+    tmp_path: Path, permissions: int, content: str | None
+) -> None:
+    """As root, --data /tmp or --data /etc would take that from everybody."""
     shared = tmp_path / "shared"
     shared.mkdir()
-    shared.chmod(0o1777)
+    if content is not None:
+        (shared / content).touch()
+    shared.chmod(permissions)
     with pytest.raises(ConfigError, match="directory of its own"):
         make_private(shared)
-    assert mode(shared) == 0o1777
+    assert mode(shared) == permissions
+
+
+@pytest.mark.parametrize("content", ["lost+found", "meta.properties", "etcd", "security"])
+def test_an_empty_disk_and_a_directory_of_ours_are_made_private(tmp_path: Path, content: str) -> None:
+    ours = tmp_path / "ours"
+    (ours / content).mkdir(parents=True)
+    ours.chmod(0o755)
+    make_private(ours)
+    assert mode(ours) == 0o700

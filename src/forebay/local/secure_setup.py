@@ -14,7 +14,6 @@ another one.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import socket
 import stat
@@ -26,6 +25,7 @@ from forebay.errors import ConfigError
 from forebay.local.certificates import CA_FILE, CA_KEY_FILE, Authority, write_certificate, write_secret
 from forebay.local.etcd import EtcdTls
 from forebay.local.stored_users import StoredUsers
+from forebay.storage.datadir import META
 from forebay.wire.sasl.scram import ITERATIONS_DEFAULT, ScramMechanism
 
 ADMIN, BROKER = "admin", "broker"
@@ -36,6 +36,8 @@ _PASSWORDS = "passwords.json"
 _PASSWORD_BYTES = 24
 _ETCD, _ETCD_SETTINGS = "etcd", "etcd.toml"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_OURS, _ON_EMPTY_DISKS = {META, "security", "etcd", CA_FILE}, {"lost+found"}
+"""What is in a directory that a secure start has made, or a broker or a cluster before it."""
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 
@@ -159,12 +161,18 @@ class SecureSetup:
 def make_private(directory: Path) -> None:
     """Make a directory, if need be, that only its owner can enter. Raises ConfigError."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = directory.stat()
-    if not stat.S_IMODE(about.st_mode) & 0o077:
+    mode = directory.stat().st_mode
+    if not stat.S_IMODE(mode) & 0o077:
         return
-    if about.st_uid != os.geteuid() or about.st_mode & stat.S_ISVTX:
-        raise ConfigError(f"{directory} is used by others too: give --secure a directory of its own")
-    directory.chmod(0o700)
+    names = {each.name for each in directory.iterdir()}
+    if mode & stat.S_ISVTX or (names - _ON_EMPTY_DISKS and not names & _OURS):
+        raise ConfigError(f"{directory} is used for other things too: give --secure a directory of its own")
+    try:
+        directory.chmod(0o700)
+    except PermissionError:
+        raise ConfigError(
+            f"others can enter {directory}, and only its owner can change that: chmod 700 it"
+        ) from None
 
 
 def _lines(properties: Mapping[str, str]) -> bytes:

@@ -61,6 +61,7 @@ def test_an_address_waits_as_a_whole_and_known_users_do_not_wait_with_it() -> No
     for number in range(11):
         wrong(logins, f"user-{number}", HERE)
     assert logins.wait_ms("ada", HERE, LIMITS, 0) == 1_000
+    assert logins.wait_ms("ada", HERE, LIMITS, 0, is_known=True) == 0
     assert logins.wait_ms("ada", THERE, LIMITS, 0) == logins.wait_ms("bob", HERE, LIMITS, 0) == 0
     wrong(logins, "bob", HERE, 4)
     assert logins.wait_ms("bob", HERE, LIMITS, 0) == 1_000, "its own wrong logins count"

@@ -235,8 +235,15 @@ class Logins:
         """Whoever logs in again on a connection that is open has shown before who it is."""
         if not login.claimed or login.session.user is not None:
             return 0
-        host = login.connection.peer[0]
-        return self._wrong.wait_ms(login.claimed, host, self._limits(), self._time.uptime_ms())
+        # Brokers may have to log in for the first time while somebody guesses on the same machine.
+        is_broker = login.claimed == self._settings.current.sasl.broker_user
+        return self._wrong.wait_ms(
+            login.claimed,
+            login.connection.peer[0],
+            self._limits(),
+            self._time.uptime_ms(),
+            is_known=is_broker,
+        )
 
     def _limits(self) -> LoginLimits:
         config = self._settings.current.sasl

@@ -77,13 +77,16 @@ class WrongLogins:
         """Everything that is remembered."""
         return len(self._addresses) + len(self._pairs) + len(self._known)
 
-    def wait_ms(self, user: str, host: str, limits: LoginLimits, now_ms: int) -> int:
-        """How long this user has to wait at this address; 0 if not."""
+    def wait_ms(
+        self, user: str, host: str, limits: LoginLimits, now_ms: int, *, is_known: bool = False
+    ) -> int:
+        """How long this user has to wait at this address; 0 if not. `is_known`: it does not wait for what
+        others do there, whether it has logged in before or not."""
         if not limits.wait_ms_max or _is_exempt(host, limits.exempt):
             return 0
         network, pair = _keys(user, host)
         own = self._pairs.get(pair)
-        all_users = None if pair in self._known else self._addresses.get(network)
+        all_users = None if is_known or pair in self._known else self._addresses.get(network)
         return max(0 if count is None else count.until_ms - now_ms for count in (own, all_users, None))
 
     def failed(self, user: str, host: str, limits: LoginLimits, now_ms: int) -> None:
