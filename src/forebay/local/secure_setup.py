@@ -166,7 +166,9 @@ def make_private(directory: Path) -> None:
         return
     names = {each.name for each in directory.iterdir()}
     if mode & stat.S_ISVTX or (names - _ON_EMPTY_DISKS and not names & _OURS):
-        raise ConfigError(f"{directory} is used for other things too: give --secure a directory of its own")
+        raise ConfigError(
+            f"{directory} is used for other things too: give --secure a directory of its own, or chmod 700 it"
+        )
     try:
         directory.chmod(0o700)
     except PermissionError:
