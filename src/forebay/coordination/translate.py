@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import Compare, Delete, Event, EventKind, KeyValue, Put
@@ -30,8 +31,7 @@ from forebay.core.cluster.quota_image import QuotaDeleted, QuotaImage, QuotaPut
 from forebay.core.cluster.resources import check_stored
 from forebay.core.cluster.restore_image import ClaimsDeleted, ClaimsPut, NodePut, Restore, RestorePut
 from forebay.core.cluster.restore_text import decode_claims, decode_restore
-from forebay.core.cluster.token_image import DelegationToken, TokenDeleted, TokenPut
-from forebay.core.cluster.token_text import decode_token, encode_token
+from forebay.core.cluster.token_image import TokenDeleted, TokenPut
 from forebay.core.cluster.unreadable import (
     SAFE_BROKER_SETTINGS,
     SAFE_TOPIC_SETTINGS,
@@ -43,6 +43,9 @@ from forebay.core.cluster.user_text import decode_user, encode_user
 from forebay.core.cluster.view_image import ViewDeleted, ViewPut
 from forebay.core.quotas.text import decode_quota, encode_quota
 from forebay.errors import KafkaError, ProtocolError
+
+if TYPE_CHECKING:
+    from forebay.core.cluster.delegation_token import DelegationToken
 
 # Topics before the partitions that belong to them.
 _LOAD_ORDER = {"topics": 0, "state": 1}
@@ -121,6 +124,8 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
         case ("users", part):
             return UserPut(user=decode_user(keys.user_name(part), item.value, item.mod_revision))
         case ("tokens", token_id):
+            from forebay.core.cluster.token_text import decode_token  # only where there are tokens
+
             return TokenPut(token=decode_token(token_id, item.value, item.mod_revision))
         case ("acls", acl_id):
             return AclPut(id=acl_id, acl=decode_acl(item.key, item.value))
@@ -278,6 +283,8 @@ class Writes:
         self.puts.append(Put(key=self._keys.tombstone(topic.topic_id), value=value))
 
     def _put_token(self, token: DelegationToken) -> None:
+        from forebay.core.cluster.token_text import encode_token
+
         # The tokens of a user are deleted with the user, so none may be made unseen at the same time.
         owner = token.owner_name
         self.compares.append(Compare.unchanged(self._keys.user(owner), self._user_revision(owner)))

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from forebay.config import DelegationTokenConfig
+from forebay.core.cluster.delegation_token import DelegationToken
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.token_image import DelegationToken, TokenDeleted, TokenPut
+from forebay.core.cluster.token_image import TokenDeleted, TokenPut
 from forebay.core.cluster.token_text import decode_token, encode_token
 from forebay.core.cluster.user_image import ScramCredential, UserImage, UserPut
 from forebay.core.security import delegation_tokens as rules
@@ -219,3 +220,16 @@ def test_a_token_without_a_user_as_its_owner_cannot_be_read(owner: str) -> None:
     stored = encode_token(replace(token(), owner=owner))
     with pytest.raises(ProtocolError):
         decode_token("x", stored, 1)
+
+
+def test_to_find_a_clients_own_tokens_asks_nothing_of_those_that_are_not_wanted() -> None:
+    """A client that asks for its own tokens costs a look at each token there is, and no decision."""
+    held = [token(wanted(f"User:{number}", EVE)) for number in range(1000)] + [token()]
+    asked: list[str] = []
+
+    def may_see(each: DelegationToken) -> bool:
+        asked.append(each.id)
+        return False
+
+    assert list(rules.visible(held, ADA, {ADA}, may_see)) == held[-1:]
+    assert asked == []

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from forebay.core.acls.bindings import AclBinding
 from forebay.core.cluster.acl_image import AclDeleted, AclPut, AclsDraft
@@ -44,11 +45,14 @@ from forebay.core.cluster.restore_image import (
     Restore,
     RestorePut,
 )
-from forebay.core.cluster.token_image import DelegationToken, TokenDeleted, TokenPut, TokensDraft
+from forebay.core.cluster.token_image import TokenDeleted, TokenPut, TokensDraft
 from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.cluster.unreadable import NONE_UNREADABLE, Unreadable, UnreadableKeys, UnreadablePut
 from forebay.core.cluster.user_image import UserDeleted, UserImage, UserPut, UsersDraft
 from forebay.core.cluster.view_image import ViewDeleted, ViewImage, ViewPut, ViewsDraft
+
+if TYPE_CHECKING:
+    from forebay.core.cluster.delegation_token import DelegationToken
 
 NO_CONTROLLER = -1
 ALL_BROKERS = "default"

@@ -1,49 +1,19 @@
-"""Delegation tokens as the store has them: what their logins are checked with, and never their secret."""
+"""The delegation tokens of a cluster, as the image has them. A token itself is imported where there is one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
-from forebay.core.cluster.user_image import ScramCredential
-from forebay.wire.sasl.scram import ScramMechanism
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DelegationToken:
-    id: str
-    owner: str
-    """The principal that a client has who logs in with it, such as User:ada."""
-    requester: str
-    """The principal that has created it."""
-    renewers: tuple[str, ...] = ()
-    issued_ms: int
-    expires_ms: int
-    """From then on it is not valid, unless it is renewed before."""
-    max_ms: int
-    """It cannot be renewed beyond this."""
-    digest: bytes = field(repr=False)
-    """SHA-256 of its secret (Kafka's HMAC), by which it is found."""
-    credentials: Mapping[ScramMechanism, ScramCredential]
-    revision: int = 0
-    """The mod revision of the token's key; 0 while it is only planned."""
-
-    @property
-    def owner_name(self) -> str:
-        return self.owner.partition(":")[2]
-
-    def belongs_to(self, principal: str) -> bool:
-        """True for its owner, for who has created it, and for its renewers."""
-        return principal in (self.owner, self.requester) or principal in self.renewers
+if TYPE_CHECKING:
+    from forebay.core.cluster.delegation_token import DelegationToken
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenPut:
+class TokenPut(NamedTuple):
     token: DelegationToken
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenDeleted:
+class TokenDeleted(NamedTuple):
     id: str
 
 

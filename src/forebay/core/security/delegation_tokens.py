@@ -18,8 +18,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from forebay.core.cluster.delegation_token import DelegationToken
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.token_image import DelegationToken, TokenDeleted, TokenPut
+from forebay.core.cluster.token_image import TokenDeleted, TokenPut
 from forebay.core.cluster.user_image import ScramCredential
 from forebay.core.security.users import NAME_CHARS_MAX, new_credential
 from forebay.errors import ErrorCode, KafkaError

@@ -1,0 +1,37 @@
+"""A delegation token as the store has it: what logins with it are checked with, and never its secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from forebay.core.cluster.user_image import ScramCredential
+from forebay.wire.sasl.scram import ScramMechanism
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationToken:
+    id: str
+    owner: str
+    """The principal that a client has who logs in with it, such as User:ada."""
+    requester: str
+    """The principal that has created it."""
+    renewers: tuple[str, ...] = ()
+    issued_ms: int
+    expires_ms: int
+    """From then on it is not valid, unless it is renewed before."""
+    max_ms: int
+    """It cannot be renewed beyond this."""
+    digest: bytes = field(repr=False)
+    """SHA-256 of its secret (Kafka's HMAC), by which it is found."""
+    credentials: Mapping[ScramMechanism, ScramCredential]
+    revision: int = 0
+    """The mod revision of the token's key; 0 while it is only planned."""
+
+    @property
+    def owner_name(self) -> str:
+        return self.owner.partition(":")[2]
+
+    def belongs_to(self, principal: str) -> bool:
+        """True for its owner, for who has created it, and for its renewers."""
+        return principal in (self.owner, self.requester) or principal in self.renewers
