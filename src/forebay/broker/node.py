@@ -444,6 +444,7 @@ class Node:
     def _follow_settings(self, before: ClusterImage, after: ClusterImage) -> None:
         if after.broker_configs is not before.broker_configs:
             self._base.settings.apply(after)
-            self.tls.apply(self.config.tls)
+            if f"configs/brokers/{self.node_id}" not in after.unreadable:  # else TLS stays as it was
+                self.tls.apply(self.config.tls)
             self.server.configure(self.config.socket)
             self.replication.throttles.configure(self.config.replication)

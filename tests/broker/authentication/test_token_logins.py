@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from support.access.principals import add_acls
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.sasl_broker import log_in, sasl_broker
 from support.brokers.settable_clock import SettableClock
+from support.brokers.tls_files import TlsFiles
 from support.clients.wire_client import WireClient
 from support.waiting import Patience
 
@@ -423,3 +425,23 @@ def test_tokens_survive_a_restart_and_no_secret_is_on_the_disk(tmp_path: Path) -
     assert b64encode(made.hmac) not in stored
     with sasl_broker(tmp_path) as broker, with_token(broker, made) as client:
         assert client.login.error_code == ErrorCode.NONE
+
+
+def test_a_client_with_a_certificate_creates_a_token_and_one_without_does_not(tmp_path: Path) -> None:
+    files = TlsFiles(tmp_path)
+    settings = {
+        **files.broker_settings(client_auth="requested"),
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+    }
+    request = creation.CreateDelegationTokenRequest(max_lifetime_ms=-1)
+    with sasl_broker(tmp_path / "data", settings) as broker:
+        host, port = broker.on_loop(lambda node: node.server.addresses["SSL"])
+        tls = ssl.create_default_context(cafile=files.ca)
+        with WireClient(f"{host}:{port}", tls=tls) as stranger:
+            assert stranger.call(request, 3).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        tls.load_cert_chain(files.client)
+        with WireClient(f"{host}:{port}", tls=tls) as known:
+            made = known.call(request, 3)
+        assert made.principal_name == "CN=ada,OU=people"
+        with with_token(broker, made) as client:
+            assert principal_of(broker, client) == "User:CN=ada,OU=people"

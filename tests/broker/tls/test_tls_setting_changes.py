@@ -13,6 +13,7 @@ import pytest
 from forebay.broker.tls.endpoint import prepare
 from forebay.broker.tls.setting_changes import check_accepts_itself
 from forebay.config import broker_config
+from forebay.coordination.store import Put
 from forebay.core.cluster.config_changes import AlterOp
 from forebay.core.cluster.image_changes import ConfigOwner, ConfigPut
 from forebay.errors import ConfigError, ErrorCode
@@ -286,3 +287,20 @@ def test_between_brokers_a_certificate_must_be_accepted_by_the_truststore(files:
     checked = prepare("SSL", config)
     check_accepts_itself("SSL", checked)
     assert checked.client.check_hostname, "hosts are checked afterwards as before"
+
+
+def test_settings_that_cannot_be_read_any_more_leave_tls_as_it_was(
+    broker: LocalBroker, files: TlsFiles
+) -> None:
+    assert alter(broker, {OUTSIDE + "ssl.client.auth": "required"}) == (0, "")
+
+    def damage(node: Any) -> Any:
+        key = node.metadata.keys.config(ConfigOwner.BROKER, str(node.node_id))
+        return node.background.spawn(node.store.txn(puts=[Put(key=key, value=b"{")]), "damaging")
+
+    broker.on_loop(damage)
+    patience = Patience("the damage is seen")
+    while not broker.on_loop(lambda node: len(node.image.unreadable)):
+        patience.check()
+    assert not is_served(broker, files.ca)
+    assert is_served(broker, files.ca, files.client)

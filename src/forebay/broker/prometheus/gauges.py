@@ -69,6 +69,7 @@ class Gauges:
         delayed = [partition.waiting.pending for partition in led if partition.waiting is not None]
         yield "forebay_delayed_pending", sum(delayed)
         yield "forebay_brokers", len(self.metadata.image.brokers)
+        yield "forebay_delegation_tokens", len(self.metadata.image.tokens)
         yield "forebay_store_unreadable_keys", len(self.metadata.image.unreadable)
         stopped = Counter(each.reason for each in self.filling.states())
         for stop in FillStop:

@@ -157,7 +157,10 @@ def list_(as_json: bool, users: UserStore) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @place_options
 def delete(names: tuple[str, ...], mechanisms: tuple[str, ...], yes: bool, users: UserStore) -> None:
-    """Delete users: they cannot log in again. Connections that are open stay."""
+    """Delete users and their delegation tokens: they cannot log in again.
+
+    Connections that are open stay, but for those that have logged in with a token.
+    """
     if not yes:
         confirm(names, "what they log in by")
     found, problems = users.credentials(), []

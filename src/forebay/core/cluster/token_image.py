@@ -1,4 +1,4 @@
-"""The delegation tokens of a cluster, as the image has them. A token itself is imported where there is one."""
+"""The delegation tokens of a cluster, as the image has them. `delegation_token.py` says what one is."""
 
 from __future__ import annotations
 
