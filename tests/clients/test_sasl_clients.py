@@ -195,3 +195,27 @@ def test_a_client_without_a_login_is_not_served(broker: LocalBroker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     with pytest.raises(confluent_kafka.KafkaException):
         admin.list_topics(timeout=2)
+
+
+async def test_clients_written_in_python_log_in_with_a_delegation_token(broker: LocalBroker) -> None:
+    """They cannot say that it is one."""
+    how = [
+        part
+        for key, value in librdkafka(broker.bootstrap, "SCRAM-SHA-512").items()
+        if key != "log_level"
+        for part in ("-X", f"{key}={value}")
+    ]
+    made = forebay("token", "create", "--json", *how, bootstrap=broker.bootstrap).json()
+    settings = arguments(broker.bootstrap, "SCRAM-SHA-512", made["secret"])
+    settings["sasl_plain_username"] = made["token"]
+    producer = kafka_python.KafkaProducer(**settings)
+    try:
+        sent = producer.send(TOPIC, b"by token").get(DEADLINE_SECONDS)
+    finally:
+        producer.close()
+    async with aiokafka.AIOKafkaConsumer(**settings) as consumer:
+        partition = aiokafka.TopicPartition(TOPIC, 0)
+        consumer.assign([partition])
+        consumer.seek(partition, sent.offset)
+        assert (await consumer.getone()).value == b"by token"
+    assert forebay("token", "expire", made["token"], "--yes", *how, bootstrap=broker.bootstrap).code == 0
