@@ -13,7 +13,7 @@ from support.siege.strangers import (
     Headers,
     Silent,
 )
-from support.siege.users import Configs, Hoard, Names
+from support.siege.users import Configs, Hoard, Names, WideRequests
 from support.siege.wrong_logins import WrongPlain, WrongScram
 
 ATTACKS: dict[str, type[Attack]] = {
@@ -29,6 +29,7 @@ ATTACKS: dict[str, type[Attack]] = {
         WrongScram,
         Names,
         Configs,
+        WideRequests,
         Hoard,
         Patterns,
         Bombs,

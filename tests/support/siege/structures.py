@@ -44,6 +44,8 @@ _MANY_CHANCE = 0.002
 _CUT_CHANCE = 0.2
 _MORE_CHANCE = 0.05
 _EMPTY_TAGS = (1, 2, 2, 3, 127, 128, 300)
+_FORMS_TRIED = 20
+_GROWN_BYTES_MAX = 200_000
 FORM_BYTES_MAX = 400
 
 
@@ -154,6 +156,27 @@ class Form:
         self._slot(b"\0", tuple(extremes))
 
 
+def wide_request(chance: Random, request: type[Request], version: int, count: int) -> bytes | None:
+    """A request, without its length in front, whose outermost list has this many elements; None if it has no
+    list. All elements are the same."""
+    for _ in range(_FORMS_TRIED):
+        form = Form(chance, request, version)
+        whole = [slot for slot in form.slots if slot.start]
+        if whole:
+            slot = min(whole)  # the outermost
+            repeat(form.pieces, form.pieces, slot, count, flexible=form.flexible)
+            return b"".join(form.pieces)
+    return None
+
+
+def repeat(pieces: list[bytes], original: list[bytes], slot: Slot, count: int, *, flexible: bool) -> None:
+    """Put the one element of an array there again and again, as it is in the original."""
+    element = b"".join(original[slot.start : slot.end])
+    pieces[slot.start] = element * count
+    pieces[slot.start + 1 : slot.end] = [b""] * (slot.end - slot.start - 1)
+    pieces[slot.at] = uvarint(count + 1) if flexible else pack(">i", count)
+
+
 class Malformed:
     """Inputs made from one form."""
 
@@ -203,10 +226,8 @@ class Malformed:
         chance = self._chance
         if self._wholes and (not self._flexible or chance() < 0.6):
             slot = self._wholes[int(chance() * len(self._wholes))]
-            element = b"".join(self._pieces[slot.start : slot.end])
-            count = min(_MANY, 200_000 // max(len(element), 1))
-            pieces[slot.start] = element * count
-            pieces[slot.start + 1 : slot.end] = [b""] * (slot.end - slot.start - 1)
-            pieces[slot.at] = uvarint(count + 1) if self._flexible else pack(">i", count)
+            size = sum(map(len, self._pieces[slot.start : slot.end]))
+            count = min(_MANY, _GROWN_BYTES_MAX // max(size, 1))
+            repeat(pieces, self._pieces, slot, count, flexible=self._flexible)
         elif self._flexible:
             pieces[-1] = uvarint(_MANY) + bytes(2 * _MANY)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import struct
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 
 from forebay.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from forebay.wire.messages.describe_groups import DescribeGroupsRequest
@@ -16,10 +18,11 @@ from forebay.wire.messages.incremental_alter_configs import (
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.siege.attack import Attack, first_problem, swallow
 from support.siege.connection import frame
+from support.siege.structures import every_request, wide_request
 from support.siege.target import NOBODY, ORDERS, Target
 
 NAMES_BYTES = 3 << 20
-CONFIGS = 20_000
+CONFIGS = ELEMENTS = 20_000
 REQUEST_BYTES_MAX = 104_857_600
 _TOPIC = 2
 
@@ -100,5 +103,32 @@ class Hoard(Attack):
                 await stream.send(self._chunk)
                 self.count("bytes", len(self._chunk))
             await swallow(stream)
+        finally:
+            stream.close()
+
+
+class WideRequests(Attack):
+    """Every API, with a list of 20,000 elements. What a broker ends a connection for, it is sent on the next
+    one again."""
+
+    name, connections = "wide-requests", 12
+
+    def __init__(self, target: Target, done: Counter[str], share: float) -> None:
+        super().__init__(target, done, share)
+        newest = dict(every_request())
+        made = [wide_request(Random(0), request, version, ELEMENTS) for request, version in newest.items()]
+        self._frames = [struct.pack(">i", len(data)) + data for data in made if data is not None]
+
+    async def once(self, number: int) -> None:
+        stream = await self.enter_as(NOBODY, number)
+        try:
+            with first_problem():
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(swallow(stream))
+                    for at in itertools.count(number):
+                        data = self._frames[at % len(self._frames)]
+                        await stream.send(data)
+                        self.count("requests")
+                        self.count("bytes", len(data))
         finally:
             stream.close()
