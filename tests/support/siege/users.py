@@ -7,6 +7,7 @@ import itertools
 import struct
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from forebay.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -21,7 +22,8 @@ from support.siege.connection import frame
 from support.siege.structures import every_request, wide_request
 from support.siege.target import NOBODY, ORDERS, Target
 
-NAMES_BYTES = 3 << 20
+NAMES = (1_000_000, 99_000)
+"""Far too many, and as many as a broker takes by default."""
 CONFIGS = ELEMENTS = 20_000
 REQUEST_BYTES_MAX = 104_857_600
 _TOPIC = 2
@@ -51,14 +53,14 @@ class ExpensiveRequests(Attack):
             stream.close()
 
 
-def metadata_names() -> bytes:
+def metadata_names(count: int) -> bytes:
     """Topics of one letter, all the same: 3 bytes each in version 9."""
-    topics = [MetadataRequestTopic(name="a")] * (NAMES_BYTES // 3)
+    topics = [MetadataRequestTopic(name="a")] * count
     return frame(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9)
 
 
-def group_names() -> bytes:
-    return frame(DescribeGroupsRequest(groups=["g"] * (NAMES_BYTES // 2)), 5)
+def group_names(count: int) -> bytes:
+    return frame(DescribeGroupsRequest(groups=["g"] * count), 5)
 
 
 def config_names() -> bytes:
@@ -79,7 +81,7 @@ class Names(ExpensiveRequests):
     """Metadata and DescribeGroups with megabytes of names."""
 
     name, connections = "names", 6
-    requests = (metadata_names, group_names)
+    requests = tuple(partial(make, count) for count in NAMES for make in (metadata_names, group_names))
 
 
 class Configs(ExpensiveRequests):
