@@ -133,7 +133,7 @@ def test_a_request_that_does_not_come_whole_in_time_is_ended(tmp_path: Path) -> 
 
 def test_what_waits_behind_a_long_request_is_not_ended(tmp_path: Path) -> None:
     """It is the broker that does not read on."""
-    with local_broker(tmp_path / "data", {"forebay.request.receive.timeout.ms": "100"}) as broker:
+    with local_broker(tmp_path / "data", {"forebay.request.receive.timeout.ms": "1000"}) as broker:
         with WireClient(broker.bootstrap) as client:
             create(client, "t")
             behind = client.frame(fetch("t", max_wait_ms=3_000), FETCH)

@@ -327,6 +327,8 @@ class Connection(Overtaking):
     def _resume(self) -> None:
         if self._queued or self._awaits_memory:
             return
+        if self.held_bytes:
+            self.held_since = self._now()  # until now it was not read
         if self._rest and self._has_frame():
             if self._line is None:
                 self._queued = True
