@@ -206,6 +206,7 @@ class Node:
             self.background,
             self.loop,
             elements_max=lambda: self.config.socket.request_elements_max,
+            sent_by_broker=partial(sent_by_broker, self._base.authorization),
             finish=self._finish_piece,
         )
         self._dispatcher = Dispatcher(

@@ -133,6 +133,12 @@ def test_the_most_elements_are_a_setting(tmp_path: Path) -> None:
         assert client.call(named(10_001), NEW).error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_what_cannot_be_handled_in_pieces_may_have_fewer_elements(admin: KnownClient) -> None:
+    create(admin, "t", 2)
+    assert len(admin.call(fetch("t", partitions=range(19_999)), FETCH).responses[0].partitions) == 19_999
+    assert admin.call(fetch("t", partitions=range(20_000)), FETCH).error_code == ErrorCode.INVALID_REQUEST
+
+
 def test_clients_that_go_away_leave_nothing_behind(broker: LocalBroker, admin: KnownClient) -> None:
     for _ in range(4):
         with KnownClient(broker, "User:ada") as leaving:
@@ -236,11 +242,11 @@ def test_offsets_of_a_topic_with_many_partitions_are_listed_as_one_topic(admin: 
 
 def test_partitions_of_a_transaction_are_added_all_or_none(admin: KnownClient) -> None:
     create(admin, "t", 2)
-    topics = [AddPartitionsToTxnTopic(name="t", partitions=list(range(20_000)))]
+    topics = [AddPartitionsToTxnTopic(name="t", partitions=list(range(19_999)))]
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x", v3_and_below_producer_id=1, v3_and_below_topics=topics
     )
     (topic,) = admin.call(request, 3).results_by_topic_v3_and_below
     codes = [each.partition_error_code for each in topic.results_by_partition]
     assert codes[:2] == [ErrorCode.OPERATION_NOT_ATTEMPTED] * 2
-    assert codes[2:] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 19_998
+    assert codes[2:] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 19_997

@@ -25,6 +25,9 @@ from forebay.core.guards.guard import CLUSTER, TOPIC, Access, Resource, Shortcut
 
 log = logging.getLogger(__name__)
 
+_REFUSALS_MAX = 20
+"""Topics of one fetch that are logged as refused, each once."""
+
 
 class Authorization:
     def __init__(self, settings: LiveConfig, image: ClusterImage, metrics: Metrics, audit: AuditLog) -> None:
@@ -100,13 +103,16 @@ class Authorization:
         """Whether the client may read a topic. Fetches ask for each partition that they read."""
         connection, allows = context.connection, self._authorizer.allows
         principal, host = connection.principal, connection.peer[0]
+        refused: set[str] = set()
 
         def may_read(topic: str) -> bool:
             if allows(principal, host, Operation.READ, TOPIC, topic):
                 return True
             if self.acts_as_broker(context):
                 return True
-            self.refused(context, [Resource(Operation.READ, TOPIC, topic)])
+            if topic not in refused and len(refused) < _REFUSALS_MAX:
+                refused.add(topic)
+                self.refused(context, [Resource(Operation.READ, TOPIC, topic)])
             return False
 
         return may_read

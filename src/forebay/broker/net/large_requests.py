@@ -19,7 +19,7 @@ from forebay.broker.net.dispatch import Endpoint, Meter, RequestContext
 from forebay.broker.net.part_replies import PartReply
 from forebay.broker.net.slices import NotWanted, Room, Slices
 from forebay.core.large_requests.division import JoinedResponse
-from forebay.core.large_requests.table import division_of
+from forebay.core.large_requests.table import division_of, is_cut
 from forebay.errors import ErrorCode, ProtocolError, TooManyElements
 from forebay.wire.codec import stepwise_decoder
 from forebay.wire.frames import response_steps
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_PARTS_UNCUT = 5
 _OWING_POLL_S = 0.5
 """How often a request whose client owes time looks whether the connection or the quota is gone."""
 
@@ -41,12 +42,14 @@ class LargeRequests:
         loop: asyncio.AbstractEventLoop,
         *,
         elements_max: Callable[[], int],
+        sent_by_broker: Callable[[RequestContext], bool],
         finish: Callable[[], None],
     ) -> None:
         """`finish` is called after a handler had a piece: it writes what was appended."""
         self._background = background
         self._loop = loop
         self._elements_max = elements_max
+        self._sent_by_broker = sent_by_broker
         self._finish = finish
         self._slices = Slices(loop)
         self._room = Room(loop)
@@ -68,7 +71,7 @@ class LargeRequests:
     async def _serve_frame(
         self, endpoint: Endpoint, context: RequestContext, reply: Reply, frame: bytearray, start: int
     ) -> None:
-        most, who = self._elements_max(), _client(context)
+        most, who = self._most(context), _client(context)
         await self._paid(context, reply)
         await self._room.take(who, len(frame), most)
         try:
@@ -78,6 +81,13 @@ class LargeRequests:
                     await self._serve(endpoint, context, reply, request, len(frame))
         finally:
             self._room.give(who, len(frame), most)
+
+    def _most(self, context: RequestContext) -> int:
+        """Fewer elements are taken of clients if they cannot be handled in pieces."""
+        most = self._elements_max()
+        if is_cut(context.api_key) or self._sent_by_broker(context):
+            return most
+        return most // _PARTS_UNCUT
 
     async def _paid(self, context: RequestContext, reply: Reply) -> None:
         while (meter := self.meter) is not None and not reply.abandoned:

@@ -22,8 +22,9 @@ class SocketConfig:
         "forebay.request.elements.max",
         100_000,
         "The most elements of one request: names of topics, partitions, groups and the like, counted in all"
-        " its lists. A request with more is refused before anything is made of them. Raise it for clients"
-        " that ask for more at once; each element takes about half a kilobyte of memory while it is handled.",
+        " its lists; a fifth of it for requests that cannot be handled in pieces, such as Fetch. A request"
+        " with more is refused before anything is made of them. Raise it for clients that ask for more at"
+        " once; each element takes about half a kilobyte of memory while it is handled.",
         10_000,
         10_000_000,
         dynamic=True,

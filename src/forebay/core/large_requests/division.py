@@ -121,12 +121,17 @@ def _cut(
 
 
 def _key(item: Any, names: tuple[str, ...]) -> Hashable:
-    """What tells an item from others: a plain value is its own key."""
+    """What tells an item from others. Lists are told apart by what they hold, in whatever order."""
     if not isinstance(item, Struct):
         plain: Hashable = item
         return plain
     values = (getattr(item, name) for name in names)
-    return tuple([tuple(value) if isinstance(value, list) else value for value in values])
+    return tuple([frozenset(map(_held, value)) if isinstance(value, list) else value for value in values])
+
+
+def _held(value: Any) -> Hashable:
+    held: Hashable = _identity(value) if isinstance(value, Struct) else value
+    return held
 
 
 def _grouped(items: list[Any], names: tuple[str, ...], repeats: Repeats) -> Iterator[list[list[Any]] | None]:

@@ -61,6 +61,7 @@ _FORMS: dict[int, tuple[Division, ...]] = {
     43: (Division(("topic_partitions", "partitions"), ("replica_election_results", "partition_result")),),
     44: _SETTINGS,
     47: _PARTITIONS,
+    49: (Division(("entries",), ("entries",), REFUSED, ("entity",)),),
     50: (Division(("users",), ("results",), REFUSED, ("name",)),),
     61: (Division(("topics", "partition_indexes"), ("topics", "partitions")),),
     65: (Division(("transactional_ids",), ("transaction_states",), ONCE),),
@@ -83,6 +84,10 @@ def division_of(api_key: int, request: Any) -> Division | None:
         if division.concerns(request):
             return division
     return None
+
+
+def is_cut(api_key: int) -> bool:
+    return api_key in _FORMS
 
 
 @cache
