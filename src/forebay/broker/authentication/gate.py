@@ -122,8 +122,11 @@ class LoginGate:
                 elif known is None or login.session.phase is not Phase.READY:
                     continue  # a login under way asks for the token again at its end
                 elif token.expires_ms < known.expires_ms:
-                    left_ms = self._logins.time_left_ms(token.expires_ms)
-                    login.restart_timer(self._loop.call_later(left_ms / 1000, self._end_session, login))
+                    self._end_session_sooner(login, self._logins.time_left_ms(token.expires_ms) / 1000)
+
+    def _end_session_sooner(self, login: Login, left_s: float) -> None:
+        if login.timer is None or login.timer.when() > self._loop.time() + left_s:
+            login.restart_timer(self._loop.call_later(left_s, self._end_session, login))
 
     def _end_session(self, login: Login) -> None:
         login.connection.handle_with(self._handle_expired, frame_bytes_max=login.config.receive_bytes_max)
