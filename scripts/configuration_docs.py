@@ -12,6 +12,7 @@ from pathlib import Path
 
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS, bound_names
 from forebay.config.keys.broker import ALIASES, BROKER_KEYS
+from forebay.config.keys.tls import CHANGED_WHILE_RUNNING
 from forebay.config.keys.topic import TOPIC_KEYS
 from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, format_value
 
@@ -150,9 +151,15 @@ def _broker_row(definition: Definition) -> tuple[str, ...]:
         _type(definition),
         f"`{_number(default)}`" if default else "none",
         _allowed(definition),
-        "yes" if definition.dynamic else "no",
+        _at_run_time(definition),
         definition.doc,
     )
+
+
+def _at_run_time(definition: Definition) -> str:
+    if definition.name in CHANGED_WHILE_RUNNING:
+        return "for one listener"
+    return "yes" if definition.dynamic else "no"
 
 
 def _type(definition: Definition) -> str:
