@@ -31,5 +31,4 @@ def test_good_clients_get_everything_through_and_no_lease_is_lost(
         logs = "".join(log.read_text(errors="replace") for log in place.logs)
     assert found.leases_lost == 0
     assert found.rss_max_mb < RSS_MB_MAX
-    assert {name.partition(":")[0] for name in found.done} == set(ATTACKS), "an attack has not begun"
     assert "Traceback" not in logs, logs[-4000:]

@@ -21,6 +21,8 @@ class Attack:
 
     name: ClassVar[str]
     connections: ClassVar[int]
+    logged_in: ClassVar[bool] = False
+    """Whether it needs a login, and rights or none behind it."""
 
     def __init__(self, target: Target, done: Counter[str], share: float) -> None:
         """`share`: of its connections; it has one at least."""

@@ -1,4 +1,4 @@
-"""The attackers' process: bound to one core, so that brokers and good clients have the others."""
+"""The attackers' processes: bound to one core, so that brokers and good clients have the others."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from support.siege.target import Target
 
 _END_S_MAX = 30.0
 _START_S_MAX = 60.0
+_HEAD_START_S = 1.0
+"""For logins of users, before others come."""
 
 
 class Besiegers:
@@ -30,20 +32,39 @@ class Besiegers:
 
 @contextlib.contextmanager
 def besiegers(target: Target, names: Sequence[str], share: float = 1.0) -> Iterator[Besiegers]:
-    """The attacks of these names, all at once, as long as the block lasts, with this share of connections."""
+    """The attacks of these names, all at once, as long as the block lasts, with this share of connections.
+
+    Users come before strangers, and in a process of their own: otherwise they would be among the first whom
+    a flood of strangers keeps from their logins.
+    """
+    users = [name for name in names if ATTACKS[name].logged_in]
+    strangers = [name for name in names if not ATTACKS[name].logged_in]
+    result = Besiegers()
+    done: Counter[str] = Counter()
+    with contextlib.ExitStack() as stack:
+        crowds = [stack.enter_context(_crowd(target, some, share)) for some in (users, strangers) if some]
+        yield result
+        for pipe in crowds:
+            pipe.send("enough")
+        for pipe in crowds:
+            assert pipe.poll(_END_S_MAX), "attackers did not end"
+            done.update(pipe.recv())
+    result.done = done
+    idle = [name for name in names if not any(each.startswith(f"{name}: ") for each in done)]
+    assert not idle, f"attackers have done nothing: {idle}"
+
+
+@contextlib.contextmanager
+def _crowd(target: Target, names: Sequence[str], share: float) -> Iterator[Connection]:
+    """The attackers of one process, once they have begun."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_besiege, args=(target, list(names), share, theirs), daemon=True)
     process.start()
-    result = Besiegers()
     try:
-        assert ours.poll(_START_S_MAX), "the attackers did not start"
+        assert ours.poll(_START_S_MAX), "attackers did not start"
         ours.recv()
-        yield result
-        ours.send("enough")
-        if ours.poll(_END_S_MAX):
-            result.done = ours.recv()
-        assert result.done, "the attackers have done nothing"
+        yield ours
     finally:
         process.kill()
         process.join()
@@ -65,9 +86,10 @@ def _besiege(target: Target, names: Sequence[str], share: float, pipe: Connectio
 async def _attack(attacks: Sequence[Attack], pipe: Connection) -> None:
     for attack in attacks:
         await attack.prepare()
-    pipe.send("ready")
     tasks = [asyncio.ensure_future(attack.run()) for attack in attacks]
     try:
+        await asyncio.sleep(_HEAD_START_S)
+        pipe.send("ready")
         # The pipe is asked by a thread: the loop may have no time for it.
         word = asyncio.ensure_future(asyncio.to_thread(pipe.poll, None))
         ended, _ = await asyncio.wait([word, *tasks], return_when=asyncio.FIRST_COMPLETED)

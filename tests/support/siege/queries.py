@@ -40,6 +40,7 @@ _FETCHES_PAUSE_S = 0.005
 class ViewAttack(Attack):
     """Writes batches to a topic, makes views of it, and reads them without end."""
 
+    logged_in = True
     source: str
     wheres: Sequence[str]
     _made: Sequence[str] = ()

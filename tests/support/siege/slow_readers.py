@@ -22,6 +22,7 @@ class SlowReaders(Attack):
     """Half of them fetch messages, the others make the broker list topics that do not exist. Answers are read
     a few bytes at a time."""
 
+    logged_in = True
     name, connections = "slow-readers", 100
 
     def __init__(self, target: Target, done: Counter[str], share: float) -> None:

@@ -30,8 +30,9 @@ _TOPIC = 2
 
 
 class ExpensiveRequests(Attack):
-    """Sends the same few requests again and again, as soon as each is answered."""
+    """Sends the same few requests again and again, as fast as the broker takes them."""
 
+    logged_in = True
     requests: tuple[Callable[[], bytes], ...]
 
     def __init__(self, target: Target, done: Counter[str], share: float) -> None:
@@ -94,6 +95,7 @@ class Configs(ExpensiveRequests):
 class Hoard(Attack):
     """All but the last bytes of requests of 100 MB, on a few connections."""
 
+    logged_in = True
     name, connections = "hoard", 10
     _chunk = bytes(1 << 20)
 
@@ -113,6 +115,7 @@ class WideRequests(Attack):
     """Every API, with a list of 20,000 elements. What a broker ends a connection for, it is sent on the next
     one again."""
 
+    logged_in = True
     name, connections = "wide-requests", 12
 
     def __init__(self, target: Target, done: Counter[str], share: float) -> None:
