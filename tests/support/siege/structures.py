@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from forebay.wire.fields import FORMATS, Field, Request, Struct
 from forebay.wire.layout import Layout, uvarint
-from forebay.wire.messages import api
-from support.brokers.served_apis import ENDPOINTS
+from forebay.wire.messages import API_KEYS, OWN_KEYS_FROM, api
 
 _ENDLESS = (b"\xff", b"\x80\x80\x80\x80\x80\x01", b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x00")
 """Varints that do not end, are too long, too large, or longer than they need be."""
@@ -45,6 +44,7 @@ _CUT_CHANCE = 0.2
 _MORE_CHANCE = 0.05
 _EMPTY_TAGS = (1, 2, 2, 3, 127, 128, 300)
 _FORMS_TRIED = 20
+_OWN_KEYS_MAX = 100
 _GROWN_BYTES_MAX = 200_000
 FORM_BYTES_MAX = 400
 
@@ -60,12 +60,21 @@ class Slot(NamedTuple):
 
 
 def every_request() -> list[tuple[type[Request], int]]:
-    """In each version that a broker serves; also those that only our own clients and brokers send."""
+    """In each version that is declared; also those that only our own clients and brokers send."""
+    own = [key for key in range(OWN_KEYS_FROM, OWN_KEYS_FROM + _OWN_KEYS_MAX) if _is_declared(key)]
+    assert own, "there are APIs of our own"
     return [
-        (api(key).request, version)
-        for key, endpoint in sorted(ENDPOINTS.items())
-        for version in range(endpoint.min_version, endpoint.max_version + 1)
+        (known.request, version)
+        for known in map(api, [*API_KEYS, *own])
+        for version in range(known.min_version, known.max_version + 1)
     ]
+
+
+def _is_declared(key: int) -> bool:
+    try:
+        return api(key) is not None
+    except KeyError:
+        return False
 
 
 class Form:
