@@ -128,6 +128,7 @@ def api_table(
     peers: Peers,
     produce: ProduceHost,
     fetch: FetchHost,
+    view_offsets: ViewOffsets,
     offsets_by_time: OffsetsByTime,
     topic_delays: TopicDelays,
     delays: DelayService,
@@ -158,7 +159,6 @@ def api_table(
     table: dict[int, Endpoint] = {}
     describe = partial(metadata_api.handle, metadata, settings, topic_changes, addresses, pending, quotas)
     find = partial(find_coordinator.handle, groups, transactions, share_states, addresses, pending)
-    view_offsets = ViewOffsets(fetch.filters, metadata, loop)
     circles = CircleCheck(groups, peers, metadata, time, node_id=node_id)
     alter = partial(incremental_alter_configs.handle, node_id, topic_changes, settings, circles, tls_changes)
     endpoints = (

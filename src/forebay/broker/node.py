@@ -32,6 +32,7 @@ from forebay.broker.composition.shares import Shares
 from forebay.broker.composition.views import view_filling, view_filters
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.fetch_host import FetchHost
+from forebay.broker.fetch.view_offsets import ViewOffsets
 from forebay.broker.handlers.describe_disk import DiskReport
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher, Endpoint
@@ -245,7 +246,7 @@ class Node:
         return guard_endpoints(self._api_table(), self._base.authorization, self._base.audit)
 
     def _api_table(self) -> dict[int, Endpoint]:
-        base = self._base
+        base, fetch = self._base, self._fetch_service()
         return api_table(
             node_id=self.node_id,
             settings=base.settings,
@@ -256,7 +257,8 @@ class Node:
             addresses=Addresses(self.metadata, base.settings, self.node_id, self.failover.pending),
             peers=self.peers,
             produce=self._produce_service(),
-            fetch=self._fetch_service(),
+            fetch=fetch,
+            view_offsets=ViewOffsets(fetch.filters, self.metadata, self.loop),
             offsets_by_time=self.offsets_by_time,
             topic_delays=self.local.delays,
             delays=self.delays,
