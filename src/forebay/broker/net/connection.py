@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 from forebay.broker.net.buffers import Buffer
 from forebay.broker.net.overtaking import Overtaking
 from forebay.broker.net.receiving import REQUEST_BYTES_MIN, SIZE, SIZE_BYTES, ReceivingHost
-from forebay.broker.net.request_memory import RequestMemory
+from forebay.broker.net.request_memory import QueuedRequest, RequestMemory
 from forebay.broker.net.turns import Line, Turns
 from forebay.broker.ports import Stream
 from forebay.config import Listener
@@ -164,6 +164,10 @@ class Connection(Overtaking):
             self._memory.hold(self, held)
         if self._awaits_memory:
             self.memory_granted()
+
+    def queue(self, size: int) -> QueuedRequest:
+        """A request of this size is handled later: its memory counts until then."""
+        return QueuedRequest(self._memory, self.sender, size)
 
     # -- turns ---------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Requests with many elements: decoded, handled and encoded in slices (`slices.py`).
 
 A large request keeps its place in the order of its connection, from which nothing more is read meanwhile. Its
-frame is copied, because what it lies in is filled by the next read. A request that comes while its client
+frame is copied, because what it lies in is filled by the next read; very large ones have memory of their own
+(`buffers.py`). It counts as memory of requests until it is answered. A request that comes while its client
 owes time to a quota waits here too, before anything is made of it.
 """
 
@@ -17,6 +18,7 @@ from forebay.broker.net.connection import ANONYMOUS
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import Endpoint, Meter, RequestContext
 from forebay.broker.net.part_replies import PartReply
+from forebay.broker.net.request_memory import QueuedRequest
 from forebay.broker.net.slices import NotWanted, Room, Slices
 from forebay.core.large_requests.division import JoinedResponse
 from forebay.core.large_requests.table import division_of, is_cut
@@ -57,8 +59,9 @@ class LargeRequests:
 
     def take_frame(self, endpoint: Endpoint, context: RequestContext, frame: memoryview, start: int) -> None:
         """Decode a request and handle it; its body begins at `start`."""
-        reply = context.defer()
-        self._spawn(self._serve_frame(endpoint, context, reply, bytearray(frame), start), reply)
+        reply, queued = context.defer(), context.connection.queue(len(frame))
+        kept = bytearray(frame) if isinstance(frame.obj, bytearray) else frame
+        self._spawn(self._serve_frame(endpoint, context, reply, queued, kept, start), reply)
 
     def take(self, endpoint: Endpoint, context: RequestContext, request: Any, frame_bytes: int) -> None:
         """Handle a request that is decoded."""
@@ -69,7 +72,26 @@ class LargeRequests:
         self._background.spawn(_contained(work, reply), "answering a large request", work)
 
     async def _serve_frame(
-        self, endpoint: Endpoint, context: RequestContext, reply: Reply, frame: bytearray, start: int
+        self,
+        endpoint: Endpoint,
+        context: RequestContext,
+        reply: Reply,
+        queued: QueuedRequest,
+        frame: bytearray | memoryview,
+        start: int,
+    ) -> None:
+        try:
+            await self._serve_in_room(endpoint, context, reply, frame, start)
+        finally:
+            queued.done()
+
+    async def _serve_in_room(
+        self,
+        endpoint: Endpoint,
+        context: RequestContext,
+        reply: Reply,
+        frame: bytearray | memoryview,
+        start: int,
     ) -> None:
         most, who = self._most(context), _client(context)
         await self._paid(context, reply)
@@ -97,7 +119,7 @@ class LargeRequests:
             await asyncio.sleep(min(owed_s, _OWING_POLL_S))
 
     async def _decoded(
-        self, context: RequestContext, reply: Reply, frame: bytearray, start: int, most: int
+        self, context: RequestContext, reply: Reply, frame: bytearray | memoryview, start: int, most: int
     ) -> Any:
         """The request; None if it cannot be handled, which the client knows then."""
         request_class = api(context.api_key).request

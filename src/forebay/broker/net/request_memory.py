@@ -6,6 +6,9 @@ more: it *waits*, and nothing is read from it, until others have given theirs ba
   - One request. It may go beyond the bound, however large it is, or requests that are received in part could
     wait for each other for ever. (Kafka's MemoryPool lets one go beyond, too.)
 
+A request that came whole and is handled later, in slices, is *queued*, and counts until it is handled. While
+such requests take half of the memory, none goes beyond the bound: it can wait until they are done.
+
 So that slow senders do not keep the memory, a request has a time in which it has to come. The time in which
 it is not read does not count. While another sender waits, the one that holds the most has less time.
 """
@@ -40,6 +43,29 @@ class Holder(Protocol):
         """It waits no more."""
 
 
+class QueuedRequest:
+    """A request that came whole and is handled later; it holds its memory until then."""
+
+    __slots__ = ("_memory", "held_bytes", "held_since", "sender")
+
+    is_held_back = True
+
+    def __init__(self, memory: RequestMemory, sender: str, size: int) -> None:
+        self._memory = memory
+        self.sender = sender
+        self.held_bytes = 0
+        self.held_since = 0.0
+        memory.queued_bytes += size
+        memory.hold(self, size)
+
+    def memory_granted(self) -> None:
+        raise AssertionError("it asks for nothing")
+
+    def done(self) -> None:
+        self._memory.queued_bytes -= self.held_bytes
+        self._memory.release(self)
+
+
 class RequestMemory:
     def __init__(self, bytes_max: int, *, timeout_s: float, contested_s: float) -> None:
         """`bytes_max`: negative for no bound. `timeout_s`: the time in which a request has to come;
@@ -53,6 +79,8 @@ class RequestMemory:
         self._beyond: Holder | None = None
         """The one that may go beyond the bound."""
         self.used_bytes = 0
+        self.queued_bytes = 0
+        """Of which this is for requests that came whole."""
         self.short = False
         """Whether little is to be read at a time."""
 
@@ -79,7 +107,7 @@ class RequestMemory:
     def _may_have(self, holder: Holder, size: int) -> bool:
         if self.used_bytes + size - holder.held_bytes <= self._bytes_max:
             return True
-        if self._beyond is None:
+        if self._beyond is None and self.queued_bytes <= self._bytes_max // 2:
             self._beyond = holder
         return self._beyond is holder
 
@@ -110,7 +138,7 @@ class RequestMemory:
         """Those whose requests have not come in time."""
         late = []
         for holder in self._holders:
-            if holder in self._waiting:
+            if holder in self._waiting or isinstance(holder, QueuedRequest):
                 continue
             if holder.is_held_back:
                 holder.held_since = now
@@ -127,7 +155,11 @@ class RequestMemory:
             held[holder.sender] += holder.held_bytes
         greediest = max(held, key=held.__getitem__)
         since = now - self._contested_s
-        found = [each for each in self._holders if each.sender == greediest and each.held_since <= since]
+        found = [
+            each
+            for each in self._holders
+            if each.sender == greediest and each.held_since <= since and not each.is_held_back
+        ]
         for holder in sorted(found, key=lambda each: each.held_since):
             if all(each.sender == greediest for each in self._waiting):
                 return
