@@ -213,8 +213,10 @@ class ProtocolError(ForebayError):
 class TooManyElements(ProtocolError):
     """A message is well-formed as far as it was read, and has more elements than are taken."""
 
-    def __init__(self, what: str, most: int) -> None:
+    def __init__(self, what: str, most: int, found: int) -> None:
+        """`found`: how many there are at least."""
         super().__init__(f"{what}: more than {most} elements")
+        self.found = found
 
 
 class UnservedRequest(ForebayError):

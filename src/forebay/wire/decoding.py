@@ -264,7 +264,7 @@ class _DecoderWriter:
         """Counts elements before anything is made of them."""
         if self._counts:
             self.source.line(f"left -= {count}")
-            self.source.line(f"if left < 0: raise TooManyElements('{self._title}', most)")
+            self.source.line(f"if left < 0: raise TooManyElements('{self._title}', most, most - left)")
 
     def _element(self, values: str, name: str, element: Field) -> None:
         if element.struct is not None:

@@ -23,6 +23,7 @@ class Quotas:
     def __init__(self) -> None:
         self.time = 0.0
         self.muted: list[float] = []
+        self.prolonged: list[float] = []
         bucket = TokenBucket(50.0, 0.0, burst_s=10.0, debt_s_max=30.0)
         bucket.take(bucket.capacity, 0.0)
         self.found: ClientLimits | None = ClientLimits(None, None, bucket, None)
@@ -37,6 +38,9 @@ class Quotas:
         assert key is QuotaKey.REQUEST
         self.muted.append(wait_s)
         return throttle_ms(wait_s)
+
+    def prolong(self, _context: RequestContext, wait_s: float) -> None:
+        self.prolonged.append(wait_s)
 
 
 @pytest.fixture
@@ -125,3 +129,43 @@ def test_what_comes_before_the_login_does_not_count(quotas: Quotas) -> None:
 
     assert handled(quotas, handle, awaits_login=True).throttle_time_ms == 0
     assert quotas.muted == []
+
+
+def test_decoding_counts(quotas: Quotas) -> None:
+    """Work on a request begins before its handler sees it."""
+    meter = RequestMeter(quotas)  # type: ignore[arg-type]
+    connection: Any = SimpleNamespace(awaits_login=False)
+    began_s = quotas.time
+    quotas.time += 0.25
+    context = RequestContext(connection, 3, 9, 1, "c")
+    answer = meter.handle(lambda *_: MetadataResponse(), context, None, 10, began_s)
+    assert quotas.muted == [pytest.approx(0.25)] and answer.throttle_time_ms == 250
+
+
+def test_what_is_done_after_the_answer_is_owed(quotas: Quotas) -> None:
+    meter = RequestMeter(quotas)  # type: ignore[arg-type]
+    connection: Any = SimpleNamespace(awaits_login=False)
+    context = RequestContext(connection, 3, 9, 1, "c")
+    began_s = quotas.time
+    quotas.time += 2.0
+    meter.count(context, began_s)
+    assert quotas.prolonged == [pytest.approx(2.0)], "4 seconds of its half, of which 2 have passed"
+    assert meter.owed_s(context) == pytest.approx(2.0)
+    quotas.time += 1.95
+    assert meter.owed_s(context) == 0.0, "a little may be owed by connections that share a quota"
+
+
+async def test_work_in_many_turns_counts_also_if_it_fails(quotas: Quotas) -> None:
+    meter = RequestMeter(quotas)  # type: ignore[arg-type]
+    connection: Any = SimpleNamespace(awaits_login=False)
+    context = RequestContext(connection, 3, 9, 1, "c")
+
+    async def work() -> None:
+        quotas.time += 1.0
+        await asyncio.sleep(0)
+        quotas.time += 1.0
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await meter.counted(context, work())
+    assert quotas.prolonged == [pytest.approx(2.0)]

@@ -147,8 +147,10 @@ class Meter(Protocol):
 class LargeRequests(Protocol):
     """Handles requests in slices."""
 
-    def take_frame(self, endpoint: Endpoint, context: RequestContext, frame: memoryview, start: int) -> None:
-        """Decode a request and handle it; its body begins at `start`."""
+    def take_frame(
+        self, endpoint: Endpoint, context: RequestContext, frame: memoryview, start: int, elements: int
+    ) -> None:
+        """Decode a request and handle it. Its body begins at `start` and has at least so many elements."""
 
     def take(self, endpoint: Endpoint, context: RequestContext, request: Any, frame_bytes: int) -> None:
         """Handle a request that is decoded."""
@@ -236,8 +238,8 @@ class Dispatcher:
         else:
             try:
                 decoded = bounded_decoder(cls, context.api_version)(frame, position, AT_ONCE_ELEMENTS_MAX)
-            except TooManyElements:
-                self._large.take_frame(endpoint, context, frame, position)
+            except TooManyElements as error:
+                self._large.take_frame(endpoint, context, frame, position, error.found)
                 return None
         if cut_from_bytes(api_key) is not None:
             division = division_of(api_key, decoded[0])
@@ -257,7 +259,7 @@ class Dispatcher:
     ) -> None:
         """The same while there are quotas: all that is done for a client that has one is counted."""
         if meter.owed_s(context) > 0:
-            self._large.take_frame(endpoint, context, frame, position)
+            self._large.take_frame(endpoint, context, frame, position, 0)
             return
         began_s = meter.now()
         decoded = self._decode(endpoint, context, frame, position)

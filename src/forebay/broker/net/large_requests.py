@@ -57,11 +57,19 @@ class LargeRequests:
         self._room = Room(loop)
         self.meter: Meter | None = None
 
-    def take_frame(self, endpoint: Endpoint, context: RequestContext, frame: memoryview, start: int) -> None:
-        """Decode a request and handle it; its body begins at `start`."""
-        reply, queued = context.defer(), context.connection.queue(len(frame))
-        kept = bytearray(frame) if isinstance(frame.obj, bytearray) else frame
-        self._spawn(self._serve_frame(endpoint, context, reply, queued, kept, start), reply)
+    def take_frame(
+        self, endpoint: Endpoint, context: RequestContext, frame: memoryview, start: int, elements: int
+    ) -> None:
+        """Decode a request and handle it. Its body begins at `start` and has at least so many elements."""
+        reply, most = context.defer(), self._most(context)
+        if elements > most:  # and nothing of it has to be kept
+            name = api(context.api_key).request.__name__
+            work = self._refuse(context, reply, TooManyElements(name, most, elements))
+        else:
+            queued = context.connection.queue(len(frame))
+            kept = bytearray(frame) if isinstance(frame.obj, bytearray) else frame
+            work = self._serve_frame(endpoint, context, reply, queued, kept, start, most)
+        self._spawn(work, reply)
 
     def take(self, endpoint: Endpoint, context: RequestContext, request: Any, frame_bytes: int) -> None:
         """Handle a request that is decoded."""
@@ -79,9 +87,10 @@ class LargeRequests:
         queued: QueuedRequest,
         frame: bytearray | memoryview,
         start: int,
+        most: int,
     ) -> None:
         try:
-            await self._serve_in_room(endpoint, context, reply, frame, start)
+            await self._serve_in_room(endpoint, context, reply, frame, start, most)
         finally:
             queued.done()
 
@@ -92,17 +101,23 @@ class LargeRequests:
         reply: Reply,
         frame: bytearray | memoryview,
         start: int,
+        most: int,
     ) -> None:
-        most, who = self._most(context), _client(context)
+        who, room = _client(context), self._elements_max()
+        elements = min(len(frame), most)
         await self._paid(context, reply)
-        await self._room.take(who, len(frame), most)
+        await self._room.take(who, elements, room)
+        while not reply.abandoned and self._owed_s(context):  # for what was handled meanwhile
+            self._room.give(who, elements, room)
+            await self._paid(context, reply)
+            await self._room.take(who, elements, room)
         try:
             if not reply.abandoned:
                 request = await self._decoded(context, reply, frame, start, most)
                 if request is not None:
                     await self._serve(endpoint, context, reply, request, len(frame))
         finally:
-            self._room.give(who, len(frame), most)
+            self._room.give(who, elements, room)
 
     def _most(self, context: RequestContext) -> int:
         """Fewer elements are taken of clients if they cannot be handled in pieces."""
@@ -111,10 +126,14 @@ class LargeRequests:
             return most
         return most // _PARTS_UNCUT
 
+    def _owed_s(self, context: RequestContext) -> float:
+        return 0.0 if self.meter is None else self.meter.owed_s(context)
+
     async def _paid(self, context: RequestContext, reply: Reply) -> None:
-        while (meter := self.meter) is not None and not reply.abandoned:
-            owed_s = meter.owed_s(context)
-            if owed_s <= 0:
+        """Wait until the client owes nothing."""
+        while not reply.abandoned:
+            owed_s = self._owed_s(context)
+            if not owed_s:
                 return
             await asyncio.sleep(min(owed_s, _OWING_POLL_S))
 
