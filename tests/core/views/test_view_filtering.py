@@ -322,13 +322,13 @@ def test_a_payload_that_grows_too_large_is_passed_over() -> None:
 
 
 def test_batches_that_unpack_to_much_are_filtered_in_several_pieces() -> None:
-    large = {"region": "eu", "x": "y" * (7 << 20)}
-    data = b"".join(batch_of(large, base_offset=at, codec=Codec.ZSTD) for at in range(6))
+    large = {"region": "eu", "x": "y" * (3 << 20)}
+    data = b"".join(batch_of(large, base_offset=at, codec=Codec.ZSTD) for at in range(14))
     assert len(data) < 100_000
     shown = filtered(EU, data)
-    assert (shown.next_offset, shown.delivered, shown.whole) == (5, 5, False)
+    assert (shown.next_offset, shown.delivered, shown.whole) == (11, 11, False)
     rest = filtered(EU, data, shown.next_offset)
-    assert (rest.next_offset, rest.delivered, rest.whole) == (6, 1, True)
+    assert (rest.next_offset, rest.delivered, rest.whole) == (14, 3, True)
 
 
 def test_a_selection_rewrites_the_value_and_nothing_else() -> None:
@@ -388,11 +388,11 @@ def test_a_constant_that_is_smaller_than_integers_are_is_a_float() -> None:
 def test_a_batch_of_which_a_selection_makes_too_much_is_passed_over_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(matching, "_SELECTED_BYTES_MIN", 0)
+    monkeypatch.setattr(matching, "SELECTED_BYTES_MIN", 0)
     view = compile_view(None, ", ".join(f"value AS a{number}" for number in range(50)))
     large, small = record({"text": "x" * 2_000}), record({"n": 1}, offset=1)
     data = bytes(build_batch([large])) + bytes(build_batch([small], base_offset=1))
     shown = filtered(view, data)
     assert (shown.delivered, shown.invalid, shown.next_offset) == (0, 2, 2)
-    monkeypatch.setattr(matching, "_SELECTED_BYTES_MIN", 1_000)
+    monkeypatch.setattr(matching, "SELECTED_BYTES_MIN", 1_000)
     assert [one.offset for one in records_of(filtered(view, data).data)] == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -170,6 +171,31 @@ def test_a_record_may_be_the_smaller_the_more_often_a_query_goes_through_it() ->
     limits = RecordLimits(steps_max=1_000_000)
     assert filtered(compile_view(many, None, limits=limits), batch).invalid == 1
     assert filtered(compile_view(few, None, limits=limits), batch).invalid == 0
+
+
+def test_a_record_with_very_many_headers_is_not_searched() -> None:
+    headers = [("h", b"v")] * 101
+    data = bytes(build_batch([record({}, headers=headers[:at], offset=at - 100) for at in (100, 101)]))
+    view = compile_view("headers['h'] = 'v'", None, limits=RecordLimits(elements_max=100))
+    shown = filtered(view, data)
+    assert (shown.delivered, shown.invalid) == (1, 1)
+
+
+def test_a_document_may_have_the_fewer_elements_the_more_often_it_is_written_as_text() -> None:
+    batch = one_batch({"a": list(range(1_000))})
+    limits = RecordLimits(elements_max=5_000, steps_max=1_000_000)
+    for times, is_read in ((5, True), (100, False)):
+        where = " AND ".join(f"value.a IS DISTINCT FROM value.b{number}" for number in range(times))
+        assert bool(filtered(compile_view(where, None, limits=limits), batch).delivered) is is_read
+
+
+def test_what_a_selection_makes_of_one_record_is_bounded_while_it_is_made() -> None:
+    view = compile_view(None, ", ".join(f"value AS a{number}" for number in range(100)))
+    shown = filtered(view, one_batch({"x": "y" * 1_000_000}, {"x": "z"}, {"x": "y" * 100_000}))
+    assert (shown.delivered, shown.invalid) == (2, 1)
+    small, large = (json.loads(one.value or b"") for one in records_of(shown.data))
+    assert small == {f"a{number}": {"x": "z"} for number in range(100)}
+    assert list(large) == list(small) and large["a99"] == {"x": "y" * 100_000}
 
 
 # -- turns ---------------------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class FetchConfig:
     )
     view_record_max_bytes: int = int_key(
         "forebay.view.record.max.bytes",
-        8 * 1024 * 1024,
+        4 * 1024 * 1024,
         "A larger message is not shown by a view that has to read it, and counted. Its value counts if the "
         "view uses it.",
         1024,
@@ -187,8 +187,8 @@ class FetchConfig:
     view_record_elements_max: int = int_key(
         "forebay.view.record.max.elements",
         100_000,
-        "A message whose value has more fields and elements is not shown by a view that has to read it, and "
-        "counted.",
+        "A message whose value has more fields and elements, or that has more headers, is not shown by a "
+        "view that has to read them, and counted.",
         1,
         dynamic=True,
     )

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from forebay.core.views.expressions import (
     Call,
     Cast,
+    CastType,
     Column,
     ColumnName,
     Compare,
@@ -35,6 +36,8 @@ from forebay.core.views.expressions import (
 )
 
 WALKED_PER_STEP = 8
+_STEPS_PER_ELEMENT = 32
+"""To write an element of a document as text, among others in the order of their names."""
 
 
 class TooMuchWork(Exception):
@@ -45,16 +48,20 @@ class TooMuchWork(Exception):
 class RecordLimits:
     """For one record of a view's source. The defaults are those of the settings."""
 
-    bytes_max: int = 8 << 20
+    bytes_max: int = 4 << 20
     """What is read of a record: the value counts only if the query uses it."""
     elements_max: int = 100_000
-    """Fields and elements of the document that the value is."""
+    """Fields and elements of the document that the value is, and headers."""
     steps_max: int = 64 << 20
     """Bytes of a text times the size of the patterns."""
 
     def bytes_for(self, walks: int) -> int:
         """How large a record may be that is walked through this many times."""
         return min(self.bytes_max, self.steps_max * WALKED_PER_STEP // max(walks, 1))
+
+    def elements_for(self, writings: int) -> int:
+        """How many elements a document may have that is written as text this many times."""
+        return min(self.elements_max, self.steps_max // (_STEPS_PER_ELEMENT * max(writings, 1)))
 
 
 DEFAULT_LIMITS = RecordLimits()
@@ -72,6 +79,21 @@ def _walks(part: Expression) -> int:
         case IsDistinct():
             return 2
         case Like() | Matches() | Call() | Cast() | Concat() | Column(ColumnName.KEY):
+            return 1
+        case _:
+            return 0
+
+
+def writings_of(expressions: Iterable[Expression]) -> int:
+    """How many times expressions may write a document as text, to compare it or to make a text of it."""
+    return sum(_writings(part) for expression in expressions for part in all_parts(expression))
+
+
+def _writings(part: Expression) -> int:
+    match part:
+        case IsDistinct() | Concat():
+            return 2
+        case Cast(_, CastType.VARCHAR):
             return 1
         case _:
             return 0

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from orjson import JSONEncodeError, loads
 
 from forebay.core.views.limits import TooMuchWork, check_elements
+from forebay.core.views.projection import SELECTED_BYTES_MIN, SELECTED_TIMES
 from forebay.core.views.rows import InvalidDocument, Row, Scope
 from forebay.core.views.turn import Turn
 from forebay.core.views.view import CompiledView
@@ -27,10 +28,6 @@ from forebay.wire.varint import read_varint
 _Candidate = tuple[int, int, int]
 """Where a record begins, its fields behind its length, and its end."""
 
-_SELECTED_BYTES_MIN = 16 << 20
-_SELECTED_TIMES = 4
-"""What a selection may make of one batch: so many bytes, and so many times what the batch holds. It may name
-the whole value again and again. A batch of which it makes more is passed over, and counted."""
 _IN_VAIN = 32
 """So many records that all have a needle are enough to stop searching for it in a batch."""
 
@@ -61,7 +58,7 @@ class Matching:
         self._payload = payload
         self._header = header
         self._before = -1
-        self._room = _SELECTED_BYTES_MIN + _SELECTED_TIMES * len(payload)
+        self._room = SELECTED_BYTES_MIN + SELECTED_TIMES * len(payload)
 
     def selected(self, record: bytes) -> bytes:
         """A record with the value of a selection. Raises ProtocolError if they become too large."""
@@ -132,7 +129,7 @@ def _test_rows(
                     row.document()
                 record = payload[start:end]
                 if project is not None and span.has_value:
-                    record = found.selected(with_value(payload, span, project(row)))
+                    record = found.selected(with_value(payload, span, project(row, end - start)))
                 found.deliver(body_at, record)
         except (InvalidDocument, JSONEncodeError, TooMuchWork):
             found.invalid += 1
@@ -191,7 +188,8 @@ def _test_documents(
             if delivers:
                 record = payload[start:end]
                 if project is not None and not raw & 1:
-                    record = found.selected(with_value(payload, span_at(payload, start), project(document)))
+                    value = project(document, end - start)
+                    record = found.selected(with_value(payload, span_at(payload, start), value))
                 found.deliver(body_at, record)
         except (InvalidDocument, JSONEncodeError, TooMuchWork):
             found.invalid += 1

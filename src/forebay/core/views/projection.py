@@ -1,4 +1,8 @@
-"""The values that a view with a selection delivers: JSON objects of what was selected, in that order."""
+"""The values that a view with a selection delivers: JSON objects of what was selected, in that order.
+
+Each column may be the whole document. So where a record is large, columns are written one by one, and what
+they become is bounded.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,37 @@ from typing import Any
 
 from orjson import dumps
 
-from forebay.core.views.compiler import Compiler
+from forebay.core.views.compiler import Compiler, Evaluate
 from forebay.core.views.expressions import NamedExpression
+from forebay.core.views.limits import TooMuchWork
+
+SELECTED_BYTES_MIN = 16 << 20
+SELECTED_TIMES = 4
+"""What a selection may make of one record, or of one batch: so many bytes, and so many times what that
+holds."""
+_AT_ONCE_BYTES = 1 << 20
+
+Projection = Callable[[Any, int], bytes]
+"""Called with a document or a Row, and the size of the record."""
 
 
-def projection(selection: Sequence[NamedExpression], compiler: Compiler) -> Callable[[Any], bytes]:
+def projection(selection: Sequence[NamedExpression], compiler: Compiler) -> Projection:
+    """Raises TooMuchWork."""
     columns = [(named.name, compiler.value(named.expression)) for named in selection]
-    return lambda row: dumps({name: value(row) for name, value in columns})
+
+    def project(row: Any, record_bytes: int) -> bytes:
+        if record_bytes * len(columns) <= _AT_ONCE_BYTES:
+            return dumps({name: value(row) for name, value in columns})
+        return _one_by_one(columns, row, SELECTED_BYTES_MIN + SELECTED_TIMES * record_bytes)
+
+    return project
+
+
+def _one_by_one(columns: Sequence[tuple[str, Evaluate]], row: Any, bytes_max: int) -> bytes:
+    fields: list[bytes] = []
+    for name, value in columns:
+        fields.append(dumps(name) + b":" + dumps(value(row)))
+        bytes_max -= len(fields[-1])
+        if bytes_max < 0:
+            raise TooMuchWork
+    return b"{" + b",".join(fields) + b"}"

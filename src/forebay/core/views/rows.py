@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from orjson import JSONDecodeError, loads
 
-from forebay.core.views.limits import check_elements
+from forebay.core.views.limits import TooMuchWork, check_elements
 from forebay.core.views.values import Value
 from forebay.errors import ProtocolError
 from forebay.wire.batch import BatchHeader
@@ -80,18 +80,21 @@ class Row(Scope):
         """The last of that name."""
         if self._headers is None:
             try:
-                self._headers = _read_headers(self._payload, self._span.headers_at, self._span.end)
+                self._headers = _read_headers(self._payload, self._span, self._elements_max)
             except IndexError:
                 raise ProtocolError("record runs past the end of its batch") from None
         return self._headers.get(name)
 
 
-def _read_headers(payload: bytes, position: int, end: int) -> dict[str, str | None]:
+def _read_headers(payload: bytes, span: RecordSpan, count_max: int) -> dict[str, str | None]:
     headers: dict[str, str | None] = {}
-    count, position = read_varint(payload, position)
+    end = span.end
+    count, position = read_varint(payload, span.headers_at)
     # A header takes two bytes at least, so that a lying count cannot make us loop.
     if not 0 <= count <= (end - position) // 2:
         raise ProtocolError(f"record cannot hold {count} headers")
+    if count > count_max:
+        raise TooMuchWork
     for _ in range(count):
         length, name_at = read_varint(payload, position)
         if length < 0:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from forebay.core.views.compiler import Compiler, Test
 from forebay.core.views.expressions import (
@@ -16,9 +15,9 @@ from forebay.core.views.expressions import (
     uses_time,
     uses_value,
 )
-from forebay.core.views.limits import DEFAULT_LIMITS, WALKED_PER_STEP, RecordLimits, walks_of
+from forebay.core.views.limits import DEFAULT_LIMITS, WALKED_PER_STEP, RecordLimits, walks_of, writings_of
 from forebay.core.views.prefilter import needles_of
-from forebay.core.views.projection import projection
+from forebay.core.views.projection import Projection, projection
 from forebay.core.views.rows import Scope
 from forebay.core.views.sizes import QuerySizes
 from forebay.core.views.view_error import ViewError
@@ -32,7 +31,7 @@ class CompiledView:
     """Whether a record is delivered, called with what `takes_document` says."""
     tombstone_test: Test
     """The same for a record without a value."""
-    project: Callable[[Any], bytes] | None
+    project: Projection | None
     """The value that is delivered instead of a record's own."""
     takes_document: bool
     """Whether the functions are called with the document that the value is, and not with a Row."""
@@ -110,7 +109,7 @@ def _compiled(
         is_constant=not any(map(uses_time, expressions)),
         weight=1 + walks // WALKED_PER_STEP + sizes.pattern_size,
         bytes_max=limits.bytes_for(walks),
-        elements_max=limits.elements_max,
+        elements_max=limits.elements_for(writings_of(expressions)),
     )
 
 
