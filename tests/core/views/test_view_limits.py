@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from forebay.core.views.filtering import Filtered, filter_batches
 from forebay.core.views.limits import RecordLimits
+from forebay.core.views.turn import Place
 from forebay.core.views.view import CompiledView, ViewError, compile_view
 from forebay.wire.batch import HEADER_SIZE, assemble, build_batch, read_header, split
 from forebay.wire.compression import MAX_OUTPUT_BYTES, Codec
@@ -216,7 +217,9 @@ class CountedTurn:
         self.begun += 1
 
 
-def turn_of(view: CompiledView, data: bytes, first_offset: int, turn: CountedTurn) -> Filtered:
+def turn_of(
+    view: CompiledView, data: bytes, first_offset: int, turn: CountedTurn, place: Place | None = None
+) -> Filtered:
     return filter_batches(
         view,
         memoryview(data),
@@ -227,16 +230,21 @@ def turn_of(view: CompiledView, data: bytes, first_offset: int, turn: CountedTur
         now_ms=NOW_MS,
         decompress_max_bytes=MAX_OUTPUT_BYTES,
         turn=turn,
+        place=place,
     )
 
 
-def in_turns(view: CompiledView, data: bytes, questions: int) -> tuple[list[Record], list[Filtered]]:
+def in_turns(
+    view: CompiledView, data: bytes, questions: int, *, remembers: bool = False
+) -> tuple[list[Record], list[Filtered]]:
     """What is shown by one turn after the other, as a client sees it: from its offset on."""
     found: list[Record] = []
     turns: list[Filtered] = []
     offset, end = 0, split(data)[-1][1].next_offset
+    place: Place | None = None
     while offset < end:
-        shown = turn_of(view, data, offset, CountedTurn(questions))
+        shown = turn_of(view, data, offset, CountedTurn(questions), place)
+        place = shown.cut if remembers else None
         assert shown.next_offset > offset, "a turn gets further"
         assert all(header.last_offset < shown.next_offset for _, header in split(shown.data))
         found += [one for one in records_of(shown.data) if one.offset >= offset]
@@ -271,6 +279,7 @@ def test_what_is_shown_in_turns_is_what_is_shown_at_once(
     view = compile_view(where, None)
     found, turns = in_turns(view, data, questions)
     assert found == records_of(filtered(view, data).data)
+    assert found == in_turns(view, data, questions, remembers=True)[0]
     assert sum(turn.examined for turn in turns) == len(documents)
     assert sum(turn.source_bytes for turn in turns) >= len(data) - max(h.size for _, h in split(data))
 
@@ -280,9 +289,9 @@ def test_a_long_batch_is_left_in_the_middle_and_gone_on_with() -> None:
     data = one_batch(*({"a": "x" * 3_000 + ("y" if at % 3 else "")} for at in range(30)))
     found, turns = in_turns(view, data, questions=5)
     assert [one.offset for one in found] == [at for at in range(30) if at % 3]
-    assert len(turns) > 3 and all(turn.is_cut for turn in turns[:-1])
+    assert len(turns) > 3 and all(turn.cut for turn in turns[:-1])
     assert not turns[0].begins_within and all(turn.begins_within for turn in turns[1:])
-    assert not turns[-1].is_cut and turns[-1].whole
+    assert turns[-1].cut is None and turns[-1].whole
 
 
 def test_a_turn_that_takes_long_to_get_to_its_first_record_is_told_when_it_is_there() -> None:
@@ -293,18 +302,27 @@ def test_a_turn_that_takes_long_to_get_to_its_first_record_is_told_when_it_is_th
     assert turn.begun == 1
 
 
+def test_a_place_in_another_batch_is_not_believed() -> None:
+    view = compile_view(HEAVY, None)
+    first, second = (one_batch(*({"a": "x" * chars + "y"} for _ in range(30))) for chars in (3_000, 3_100))
+    cut = turn_of(view, first, 0, CountedTurn(5)).cut
+    assert cut is not None
+    shown = turn_of(view, second, cut.offset, CountedTurn(1_000), cut)
+    assert [one.offset for one in records_of(shown.data)] == list(range(cut.offset, 30))
+
+
 def test_a_batch_that_is_quickly_examined_is_never_cut() -> None:
     view = compile_view("value.a = 'x'", None)
     data = one_batch(*({"a": "x"} for _ in range(500)))
     shown = turn_of(view, data, 0, CountedTurn(1))
-    assert (shown.delivered, shown.is_cut) == (500, False)
+    assert (shown.delivered, shown.cut) == (500, None)
 
 
 def test_a_turn_ends_between_two_batches_too() -> None:
     view = compile_view("value.a = 'x'", None)
     data = b"".join(bytes(build_batch([record({"a": "x"}, offset=at)], base_offset=at)) for at in range(10))
     shown = turn_of(view, data, 0, CountedTurn(4))
-    assert (shown.next_offset, shown.delivered, shown.whole, shown.is_cut) == (4, 4, False, False)
+    assert (shown.next_offset, shown.delivered, shown.whole, shown.cut) == (4, 4, False, None)
     assert shown.source_bytes == 4 * len(data) // 10
 
 

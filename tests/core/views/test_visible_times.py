@@ -20,7 +20,7 @@ def filtered(*batches: bytes | bytearray, next_offset: int) -> Filtered:
         invalid=0,
         whole=True,
         source_bytes=1,
-        is_cut=False,
+        cut=None,
         begins_within=False,
     )
 

@@ -85,7 +85,7 @@ class ViewRead:
     def add(self, filtered: Filtered) -> None:
         """The next part of the source has been examined."""
         self.next_offset = filtered.next_offset
-        self.is_cut = filtered.is_cut
+        self.is_cut = filtered.cut is not None
         self.examined_bytes += filtered.source_bytes
         self.delivered += filtered.delivered
         data = filtered.data

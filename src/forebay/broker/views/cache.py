@@ -185,7 +185,7 @@ class ViewCache:
         """A slice was filtered, of a view that shows the same tomorrow as today: write it down if it is the
         next one of a closed segment, as far as it consists of whole batches."""
         segment, part = found.segment, found.range
-        if segment is None or part is None or filtered.is_cut or filtered.begins_within:
+        if segment is None or part is None or filtered.cut is not None or filtered.begins_within:
             return
         if segment.next_base == NO_NEXT or self._bytes_max() <= 0:
             return

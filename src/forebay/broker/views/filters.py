@@ -24,7 +24,7 @@ from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.view_image import ViewImage
 from forebay.core.views.filtering import Filtered, filter_batches
 from forebay.core.views.limits import RecordLimits
-from forebay.core.views.turn import Turn
+from forebay.core.views.turn import Place, Turn
 from forebay.core.views.view import CompiledView, compile_view
 from forebay.core.views.view_error import ViewError
 from forebay.core.views.visible_times import TimeSearch, search_on
@@ -36,6 +36,7 @@ from forebay.wire.parts import FileRange
 
 log = logging.getLogger(__name__)
 
+_PLACES_MAX = 1_000
 _COMPILED_CHARS_MAX = 1 << 18
 """Of the queries that are kept compiled: a character may become a hundred bytes. Thousands of usual ones."""
 
@@ -72,6 +73,7 @@ class ViewFilters:
         self.cache = cache
         self._settings = settings
         self._queries = CompiledQueries()
+        self._places = _Places()
 
     async def run(self, view: ViewImage, source: Source, reader: Reader) -> Filtered:
         """What the view shows of a part of its source: of as much as one turn is enough for.
@@ -142,7 +144,10 @@ class ViewFilters:
                 decompress_max_bytes=config.storage.decompress_max_bytes,
                 keeps_times=view.materialized,
                 turn=turn,
+                place=self._places.get((view.view_id, source.partition, source.first_offset)),
             )
+            if filtered.cut is not None:
+                self._places.add((view.view_id, source.partition, filtered.next_offset), filtered.cut)
             if compiled.is_constant and not view.materialized:
                 self.cache.add(view, found, source.generation, filtered)
             return filtered
@@ -154,6 +159,25 @@ class ViewFilters:
             raise StorageError(
                 f"a part of {source.topic}-{source.partition} cannot be read: {error}"
             ) from error
+
+
+class _Places:
+    """Where turns have ended within batches; the oldest are forgotten, and looked for again. For threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: OrderedDict[tuple[bytes, int, int], Place] = OrderedDict()
+
+    def get(self, key: tuple[bytes, int, int]) -> Place | None:
+        with self._lock:
+            return self._places.get(key)
+
+    def add(self, key: tuple[bytes, int, int], place: Place) -> None:
+        """`key`: the id of a view, a partition, and the offset that is next."""
+        with self._lock:
+            self._places[key] = place
+            if len(self._places) > _PLACES_MAX:
+                self._places.popitem(last=False)
 
 
 class CompiledQueries:

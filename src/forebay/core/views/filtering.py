@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from forebay.core.views.matching import Matching, matching_records
 from forebay.core.views.rows import Scope
-from forebay.core.views.turn import ENDLESS, Turn
+from forebay.core.views.turn import ENDLESS, Place, Turn
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError
 from forebay.wire.batch import NO_TIMESTAMP, BatchHeader, checked_batches
@@ -51,8 +51,8 @@ class Filtered(NamedTuple):
     much work to go on."""
     source_bytes: int
     """Of all batches that were examined to their ends."""
-    is_cut: bool
-    """Whether the last batch was left in the middle: nothing else of its offsets may follow in one answer,
+    cut: Place | None
+    """Where the last batch was left, if in the middle: nothing else of its offsets may follow in one answer,
     because the next turn shows the same batch again, without the records that were examined."""
     begins_within: bool
     """Whether records before `first_offset` were left out, though their batch is shown."""
@@ -70,13 +70,16 @@ def filter_batches(
     decompress_max_bytes: int,
     keeps_times: bool = False,
     turn: Turn = ENDLESS,
+    place: Place | None = None,
 ) -> Filtered:
     """The batches from `first_offset` on and before `end_offset`, as the view shows them, for one turn.
 
+    `place`: where an earlier turn has ended.
     Raises ProtocolError if the first of them is damaged; ends before one that is so later.
     """
     scope = Scope(topic, partition, now_ms)
     work = _Work(view, scope, first_offset, decompress_max_bytes, turn, keeps_times=keeps_times)
+    work.place = place
     goes_on = True
     try:
         for batch, header in checked_batches(data):
@@ -86,12 +89,12 @@ def filter_batches(
             if header.next_offset > end_offset or not goes_on:
                 return work.finish(whole=False)
             work.take(batch, header)
-            goes_on = turn.goes_on() and work.unpacked_bytes < _UNPACKED_BYTES_MAX and not work.is_cut
+            goes_on = turn.goes_on() and work.unpacked_bytes < _UNPACKED_BYTES_MAX and work.cut is None
     except ProtocolError:
         if work.next_offset == first_offset:
             raise
         return work.finish(whole=False)
-    return work.finish(whole=not work.is_cut)
+    return work.finish(whole=work.cut is None)
 
 
 class _Work:
@@ -107,7 +110,8 @@ class _Work:
     ) -> None:
         self.next_offset = first_offset
         self.unpacked_bytes = self.source_bytes = 0
-        self.is_cut = False
+        self.place: Place | None = None
+        self.cut: Place | None = None
         self._first_offset = first_offset
         self._begins_within = False
         self._view = view
@@ -133,7 +137,7 @@ class _Work:
         else:
             examined = self._filter(batch, header)
         self._examined += examined
-        self.source_bytes += 0 if self.is_cut else header.size
+        self.source_bytes += header.size if self.cut is None else 0
 
     def finish(self, *, whole: bool) -> Filtered:
         self._end_gap()
@@ -145,7 +149,7 @@ class _Work:
             invalid=self._invalid,
             whole=whole,
             source_bytes=self.source_bytes,
-            is_cut=self.is_cut,
+            cut=self.cut,
             begins_within=self._begins_within,
         )
 
@@ -155,16 +159,18 @@ class _Work:
         try:
             payload = payload_of(batch, header, self._max_bytes)
             self.unpacked_bytes += len(payload)
-            found = matching_records(view, payload, header, self._scope, self._first_offset, self._turn)
+            found = matching_records(
+                view, payload, header, self._scope, self._first_offset, self._turn, self.place
+            )
         except ProtocolError:
             self._invalid += header.record_count
             self._pass_over(header)
             return header.record_count
         self._invalid += found.invalid
         self._begins_within = self._begins_within or found.begins_within
-        if found.cut_at is not None:
-            self.is_cut = True
-            header = header._replace(last_offset_delta=found.cut_at - 1)
+        if found.cut is not None:
+            self.cut = found.cut
+            header = header._replace(last_offset_delta=found.cut.offset - header.base_offset - 1)
             self.next_offset = header.next_offset
         if not found.records:
             self._pass_over(header)

@@ -18,7 +18,7 @@ from orjson import JSONEncodeError, loads
 from forebay.core.views.limits import TooMuchWork, check_elements
 from forebay.core.views.projection import SELECTED_BYTES_MIN, SELECTED_TIMES
 from forebay.core.views.rows import InvalidDocument, Row, Scope
-from forebay.core.views.turn import Turn
+from forebay.core.views.turn import Place, Turn
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError
 from forebay.wire.batch import NO_TIMESTAMP, TIMESTAMP_MAX, BatchHeader
@@ -47,8 +47,8 @@ class Matching:
 
     def __init__(self, payload: bytes, header: BatchHeader) -> None:
         self.records: list[bytes] = []
-        self.cut_at: int | None = None
-        """The offset delta of the first record that was left for another turn."""
+        self.cut: Place | None = None
+        """The first record that was left for another turn."""
         self.examined = header.record_count
         self.begins_within = False
         """Whether records before the first one wanted were left out."""
@@ -95,15 +95,22 @@ class Matching:
 
 
 def matching_records(
-    view: CompiledView, payload: bytes, header: BatchHeader, scope: Scope, first_offset: int, turn: Turn
+    view: CompiledView,
+    payload: bytes,
+    header: BatchHeader,
+    scope: Scope,
+    first_offset: int,
+    turn: Turn,
+    place: Place | None = None,
 ) -> Matching:
     """What is delivered of the records from an offset on, or of all of them if they are quickly examined.
 
+    `place`: where an earlier turn has ended, perhaps at this offset.
     Raises ProtocolError where the bytes are no records.
     """
     found = Matching(payload, header)
     try:
-        candidates = _candidates(view, payload, header, first_offset, turn, found)
+        candidates = _candidates(view, payload, header, first_offset, turn, place, found)
         if view.takes_document:
             _test_documents(view, payload, candidates, found)
         else:
@@ -196,7 +203,13 @@ def _test_documents(
 
 
 def _candidates(
-    view: CompiledView, payload: bytes, header: BatchHeader, first_offset: int, turn: Turn, found: Matching
+    view: CompiledView,
+    payload: bytes,
+    header: BatchHeader,
+    first_offset: int,
+    turn: Turn,
+    place: Place | None,
+    found: Matching,
 ) -> Iterator[_Candidate]:
     """The records that have one of the needles; all of them if there are none to search for.
 
@@ -206,8 +219,12 @@ def _candidates(
     first = position = looked_at = 0
     is_long = size * weight + count * _STEPS_PER_RECORD > _WHOLE_STEPS
     if is_long and first_offset > header.base_offset:
-        first, position = _skip(payload, count, first_offset - header.base_offset, turn)
+        if place is not None and (place.crc, place.offset) == (header.crc, first_offset):
+            first, position = place.number, place.position
+        else:
+            first, position = _skip(payload, count, first_offset - header.base_offset, turn)
         found.begins_within = first > 0
+    if is_long:
         turn.begin()
     next_hit = None if needles is None else hit_finder(payload, needles)
     hit = -1 if next_hit is None else next_hit(position)
@@ -219,7 +236,8 @@ def _candidates(
         if left <= 0:
             left = _STEPS_PER_LOOK
             if not turn.goes_on() and is_long:
-                found.cut_at = _offset_delta_after(payload, position, header, first_offset)
+                offset = _offset_after(payload, position, header, first_offset)
+                found.cut = Place(header.crc, offset, number, position)
                 found.examined = number - first
                 return
         start = position
@@ -268,12 +286,12 @@ def _skip(payload: bytes, count: int, first_delta: int, turn: Turn) -> tuple[int
     return count, position
 
 
-def _offset_delta_after(payload: bytes, position: int, header: BatchHeader, first_offset: int) -> int:
+def _offset_after(payload: bytes, position: int, header: BatchHeader, first_offset: int) -> int:
     """Where the next turn begins, which must be behind the beginning of this one."""
     span = span_at(payload, position)
     before = max(first_offset - header.base_offset, 0)
     check_place(header, before, span.offset_delta, span.timestamp_delta)
-    return span.offset_delta
+    return header.base_offset + span.offset_delta
 
 
 def hit_finder(payload: bytes, needles: Sequence[bytes]) -> Callable[[int], int]:

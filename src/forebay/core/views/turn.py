@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class Place(NamedTuple):
+    """Where a turn ended within a batch, so that the next one need not look for it."""
+
+    crc: int
+    """Of the batch: it is the same batch if that is the same."""
+    offset: int
+    """Of the first record that was not examined."""
+    number: int
+    """How many records of the batch lie before it."""
+    position: int
+    """In the unpacked records."""
 
 
 class Turn(Protocol):
