@@ -5,14 +5,10 @@ How long good clients wait says nothing on a machine that runs other tests, so i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-import pytest
-
 from support.siege.catalogue import ATTACKS
-from support.siege.place import Place, one_broker, three_brokers
+from support.siege.place import three_brokers
 from support.siege.siege import besiege
 
 SECONDS = 3.0
@@ -22,12 +18,9 @@ RSS_MB_MAX = 450
 """More than the bar of a long siege, since attacks overlap by chance. Without bounds they take a gigabyte."""
 
 
-@pytest.mark.parametrize("besieged", [one_broker, three_brokers])
-def test_good_clients_get_everything_through_and_no_lease_is_lost(
-    besieged: Callable[[Path], AbstractContextManager[Place]], tmp_path: Path
-) -> None:
-    with besieged(tmp_path) as place:
-        found = besiege(place, besieged.__name__, "all", list(ATTACKS), SECONDS, share=SHARE)
+def test_good_clients_get_everything_through_and_no_lease_is_lost(tmp_path: Path) -> None:
+    with three_brokers(tmp_path) as place:
+        found = besiege(place, "cluster", "all", list(ATTACKS), SECONDS, share=SHARE)
         logs = "".join(log.read_text(errors="replace") for log in place.logs)
     assert found.leases_lost == 0
     assert found.rss_max_mb < RSS_MB_MAX
