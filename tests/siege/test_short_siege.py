@@ -12,9 +12,9 @@ from support.siege.place import three_brokers
 from support.siege.siege import besiege
 
 SECONDS = 3.0
-SHARE = 0.3
+SHARE = 0.5
 """Of the connections of a long siege."""
-RSS_MB_MAX = 450
+RSS_MB_MAX = 600
 """More than the bar of a long siege, since attacks overlap by chance. Without bounds they take a gigabyte."""
 
 
