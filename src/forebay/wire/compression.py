@@ -18,7 +18,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
 from io import BytesIO
-from mmap import mmap
+from mmap import MADV_DONTNEED, mmap
 from struct import Struct
 from typing import Any
 
@@ -139,6 +139,7 @@ def _filled(capacity: int, fill: Callable[[bytearray | memoryview], int]) -> byt
         for start in range(0, size, _PIECE_BYTES):
             with view[start : min(start + _PIECE_BYTES, size)] as piece:
                 copied.write(piece)
+                pages.madvise(MADV_DONTNEED, start, len(piece))  # two threads unpack at a time
         return copied.getvalue()  # the buffer itself
 
 
