@@ -18,7 +18,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
 from io import BytesIO
-from mmap import MADV_DONTNEED, mmap
+from mmap import MADV_DONTNEED, MAP_PRIVATE, mmap
 from struct import Struct
 from typing import Any
 
@@ -133,13 +133,13 @@ def _filled(capacity: int, fill: Callable[[bytearray | memoryview], int]) -> byt
     if capacity <= _PIECE_BYTES:
         output = bytearray(capacity)
         return bytes(memoryview(output)[: fill(output)])
-    with mmap(-1, capacity) as pages, memoryview(pages) as view:
+    with mmap(-1, capacity, flags=MAP_PRIVATE) as pages, memoryview(pages) as view:
         size = fill(view)
         copied = BytesIO()
         for start in range(0, size, _PIECE_BYTES):
             with view[start : min(start + _PIECE_BYTES, size)] as piece:
                 copied.write(piece)
-                pages.madvise(MADV_DONTNEED, start, len(piece))  # two threads unpack at a time
+                pages.madvise(MADV_DONTNEED, start, len(piece))  # several threads may unpack
         return copied.getvalue()  # the buffer itself
 
 
