@@ -21,6 +21,16 @@ def unknown_states(request: ListTransactionsRequest) -> list[str]:
 def listed(
     transactions: Iterable[Transaction], request: ListTransactionsRequest, now_ms: int
 ) -> list[list_transactions.TransactionState]:
+    producer_ids, states = frozenset(request.producer_id_filters), frozenset(request.state_filters)
+
+    def is_wanted(txn: Transaction) -> bool:
+        if producer_ids and txn.producer_id not in producer_ids:
+            return False
+        if states and txn.state.label not in states:
+            return False
+        # Finished ones too, as in Kafka: the time since their start counts for all of them.
+        return request.duration_filter < 0 or now_ms - txn.start_ms > request.duration_filter
+
     return [
         list_transactions.TransactionState(
             transactional_id=txn.transactional_id,
@@ -28,17 +38,8 @@ def listed(
             transaction_state=txn.state.label,
         )
         for txn in transactions
-        if _wanted(txn, request, now_ms)
+        if is_wanted(txn)
     ]
-
-
-def _wanted(txn: Transaction, request: ListTransactionsRequest, now_ms: int) -> bool:
-    if request.producer_id_filters and txn.producer_id not in request.producer_id_filters:
-        return False
-    if request.state_filters and txn.state.label not in request.state_filters:
-        return False
-    # Finished ones too, as in Kafka: the time since their start counts for all of them.
-    return request.duration_filter < 0 or now_ms - txn.start_ms > request.duration_filter
 
 
 def described(
