@@ -58,18 +58,23 @@ def check(endings: Iterable[Ending]) -> None:
     broken = [ending for ending in endings if ending.breach is not None]
     for ending in broken:
         story = ending.story
-        print(f"forebay simulate --seed {story.seed} --steps {story.steps} --brokers {story.brokers}")  # noqa: T201
+        plot = "" if story.plot is None else f" --plot {story.plot}"
+        told = f"--seed {story.seed} --steps {story.steps} --brokers {story.brokers}{plot}"
+        print(f"forebay simulate {told}")  # noqa: T201
         print("\n".join(ending.recent[-_LINES_SHOWN:]))  # noqa: T201
     assert not [(ending.story, ending.breach) for ending in broken]
 
 
 def once_failed() -> list[Story]:
-    """One story per line: seed, steps, brokers, and what had gone wrong."""
+    """One story per line: seed, steps, brokers and perhaps a plot, and what had gone wrong."""
     lines = (Path(__file__).parent / "failed_seeds.txt").read_text().splitlines()
-    fields = [line.split(maxsplit=3) for line in lines if line and not line.startswith("#")]
-    return [
-        Story(seed=int(seed), steps=int(steps), brokers=int(brokers)) for seed, steps, brokers, *_ in fields
-    ]
+    return [_story_of(line) for line in lines if line and not line.startswith("#")]
+
+
+def _story_of(line: str) -> Story:
+    seed, steps, cast, *_ = line.split(maxsplit=3)
+    brokers, _, plot = cast.partition("/")
+    return Story(seed=int(seed), steps=int(steps), brokers=int(brokers), plot=plot or None)
 
 
 @pytest.mark.timeout(600)

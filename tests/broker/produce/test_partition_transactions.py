@@ -21,7 +21,7 @@ from forebay.config import TopicConfig, broker_config
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.config import LogConfig
-from forebay.storage.log.leader_epochs import LeaderEpochs
+from forebay.storage.log.leader_epochs import LEADER_EPOCHS, LeaderEpochs
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
 from forebay.storage.log.segment.txn_index import AbortedTxn
@@ -494,10 +494,17 @@ def test_a_snapshot_says_nothing_of_a_log_that_was_begun_anew(bench: Bench) -> N
     assert bench.partition.last_stable_offset == bench.partition.high_watermark == 101
 
 
-def test_a_snapshot_where_the_log_begins_is_as_good_as_what_was_deleted(bench: Bench) -> None:
-    """However little of the log was synced: what lies before is gone, and needs no looking at."""
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_a_snapshot_where_the_log_begins_is_as_good_as_what_was_deleted(
+    bench: Bench, is_synced: bool
+) -> None:
+    """However little of the log was synced: what lies before is gone, and needs no looking at.
+
+    If nothing was, no leader epoch in the file is believed, and all are read from the log.
+    """
     bench.send(1)
-    bench.sync()
+    if is_synced:
+        bench.sync()
     bench.send(1)
     bench.end(1, commit=True)
     bench.partition.write()
@@ -510,7 +517,32 @@ def test_a_snapshot_where_the_log_begins_is_as_good_as_what_was_deleted(bench: B
     bench.partition = bench.open(clean=False)
     assert bench.partition.last_stable_offset == bench.partition.high_watermark == 4
     assert {state.producer_id for state in bench.partition.producers} == {1, 9}
+    assert bench.partition.epochs.entries == [(0, 0 if is_synced else 3)]
     bench.send(1)
+
+
+def test_producers_whose_messages_are_deleted_are_known_though_the_leader_epochs_are_lost(
+    bench: Bench,
+) -> None:
+    """The epochs are read from where the log begins, the producers from a snapshot behind that."""
+    bench.send(1, transactional=False)
+    bench.partition.write()
+    bench.partition.log.roll()
+    bench.send(9, transactional=False)
+    bench.partition.write()
+    bench.partition.log.roll()
+    bench.send(9, transactional=False)
+    bench.sync()
+    bench.partition.log.advance_start(1)
+    bench.start_offset = 1
+    bench.unplug()
+    for name in (LEADER_EPOCHS, "00000000000000000001.snapshot"):
+        (bench.path / name).unlink(missing_ok=True)
+    bench.partition = bench.open(clean=False)
+    assert bench.partition.epochs.entries == [(0, 1)]
+    assert bench.partition.append(bench.batch(1, 0, 0, transactional=False), NOW_MS)[0] == 0
+    assert bench.partition.append(bench.batch(9, 0, 1, transactional=False), NOW_MS)[0] == 2
+    assert bench.partition.log.end_offset == 3, "they are repeats"
 
 
 def test_producers_in_transactions_are_not_forgotten(bench: Bench) -> None:

@@ -36,18 +36,19 @@ def load_producers(
     """
     if log_.lost_txn_indexes:
         log_.files.replace_lost_aborted(_aborted_transactions(log_, on_note))
-    offset, table = _newest_snapshot(log_, log_.recovery_point)
+    taken_at, table = _newest_snapshot(log_, log_.recovery_point)
     epochs.forget_from(log_.recovery_point)
-    if epochs.latest == UNDEFINED_EPOCH:
-        # The file of the leader epochs is gone; without them truncation cannot find where two logs differ.
-        offset, table = log_.begin_offset, ProducerTable()
+    # Without leader epochs truncation cannot find where two logs differ. So they are read from the first
+    # batch on, and the producers from the snapshot on: it knows of batches that are deleted.
+    offset = log_.begin_offset if epochs.latest == UNDEFINED_EPOCH else taken_at
     if offset < log_.end_offset:
         # Also batches before the log start offset: a marker there has ended its transaction.
         for batch, header in _whole_batches(log_, offset):
             epochs.assign(header.partition_leader_epoch, header.base_offset)
             if is_note(header):
                 on_note()
-            _replay(log_, table, batch, header)
+            if header.last_offset >= taken_at:
+                _replay(log_, table, batch, header)
     return table
 
 
