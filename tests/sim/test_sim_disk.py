@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from errno import EIO
 
 import pytest
 
@@ -125,6 +126,26 @@ def test_a_closed_file_stays_closed(disk: SimDisk) -> None:
     file.close()
     with pytest.raises(FileClosed):
         file.appendv([b"x"])
+
+
+def test_what_is_refused_is_counted_for_each_place_of_a_file() -> None:
+    """To read around bytes that the disk does not give is not to try the same again."""
+    disk, handle, file = with_synced_log(3, b"content")
+
+    def fail(_operation: str, path: str) -> None:
+        raise OSError(EIO, "the device cannot be read", path)
+
+    disk.fault = fail
+    for position in (0, 4, 4):
+        with pytest.raises(OSError, match="cannot be read"):
+            file.pread(2, position)
+    with pytest.raises(OSError, match="cannot be read"):
+        handle.fsync_dir("/data")
+    assert disk.refused == {
+        ("read", "/data/log", 0): 1,
+        ("read", "/data/log", 4): 2,
+        ("sync", "/data", 0): 1,
+    }
 
 
 def test_bits_rot_only_where_a_segment_is_complete(disk: SimDisk) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from errno import EIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,15 +13,16 @@ import pytest
 
 from forebay.broker.delays.following import IndexFollower
 from forebay.broker.partition.waiting_messages import WaitingMessages
+from forebay.core.partition.batch_rules import place
 from forebay.errors import StorageError
 from forebay.storage.delays.files import DelayIndexFiles
 from forebay.storage.delays.index import IndexState, Noted
 from forebay.storage.delays.sqlite_index import SqliteDelayIndex
 from forebay.storage.log.opening import open_log
-from forebay.storage.real_disk import RealDisk
-from forebay.wire.batch import build_batch, read_header
+from forebay.storage.real_disk import RealDisk, RealFile
+from forebay.wire.batch import HEADER_SIZE, build_batch, read_header
 from forebay.wire.records import Record
-from forebay.wire.state.delay_notes import Waiting
+from forebay.wire.state.delay_notes import Waiting, build_note
 
 TOPIC_ID = b"i" * 16
 EPOCH, POSITION = 3, 100
@@ -141,3 +143,98 @@ def test_damage_stops_no_index(tmp_path: Path) -> None:
     assert len(log.unreadable) == 1, "the damaged batch that was to be read, and nothing behind it"
     follower.index.close()
     log.discard()
+
+
+class Followed:
+    """A log in one file, and the index that follows it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = open_log(RealDisk(), str(directory / "log"))
+        partition: Any = SimpleNamespace(log=self.log, high_watermark=0, closed=False, is_leader=False)
+        host: Any = SimpleNamespace(indexes=DelayIndexFiles(), threads=Threads())
+        waiting = WaitingMessages(-1, 0)
+        self.partition = partition
+        self.follower = IndexFollower(host, partition, waiting)
+        waiting.indexed(self.follower.index.load(TOPIC_ID))
+
+    def append(self, count: int, *, value: bytes = b"v") -> None:
+        for _ in range(count):
+            self.put(build_batch([Record(0, 1, b"k", value)]))
+
+    def put(self, batch: bytearray) -> None:
+        view = memoryview(batch)
+        self.log.append(view, place(view, read_header(view), self.log.end_offset, EPOCH))
+        self.log.write_pending()
+        self.partition.high_watermark = self.log.end_offset
+
+    def follow(self) -> int:
+        asyncio.run(self.follower.follow())
+        return self.follower.state.position
+
+    def close(self) -> None:
+        self.follower.index.close()
+        self.log.discard()
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Iterator[Followed]:
+    followed = Followed(tmp_path)
+    yield followed
+    followed.close()
+
+
+def test_what_the_index_has_is_not_read_again(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may lie on sectors that the disk does not give any more, which are slow to fail.
+
+    Only the header is looked at that the offset index names.
+    """
+    followed.append(20)
+    assert followed.follow() == 20
+    size, pread, positions = followed.log.size, RealFile.pread, []
+
+    def counted(file: RealFile, length: int, position: int) -> bytes:
+        if length > HEADER_SIZE:
+            positions.append(position)
+        return pread(file, length, position)
+
+    monkeypatch.setattr(RealFile, "pread", counted)
+    for end in (21, 22):
+        followed.append(1)
+        assert followed.follow() == end
+    assert len(positions) == 2 and min(positions) >= size
+
+
+def test_a_log_that_was_cut_is_read_from_a_place_that_is_certain(followed: Followed) -> None:
+    """Later batches lie where reading had come to."""
+    followed.append(6, value=b"v" * 200)
+    assert followed.follow() == 6
+    reached = followed.log.size
+    followed.log.files.truncate_to(3)
+    followed.append(3)
+    followed.put(build_note([Waiting(5, 1, 1, 0, None, b"")], bound=False, timestamp=1))
+    assert followed.log.size < reached
+    followed.append(20)
+    assert followed.log.size > reached
+    assert followed.follow() == 27
+    assert followed.follower.state.pending == 1, "the note is read"
+
+
+def test_what_lies_before_a_bad_sector_is_indexed_once(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed.append(3)
+    bad = followed.log.size
+    followed.append(3)
+    pread = RealFile.pread
+
+    def fail(file: RealFile, length: int, position: int) -> bytes:
+        if position <= bad < position + length:
+            raise OSError(EIO, "Input/output error")
+        return pread(file, length, position)
+
+    monkeypatch.setattr(RealFile, "pread", fail)
+    assert followed.follow() == 3
+    with pytest.raises(StorageError, match="cannot be read"):
+        followed.follow()
+    monkeypatch.undo()
+    assert followed.follow() == 6

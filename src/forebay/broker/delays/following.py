@@ -11,7 +11,7 @@ from itertools import islice
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.held_lease import HeldLease
-from forebay.broker.delays.note_reading import NotesRead, read_notes
+from forebay.broker.delays.note_reading import NotesRead, Reached, go_on, read_notes
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.produce.write_cycle import WriteCycle
@@ -48,6 +48,8 @@ class IndexFollower:
         self._start_offset = -1
         """Where the log began when the index was last told."""
         self._unsaved_since_ms: int | None = None
+        self._reached: Reached | None = None
+        """Where in its file the log was last read to."""
 
     @property
     def state(self) -> IndexState:
@@ -103,20 +105,22 @@ class IndexFollower:
             if self._host.time.uptime_ms() - self._unsaved_since_ms > _SAVED_EVERY_MS:
                 await self.save()
             return True
+        found = list(islice(partition.log.files_from(state.position), _SEGMENTS_AT_ONCE))
         read = partial(
             read_notes,
-            list(islice(partition.log.files_from(state.position), _SEGMENTS_AT_ONCE)),
+            go_on(found, self._reached, state.position),
             partition.log.aborted_transactions,
             position=state.position,
             leader_epoch=state.leader_epoch,
             end_offset=end_offset,
         )
         generation = partition.log.generation
-        after = await self._host.threads.run(lambda: _take_over(self.index, read))
-        if isinstance(after, NotesRead):
+        notes, after = await self._host.threads.run(lambda: _take_over(self.index, read))
+        if after is None:
             if partition.log.generation != generation:
                 return True  # the log was cut while it was read
-            after = await self._pass_over(after)
+            after = await self._pass_over(notes)
+        self._reached = notes.reached or self._reached
         self._unsaved_since_ms = None
         self._waiting.indexed(after)
         has_moved = after.position > state.position
@@ -139,10 +143,10 @@ class IndexFollower:
             await self._host.threads.run(partial(self.index.apply, (), state.position, state.leader_epoch))
 
 
-def _take_over(index: DelayIndex, read: Callable[[], NotesRead]) -> IndexState | NotesRead:
-    """What the index knows then; or what was read, if not all could be. In a thread."""
+def _take_over(index: DelayIndex, read: Callable[[], NotesRead]) -> tuple[NotesRead, IndexState | None]:
+    """What was read, and what the index knows then: None if not all could be read. In a thread."""
     notes = read()
-    return notes if notes.passed_over else _apply(index, notes)
+    return notes, None if notes.passed_over else _apply(index, notes)
 
 
 def _apply(index: DelayIndex, notes: NotesRead) -> IndexState:

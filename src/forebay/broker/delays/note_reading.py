@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from forebay.errors import ProtocolError, StorageError
 from forebay.storage.delays.index import Ended, Entry, Noted, Undecided
+from forebay.storage.disk import FileClosed
 from forebay.storage.log.segment.batch_file import BatchFile, Stretch
 from forebay.storage.log.segment.batch_parts import CorruptBatch, DamagedPart
 from forebay.wire.batch import BatchHeader, EndTxnMarker, build_marker, read_marker
@@ -45,6 +46,16 @@ class PassedOver(NamedTuple):
     reason: str
 
 
+class Reached(NamedTuple):
+    """Where reading has come to in a file."""
+
+    file: BatchFile
+    """A log that is cut or compacted has another one for the same offsets."""
+    place: int
+    """The batch there begins with `offset`, or a later one."""
+    offset: int
+
+
 @dataclass(slots=True)
 class NotesRead:
     """What a part of the log says."""
@@ -52,6 +63,8 @@ class NotesRead:
     position: int
     """The part ends here: what follows is to be read next."""
     leader_epoch: int
+    reached: Reached | None = None
+    """Where that is; None if nothing could be read."""
     entries: list[Entry] = field(default_factory=list)
     note_bytes: int = 0
     has_more: bool = False
@@ -70,19 +83,33 @@ class _Bound(NamedTuple):
 def read_notes(
     stretches: Iterable[Stretch], aborted: AbortedIn, *, position: int, leader_epoch: int, end_offset: int
 ) -> NotesRead:
-    """Read from a position on, below `end_offset`. Blocks. Raises StorageError if it cannot go on at all."""
+    """Read from a position on, below `end_offset`, as far as possible. Blocks.
+
+    Raises StorageError if it cannot go on at all.
+    """
     read = NotesRead(position, leader_epoch)
     reader = _Reader(read, aborted, position, end_offset)
     try:
         for stretch in stretches:
             if not reader.take(stretch):
                 break
-    except CorruptBatch:
-        if read.position == position:
-            raise
-    except OSError as error:
-        raise StorageError(f"the delay notes cannot be read: {error}") from error
+    except (CorruptBatch, OSError) as error:
+        if read.position > position and not isinstance(error, FileClosed):
+            return read  # the next call begins with what stopped this one
+        if isinstance(error, OSError):
+            raise StorageError(f"the delay notes cannot be read: {error}") from error
+        raise
     return read
+
+
+def go_on(stretches: Sequence[Stretch], reached: Reached | None, position: int) -> Sequence[Stretch]:
+    """The same stretches without what was read before, which may lie on sectors that have gone bad since."""
+    if reached is None or not stretches or reached.offset > position:
+        return stretches
+    first = stretches[0]
+    if first.file is not reached.file or not first.position < reached.place <= first.end:
+        return stretches
+    return [first._replace(position=reached.place), *stretches[1:]]
 
 
 class _Reader:
@@ -101,7 +128,7 @@ class _Reader:
             if isinstance(part, DamagedPart):
                 self._pass_over(stretch.file, part)
                 continue
-            _, batch, header = part
+            batch, header = part.data, part.header
             if header.last_offset < self._position:
                 continue
             if header.base_offset >= self._end_offset:
@@ -119,6 +146,7 @@ class _Reader:
                 if self._bound is not None:
                     continue  # the position stays before the note until its batch is seen
             read.position, read.leader_epoch = header.next_offset, header.partition_leader_epoch
+            read.reached = Reached(stretch.file, part.position + header.size, read.position)
         return True
 
     def _pass_over(self, file: BatchFile, part: DamagedPart) -> None:
@@ -140,6 +168,7 @@ class _Reader:
         read.entries += self._ended_within(part, next_offset)
         if ends_file:
             read.position = next_offset
+            read.reached = Reached(file, part.end, next_offset)
 
     def _ended_within(self, part: DamagedPart, next_offset: int) -> list[Ended]:
         """What the markers said in a damaged part.

@@ -2,7 +2,8 @@
 
 - A process that ends loses nothing that it has written: its logs are as long when it is started again, and
   begin where they began.
-- What a disk refuses is tried again after a while, not at once.
+- What a disk refuses is tried again after a while, not at once. A reader may look for what lies around bytes
+  that the disk does not give, so each place of a file counts by itself.
 - Retention and compaction go on whatever the state of some other partition is, and come to an end.
 """
 
@@ -74,10 +75,11 @@ class Upkeep:
     def _check_patience(self, node: SimNode) -> None:
         refused = node.disk.refused.most_common(1)
         node.disk.refused.clear()
-        for (operation, path), count in refused:
+        for (operation, path, position), count in refused:
             if count > _REFUSALS_PER_CHECK_MAX:
+                what = f"{path} at {position}" if operation == "read" else path
                 self._world.fail(
-                    f"{node.host} tries to {operation} {path} {count} times in a moment, in vain"
+                    f"{node.host} tries to {operation} {what} {count} times in a moment, in vain"
                 )
 
     def _check_size(self, node: SimNode, partition: Partition) -> None:

@@ -93,8 +93,8 @@ class SimDisk:
         """Called with both names before a directory gets another one."""
         self.slow_s = 0.0
         """How long threads that use it take at least."""
-        self.refused: Counter[tuple[str, str]] = Counter()
-        """How often an operation on a path was refused since the last check."""
+        self.refused: Counter[tuple[str, str, int]] = Counter()
+        """How often an operation on a path was refused since the last check; to read, at a position."""
         self.boot = 1
         self._chance = chance
         self._safe: dict[str, Inode | None] = {}

@@ -47,7 +47,7 @@ class SimFile:
     def pass_on(self, length: int, position: int) -> bytes:
         """What the system gives to a socket; the process does not read it."""
         self._check()
-        self._disk.live("read", self._path)
+        self._disk.live("read", self._path, position)
         return b"" if self._inode is None else bytes(self._inode.content[position : position + length])
 
     def cached(self, position: int, length: int) -> bool:  # noqa: ARG002 - everything is in memory
@@ -121,7 +121,7 @@ class DiskHandle:
         for path in [path for path, (holder, _) in self._disk.locks.items() if holder is self]:
             del self._disk.locks[path]
 
-    def live(self, operation: str, path: str) -> None:
+    def live(self, operation: str, path: str, position: int = 0) -> None:
         if self.dead:
             raise Died
         if self.lives is not None and operation != "read":
@@ -134,7 +134,7 @@ class DiskHandle:
             try:
                 self._disk.fault(operation, path)
             except OSError:
-                self._disk.refused[operation, path] += 1
+                self._disk.refused[operation, path, position] += 1
                 raise
 
     # -- what files use ----------------------------------------------------------------------------------
