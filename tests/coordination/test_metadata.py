@@ -10,12 +10,7 @@ import pytest
 
 from forebay.config import broker_config
 from forebay.coordination.keys import Keys
-from forebay.coordination.metadata import (
-    Metadata,
-    allocate_producer_ids,
-    ensure_cluster_id,
-    load,
-)
+from forebay.coordination.metadata import Metadata, ensure_cluster_id, load
 from forebay.coordination.registrations import register_broker
 from forebay.coordination.store import Delete, Put, StoreError
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
@@ -254,12 +249,6 @@ async def test_the_cluster_id_is_given_once() -> None:
     assert await ensure_cluster_id(store, KEYS, "first") == "first"
     assert await ensure_cluster_id(store, KEYS, "second") == "first"
     assert (await load(store, KEYS)).cluster_id == "first"
-
-
-async def test_producer_ids_are_given_once() -> None:
-    store = MemoryStore()
-    blocks = await asyncio.gather(*(allocate_producer_ids(store, KEYS, 10) for _ in range(5)))
-    assert sorted(number for block in blocks for number in block) == list(range(50))
 
 
 async def test_other_clusters_in_the_same_store_do_not_matter() -> None:

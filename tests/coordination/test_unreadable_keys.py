@@ -13,7 +13,8 @@ import pytest
 
 from forebay.config import broker_config
 from forebay.coordination.keys import Keys
-from forebay.coordination.metadata import Metadata, allocate_producer_ids, ensure_login_secret, load
+from forebay.coordination.metadata import Metadata, ensure_login_secret, load
+from forebay.coordination.producer_id_counter import allocate_producer_ids
 from forebay.coordination.store import Put, StoreError
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
 from forebay.core.cluster.image_changes import ConfigOwner, PartitionPut, TopicPut

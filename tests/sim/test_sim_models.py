@@ -7,6 +7,7 @@ import pytest
 from forebay.sim.models.facts import Outcome, Transaction
 from forebay.sim.models.groups import Claim, Groups
 from forebay.sim.models.keyed import KeyedValues, Write
+from forebay.sim.models.producer_ids import ProducerIdOwners
 from forebay.sim.models.topics import Topics
 
 AT = ("exact", 0)
@@ -158,3 +159,25 @@ def test_a_message_is_gone_only_if_a_deletion_may_have_come_behind_it(
     keyed.send(AT, b"key", Write(value=b"", transaction=deletion, offset=offset))
     keyed.finish(AT, {})
     assert bool(breaches) is is_breach
+
+
+# -- producer ids ------------------------------------------------------------------------------------------
+
+
+def test_a_producer_id_belongs_to_one_producer(breaches: list[str]) -> None:
+    owners = ProducerIdOwners(breaches.append)
+    owners.give(0, "a")
+    owners.give(1, "a")
+    for _ in range(2):
+        owners.give(2, "t", keeps=True)
+    assert not breaches
+
+
+@pytest.mark.parametrize(("producer", "keeps"), [("a", False), ("b", False), ("t", True)])
+def test_a_producer_id_that_is_given_out_twice_is_a_breach(
+    breaches: list[str], producer: str, keeps: bool
+) -> None:
+    owners = ProducerIdOwners(breaches.append)
+    owners.give(7, "a")
+    owners.give(7, producer, keeps=keeps)
+    assert breaches == [f"{producer} was given the producer id 7, which a has"]

@@ -23,7 +23,6 @@ from forebay.coordination.store import (
     Compacted,
     Compare,
     Event,
-    KeyValue,
     Put,
     Store,
     StoreClosed,
@@ -35,7 +34,6 @@ from forebay.coordination.store_history import check_events, check_image
 from forebay.coordination.translate import Writes, changes_of_events, changes_of_range
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, PartitionPut
-from forebay.core.partition.folds.aliases import PRODUCER_IDS_END
 
 Plan = Callable[[ClusterImage], Sequence[Change]]
 Listener = Callable[[ClusterImage, ClusterImage], None]
@@ -46,16 +44,11 @@ _ATTEMPTS_MAX = 16
 _TXNS_IN_FLIGHT_MAX = 8
 _CHANGE_OPERATIONS_MAX = 2
 """What one change adds to a transaction at most: a compare and a put, and the same for its topic."""
-_DIGITS_MAX = 19
 _WATCH_LATE_S = 1.0
 _BACKOFF_MIN_S = 0.1
 _BACKOFF_MAX_S = 3.0
 _SAY_AGAIN_S = 60.0
 """The time between two lines of the log that say why the store is refused."""
-
-
-class UnreadableCounter(StoreError):
-    """What the store has in place of the next producer id is no number."""
 
 
 class Fenced(StoreError):
@@ -92,23 +85,6 @@ async def _ensure(store: Store, key: str, candidate: bytes) -> bytes:
     return item.value
 
 
-async def allocate_producer_ids(store: Store, keys: Keys, count: int, *, floor: int = 0) -> range:
-    """A block of producer ids that nobody else is given, ever; all below `floor` are given out already."""
-    for _ in range(_ATTEMPTS_MAX):
-        item = await store.get(keys.producer_ids)
-        stored = 0 if item is None else producer_id_in(item)
-        first = max(stored, floor)
-        if first + count > PRODUCER_IDS_END:
-            raise StoreError("all producer ids of this cluster are given out")
-        if first + count == stored:
-            return range(first, first)  # only the floor was asked for, and it is reached
-        guard = Compare.unchanged(keys.producer_ids, 0 if item is None else item.mod_revision)
-        put = Put(key=keys.producer_ids, value=str(first + count).encode())
-        if (await store.txn([guard], [put])).ok:
-            return range(first, first + count)
-    raise StoreError("too many brokers ask for producer ids at once; try again")
-
-
 def report_unreadable(image: ClusterImage, before: ClusterImage | None = None) -> None:
     """Log each key that cannot be read, once for each of its values."""
     known = {} if before is None else before.unreadable.by_key
@@ -125,15 +101,6 @@ def report_unreadable(image: ClusterImage, before: ClusterImage | None = None) -
             )
     for key in known.keys() - image.unreadable.by_key.keys():
         log.info("a key in the store is readable again, or gone", extra={"key": ascii(key)[1:-1]})
-
-
-def producer_id_in(item: KeyValue) -> int:
-    """The next producer id that is stored. Raises UnreadableCounter."""
-    if not item.value.isdigit() or len(item.value) > _DIGITS_MAX:
-        raise UnreadableCounter(
-            f"{item.key} in the store is no number: set it above all producer ids in use (docs/operations.md)"
-        )
-    return int(item.value)
 
 
 class Metadata:

@@ -6,8 +6,8 @@ restored and has been written to since, so that its revision is higher again.
 
 A key that was last changed at a revision which the image in use has seen must be in it, at that very
 revision. Otherwise the two are of different histories. The state of a partition must not be missing either:
-it is only deleted with its topic, or when the topic gets another number of partitions. What the image in use
-could not read is left out.
+it is only deleted with its topic, or when the topic gets another number of partitions. Nor must the counter
+of producer ids, which no broker deletes. What the image in use could not read is left out.
 
 A topic may be missing although no tombstone says that it was deleted: brokers of earlier versions write none.
 But once a store has been seen to go back, that is not believed any more until its contents prove that it is
@@ -65,6 +65,9 @@ def _check_cluster(known: str, found: str) -> None:
 
 def _contradictions(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
     seen, unreadable = before.revision, before.unreadable
+    counted = after.producer_ids_revision
+    if counted <= seen and counted != before.producer_ids_revision:
+        yield f"producer ids were last taken at revision {counted}, not {before.producer_ids_revision}"
     for number, broker in after.brokers.items():
         if number in unreadable.brokers:
             continue

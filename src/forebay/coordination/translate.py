@@ -23,6 +23,7 @@ from forebay.core.cluster.image_changes import (
     PartitionDeleted,
     PartitionDoubted,
     PartitionPut,
+    ProducerIdsPut,
     TopicDeleted,
     TopicPut,
 )
@@ -152,6 +153,8 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
             return BrokerPut(registration=image_text.decode_broker(number, item.value, item.create_revision))
         case ("controller",):
             return ControllerPut(id=_number(item.key, item.value.decode(errors="replace")))
+        case ("producer-ids",):
+            return ProducerIdsPut(revision=item.mod_revision)
         case ("node-ids", broker_id):
             return NodePut(id=_number(item.key, broker_id))
         case ("restored",):
@@ -160,7 +163,7 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
             place = _number(item.key, broker_id), _number(item.key, text)
             return ClaimsPut(part=decode_claims(*place, item.value))
         case _:
-            # Keys of other concerns (the cluster's id, id blocks), and of newer versions.
+            # Keys of other concerns (the cluster's id), and of newer versions.
             return None
 
 
@@ -186,6 +189,8 @@ def _delete_change(keys: Keys, key: str) -> Change | None:
             return BrokerDeleted(id=_number(key, broker_id))
         case ("controller",):
             return ControllerPut(id=NO_CONTROLLER)
+        case ("producer-ids",):
+            return ProducerIdsPut(revision=0)
         case ("claims", broker_id, number):
             return ClaimsDeleted(node=_number(key, broker_id), number=_number(key, number))
         case _:
@@ -272,6 +277,8 @@ class Writes:
                 self.deletes.append(Delete(key=keys.tombstone(topic_id)))
             case BrokerPut() | BrokerDeleted() | ControllerPut() | ClaimsPut() | ClaimsDeleted():
                 raise AssertionError("a broker registers, claims and is elected by itself, under its lease")
+            case ProducerIdsPut():
+                raise AssertionError("blocks are taken by `producer_id_counter.py`")
             case RestorePut() | NodePut():
                 raise AssertionError("it is noted before there is an image")
             case UnreadablePut() | PartitionDoubted():

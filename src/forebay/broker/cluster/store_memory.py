@@ -29,7 +29,7 @@ from functools import partial
 
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.keys import Keys
-from forebay.coordination.metadata import UnreadableCounter, producer_id_in
+from forebay.coordination.producer_id_counter import UnreadableCounter, producer_id_in
 from forebay.coordination.store import Compare, KeyValue, Put, Store, StoreError, StoreIdentity
 from forebay.coordination.translate import changes_of_range
 from forebay.core.cluster.image import ClusterImage

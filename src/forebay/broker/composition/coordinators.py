@@ -36,7 +36,7 @@ class Coordinators:
             time=base.time,
             loop=base.loop,
         )
-        self.producer_ids = ProducerIds(base.store, metadata.keys, base.data, base.workers)
+        self.producer_ids = ProducerIds(base.store, metadata, base.data, base.workers)
         self.marker_appends = MarkerAppends(local.write_cycle, local.table, base.time)
         markers = MarkerWriter(
             self.marker_appends, peers, metadata, local.write_cycle, base.loop, node_id=node_id

@@ -13,8 +13,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.coordination.keys import Keys
-from forebay.coordination.metadata import UnreadableCounter, allocate_producer_ids
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.producer_id_counter import (
+    UnreadableCounter,
+    allocate_producer_ids,
+    take_producer_ids,
+)
 from forebay.coordination.store import Store, StoreError
 from forebay.core.partition.folds.aliases import named_by
 from forebay.core.partition.producer_table import ProducerTable
@@ -27,9 +31,9 @@ BLOCK = 1000
 
 
 class ProducerIds:
-    def __init__(self, store: Store, keys: Keys, data: DataDir, workers: WorkerThreads) -> None:
+    def __init__(self, store: Store, metadata: Metadata, data: DataDir, workers: WorkerThreads) -> None:
         self._store = store
-        self._keys = keys
+        self._metadata = metadata
         self._data = data
         self._workers = workers
         self._lock = asyncio.Lock()
@@ -50,7 +54,7 @@ class ProducerIds:
         """Before this broker joins: nobody is given an id that is in its logs. Raises StoreError."""
         self._floor = max((end_of_ids(table) for table in tables), default=0)
         try:
-            await allocate_producer_ids(self._store, self._keys, 0, floor=self._end)
+            await allocate_producer_ids(self._store, self._metadata.keys, 0, floor=self._end)
         except UnreadableCounter as error:
             # No broker gives out an id until it is repaired; all else goes on.
             log.error("no producer ids can be given out", extra={"reason": error.message})
@@ -66,7 +70,7 @@ class ProducerIds:
 
     async def _allocate(self) -> range:
         try:
-            block = await allocate_producer_ids(self._store, self._keys, BLOCK, floor=self._end)
+            block = await take_producer_ids(self._metadata, self._store, BLOCK, floor=self._end)
             await self._workers.run(lambda: self._remember(block.stop))
             return block
         except OSError as error:

@@ -11,7 +11,8 @@ from forebay.broker.net.dispatch import RequestContext, answer_later
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.coordination.metadata import Metadata, producer_id_in
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.producer_id_counter import producer_id_in
 from forebay.coordination.store import KeyValue, Store, StoreError
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.replicas.restored_partitions import ClaimBook, unsettled_partitions

@@ -29,6 +29,7 @@ from forebay.core.cluster.image_changes import (
     PartitionDeleted,
     PartitionDoubted,
     PartitionPut,
+    ProducerIdsPut,
     TopicDeleted,
     TopicPut,
 )
@@ -95,6 +96,8 @@ class ClusterImage:
     deleted: Mapping[bytes, DeletedTopic] = field(default_factory=dict)
     """Topics that were deleted, by id, for as long as it is remembered."""
     controller: int = NO_CONTROLLER
+    producer_ids_revision: int = 0
+    """When the counter of producer ids was last changed; 0 if there is none."""
     nodes: frozenset[int] = frozenset()
     """The numbers of all brokers that have ever joined."""
     restore: Restore = field(default_factory=Restore)
@@ -162,6 +165,7 @@ class _Draft:
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._controller = image.controller
+        self._producer_ids_revision = image.producer_ids_revision
         self._views = ViewsDraft(image.views, image.fills, image.view_names)
         self._users = UsersDraft(image.users)
         self._tokens = TokensDraft(image.tokens)
@@ -204,6 +208,8 @@ class _Draft:
                 self._broker_map().pop(broker_id, None)
             case ControllerPut(id=broker_id):
                 self._controller = broker_id
+            case ProducerIdsPut(revision=revision):
+                self._producer_ids_revision = revision
             case ViewPut() | ViewDeleted():
                 self._views.apply(change)
             case UserPut() | UserDeleted():
@@ -247,6 +253,7 @@ class _Draft:
             quotas=self._quotas.quotas,
             deleted=self._tombstones.deleted,
             controller=self._controller,
+            producer_ids_revision=self._producer_ids_revision,
             nodes=self._nodes,
             restore=self._restore,
             claims=self._claims.claims,

@@ -98,6 +98,14 @@ class ControllerPut:
     """The broker that was elected, or NO_CONTROLLER."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsPut:
+    """A block of producer ids was taken, or the counter was set."""
+
+    revision: int
+    """0 if the counter was deleted."""
+
+
 Change = (
     TopicPut
     | TopicDeleted
@@ -109,6 +117,7 @@ Change = (
     | BrokerPut
     | BrokerDeleted
     | ControllerPut
+    | ProducerIdsPut
     | ViewPut
     | ViewDeleted
     | UserPut

@@ -21,6 +21,7 @@ from forebay.sim.models.folded_keys import FoldedKeys
 from forebay.sim.models.folds import Folds, homes
 from forebay.sim.models.groups import Groups
 from forebay.sim.models.keyed import KeyedValues
+from forebay.sim.models.producer_ids import ProducerIdOwners
 from forebay.sim.models.shares import Place, Shares
 from forebay.sim.models.topics import Topics
 from forebay.sim.models.views import Views
@@ -44,6 +45,7 @@ class Model:
         self.shares.may_be_invisible = self._may_be_invisible
         self.shares.sent_at = lambda value: self._sent[value].sent_at
         self.keyed = KeyedValues(fail)
+        self.producer_ids = ProducerIdOwners(fail)
         self.topics = Topics()
         self.topic_delay = TopicDelay(fail)
         self.views = Views(fail)

@@ -208,6 +208,7 @@ class IdempotentProducer(Producer):
         version = self.client.dialect.init_producer_id
         response = await self.client.ask_any(request, InitProducerIdResponse, version)
         check(response.error_code)
+        self.model.producer_ids.give(response.producer_id, self.name)
         self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
 
     async def deliver(self, at: TopicPartition, batch: bytes) -> int | None:

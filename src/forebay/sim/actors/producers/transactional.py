@@ -83,6 +83,7 @@ class TransactionalProducer(Producer):
         self._begin_epoch(response.producer_id, response.producer_epoch)
 
     def _begin_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        self.model.producer_ids.give(producer_id, self.name, keeps=True)
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self.sequences.clear()
 
