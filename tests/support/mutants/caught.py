@@ -127,6 +127,7 @@ from support.mutants.stores import (
     believe_a_store_that_went_back,
     believe_any_store,
     delete_logs_by_absence,
+    take_producer_ids_by_any_answer,
 )
 from support.mutants.views import (
     begin_too_late_in_the_cache_of_views,
@@ -244,6 +245,8 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_a_delivery_of_which_nobody_knows_whether_it_is_committed_is_not_acknowledged",
     delete_logs_by_absence: "broker/replication/test_logs_let_go.py::"
     "test_a_topic_that_a_broker_finds_missing_is_put_aside",
+    take_producer_ids_by_any_answer: "sim/test_sim_producer_ids.py::"
+    "test_an_older_state_of_the_store_that_others_write_to_gives_no_producer_ids",
     read_batches_unchecked: "storage/test_checked_batches.py::"
     "test_a_reader_that_cannot_do_without_stops_at_damage",
     give_each_partition_to_one_member: "core/groups/share/test_share_assignor.py::"

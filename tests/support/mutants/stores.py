@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from forebay.broker.coordinators import producer_ids
 from forebay.broker.partition import strays, unused_logs
-from forebay.coordination import metadata
+from forebay.coordination import metadata, producer_id_counter
 from forebay.coordination.known_store import Header, KnownStore
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.store import Store
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.replicas import log_fate
 from forebay.core.cluster.replicas.log_fate import Fate, Verdict
@@ -28,6 +31,15 @@ def believe_a_store_that_went_back(patch: pytest.MonkeyPatch) -> None:
     looked_at = KnownStore.mismatch
     patch.setattr(KnownStore, "mismatch", lambda self, header, _=None: looked_at(self, header))
     patch.setattr(metadata, "check_image", lambda *_, **__: None)
+
+
+def take_producer_ids_by_any_answer(patch: pytest.MonkeyPatch) -> None:
+    """An older state of the store gives out ids, too."""
+
+    async def hasty(metadata: Metadata, store: Store, count: int, *, floor: int = 0) -> range:
+        return (await producer_id_counter.allocate_producer_ids(store, metadata.keys, count, floor=floor)).ids
+
+    patch.setattr(producer_ids, "take_producer_ids", hasty)
 
 
 def delete_logs_by_absence(patch: pytest.MonkeyPatch) -> None:
