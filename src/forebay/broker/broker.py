@@ -208,6 +208,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         node.follow_metadata()
         await node.coordinators.producer_ids.raise_counter(each.producers for each in node.partitions.all())
         if await unless_stopped(node.membership.join(addresses), stopping) is None:
+            await _leave_early(node)
             tracking.cancel()
             node.background.close()
             return
@@ -254,14 +255,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         for task in replicating:
             task.cancel()
         await node.store_memory.save_in(node.workers)
-        node.shares.shares.close()
-        node.delays.close()
-        node.filling.close()
-        node.filters.stop()
-        node.groups.coordinator.close()
-        node.share_states.coordinator.close()
-        node.move_journal.coordinator.close()
-        node.transactions.close()
+        _end_services(node)
         for task in running:
             task.cancel()
         await asyncio.sleep(_LAST_WORDS_S)
@@ -269,6 +263,29 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         node.peers.close()
         node.server.close()
         node.audit.close()
+
+
+async def _leave_early(node: Node) -> None:
+    """Leave before this broker serves. Parts that follow the image may have begun work all the same, and the
+    store may have its registration already: others would count on it until its lease ends.
+
+    What is known of the store is not saved: a restore that this broker has found is to be found again."""
+    node.failover.watch.close()
+    node.replication.following.take_no_more()
+    await node.membership.leave(node.replication.following.stop)
+    _end_services(node)
+
+
+def _end_services(node: Node) -> None:
+    """End the work that parts began because the image, or a client, had them do it."""
+    node.shares.shares.close()
+    node.delays.close()
+    node.filling.close()
+    node.filters.stop()
+    node.groups.coordinator.close()
+    node.share_states.coordinator.close()
+    node.move_journal.coordinator.close()
+    node.transactions.close()
 
 
 def _start_replication(node: Node) -> list[asyncio.Task[None]]:
