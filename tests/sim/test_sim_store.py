@@ -101,6 +101,33 @@ def test_watches_come_late_in_order_and_complete(world: World, network: SimNetwo
     assert finish(world, process, follow) == [b"%d" % number for number in range(20)]
 
 
+def test_a_watch_that_broke_off_with_news_on_its_way_goes_on(
+    world: World, network: SimNetwork, store: SimStore
+) -> None:
+    process = process_on(world, network, "a")
+    client = StoreClient(store, process.loop, "a")
+    seen: list[bytes] = []
+
+    async def follow() -> None:
+        async for events, _ in client.watch("/", 1):
+            seen.extend(event.kv.value for event in events)
+
+    async def write(value: bytes) -> None:
+        await client.txn(puts=[Put(key="/k", value=value)])
+
+    process.spawn(follow)
+    finish(world, process, lambda: write(b"1"))
+    world.run_until(world.now + 1.0, lambda: bool(seen))
+    store.txn([], [Put(key="/k", value=b"2")], [], "b")  # its push is on its way
+    store.be_itself()  # the watch breaks off
+    store.slow = True  # so the push comes before the watch goes on
+    world.run_until(world.now + 10.0)
+    store.slow = False
+    finish(world, process, lambda: write(b"3"))
+    world.run_until(world.now + 1.0)
+    assert seen == [b"1", b"2", b"3"]
+
+
 def test_leases_outlive_an_outage_of_the_store(world: World, network: SimNetwork, store: SimStore) -> None:
     process = process_on(world, network, "a")
     client = StoreClient(store, process.loop, "a")

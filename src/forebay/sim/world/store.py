@@ -353,6 +353,7 @@ class SimStore:
 
     def _push(self, watch: Watcher, tries: int) -> None:
         if watch not in self._watches:
+            watch.push_due = False  # it broke off; it may go on
             return
         if self.world.now < self._deaf_until.get(watch.host, 0.0):
             self.world.at(self._deaf_until[watch.host], self._push, watch, tries)
