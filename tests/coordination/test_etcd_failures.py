@@ -137,6 +137,22 @@ async def test_a_watch_that_comes_back_to_compacted_history_says_so(lone_etcd: E
                 await anext(events)
 
 
+async def test_a_watch_that_could_not_begin_at_once_says_that_it_was_interrupted(
+    lone_etcd: EtcdCluster,
+) -> None:
+    async with opened(lone_etcd) as watcher:
+        first = await watcher.txn(puts=[put(1)])
+        await asyncio.to_thread(lone_etcd.servers[0].kill)
+        events = watcher.watch(KEY, first.revision + 1)
+        begun = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.2)  # so that its first stream fails
+        await asyncio.to_thread(lone_etcd.restart, 0)
+        async with asyncio.timeout(60):
+            assert await begun == ([], first.revision)
+            await watcher.txn(puts=[put(2)])
+            assert [event.kv.value for event in (await anext(events))[0]] == [b"2"]
+
+
 async def test_without_any_server_there_are_errors_until_one_is_back(
     lone_etcd: EtcdCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ async def test_a_watch_leaves_a_server_of_the_past(store_and_laggard: tuple[Etcd
     assert made is not None
     store.gateway.current = 0
     async with asyncio.timeout(60):
-        async for events, _ in store.watch(KEY, made.mod_revision):
-            assert [event.kv.value for event in events] == [b"today"]
-            break
+        watch = store.watch(KEY, made.mod_revision)
+        assert (await anext(watch))[0] == [], "it was interrupted"
+        assert [event.kv.value for event in (await anext(watch))[0]] == [b"today"]
     assert laggard.paths == ["/v3/kv/range", "/v3/watch"]

@@ -45,7 +45,7 @@ async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncItera
     position = from_revision
     failing_since: float | None = None
     denied = False
-    is_first = True
+    interrupted = False
     while True:
         gateway.check_open()
         try:
@@ -59,14 +59,16 @@ async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncItera
                         # A server of a state from before our position would keep silent until it is past it.
                         await _question(gateway, index)
                         checked = True
-                        if not is_first:
+                        if interrupted:
                             yield [], position - 1
-                        is_first = False
+                        interrupted = False
                     failing_since, denied = None, False
                     if events:
                         position = events[-1].kv.mod_revision + 1
                         yield events, position - 1
         except (Unreachable, NoAnswer, Refused) as error:
+            # Also if this stream has not begun: what the reader has loaded is from before it.
+            interrupted = True
             if isinstance(error, Refused):
                 if denied or not (error.unavailable or error.stale_token or error.denied):
                     raise error.as_store_error(gateway.user) from error
