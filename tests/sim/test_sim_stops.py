@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from forebay.coordination.store import Put
+from forebay.coordination.store import Delete, Put
 from forebay.core.cluster.image_text import encode_broker
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.sim.simulation import Simulation, Story
@@ -65,4 +65,25 @@ def test_a_broker_that_has_not_seen_its_registration_takes_it_back_when_it_stops
     world.run_until(world.now + 0.5)
     assert is_registered(simulation, joining)
     stop(simulation, joining)
+    assert not is_registered(simulation, joining)
+
+
+def test_a_broker_whose_registration_is_on_its_way_takes_it_back_when_it_stops(
+    simulation: Simulation,
+) -> None:
+    world, (joining, _, _) = simulation.world, simulation.nodes
+    key, written = KEYS.broker(joining.node_id), simulation.store.on_txn
+    stopped: list[str] = []
+
+    def stop_before_the_answer(host: str, puts: Sequence[Put], deletes: Sequence[Delete]) -> None:
+        written(host, puts, deletes)
+        if any(put.key == key for put in puts):
+            stopped.append(host)
+            joining.stop()
+
+    simulation.store.on_txn = stop_before_the_answer
+    joining.start()
+    world.run_until(10.0, lambda: bool(stopped) and not joining.running)
+    assert stopped and not joining.running
+    assert world.breach is None, world.breach
     assert not is_registered(simulation, joining)

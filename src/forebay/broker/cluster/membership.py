@@ -301,6 +301,10 @@ class Membership:
         except StoreError:
             await lease.revoke()
             raise
+        except asyncio.CancelledError:
+            # The broker stops. It may be registered all the same, under a lease that nobody else knows of.
+            await self._give_up(lease)
+            raise
         held.current, held.epoch, held.seen = lease, epoch, False
         image = await self._wait_for(epoch, lease)
         if not self._is_shown(image):
