@@ -152,6 +152,25 @@ def test_what_waits_behind_a_long_request_is_not_ended(tmp_path: Path) -> None:
         assert broker.on_loop(lambda node: node.metrics.requests_unfinished) == 0
 
 
+def test_the_time_in_which_a_request_waits_for_memory_does_not_count(tmp_path: Path) -> None:
+    settings = BOUND | {"forebay.request.receive.timeout.ms": "2000"}
+    with local_broker(tmp_path / "data", settings) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "t")
+        memory = broker.node.server.memory
+        queued = broker.on_loop(lambda _: QueuedRequest(memory, "other", 2 * MB))
+        data = client.frame(produce("t", batch(bytes(200 * KB))), PRODUCE)
+        client.socket.sendall(data[: 100 * KB])
+        patience = Patience("it waits for memory")
+        while not memory.waiting:
+            patience.check()
+        time.sleep(2.5)  # longer than a request may take to come whole
+        broker.on_loop(lambda _: queued.done())
+        time.sleep(1.1)  # longer than it takes until somebody looks for those that are late
+        client.socket.sendall(data[100 * KB :])
+        assert client.read().responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        assert broker.on_loop(lambda node: node.metrics.requests_unfinished) == 0
+
+
 def test_who_keeps_all_the_memory_makes_room_for_another_sender(tmp_path: Path) -> None:
     settings = BOUND | {"forebay.request.receive.timeout.ms": "10000"}
     with local_broker(tmp_path / "data", settings) as broker, contextlib.ExitStack() as stack:

@@ -36,6 +36,7 @@ class ReceivingHost(ResponsesHost, Protocol):
 class Receiving(Responses):
     __slots__ = (
         "_awaits_memory",
+        "_awaits_since",
         "_buffers",
         "_filled",
         "_input",
@@ -58,6 +59,7 @@ class Receiving(Responses):
         self._input: Buffer | None = None  # borrowed while a large frame arrives
         self._filled = 0
         self._awaits_memory = False
+        self._awaits_since = 0.0
         self._listening = True
 
     @abstractmethod
@@ -172,6 +174,7 @@ class Receiving(Responses):
 
     def _await_memory(self) -> None:
         self._awaits_memory = True
+        self._awaits_since = self._server.loop.time()
         self._listen(False)
 
     def memory_granted(self) -> None:
@@ -179,6 +182,7 @@ class Receiving(Responses):
         self._awaits_memory = False
         if self.closed:
             return
+        self.held_since += self._server.loop.time() - self._awaits_since  # when it was not read
         present = memoryview(self._rest) if self._input is None else memoryview(self._input)[: self._filled]
         if len(present) >= SIZE_BYTES:
             total = SIZE_BYTES + SIZE.unpack_from(present)[0]
