@@ -367,6 +367,20 @@ def test_a_client_that_takes_too_much_time_waits_and_what_it_owes_beyond_that_is
         assert ada.read().throttle_time_ms == other.read().throttle_time_ms == 0
 
 
+def test_a_request_that_waited_for_a_quota_that_is_gone_is_answered_as_others_are(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    """The versions of the protocol are encoded once for all clients that no quota limits."""
+    set_quota(admin, ADA, request_percentage=1e-6)
+    ada.call(MetadataRequest(topics=[]), 9)
+    with KnownClient(broker, "User:ada") as other:
+        other.post(ApiVersionsRequest(), 3)
+        assert other.is_silent()
+        set_quota(admin, ADA, request_percentage=None)
+        assert other.read().error_code == ErrorCode.NONE
+        assert other.call(MetadataRequest(topics=[]), 9).brokers
+
+
 def test_versions_of_requests_count_too(broker: LocalBroker, admin: KnownClient, ada: KnownClient) -> None:
     set_quota(admin, ADA, request_percentage=1e-6)
     ada.socket.sendall(struct.pack(">ihhihx", 11, ApiVersionsRequest.API_KEY, 99, 1, -1))

@@ -24,7 +24,7 @@ from forebay.core.large_requests.division import JoinedResponse
 from forebay.core.large_requests.table import division_of, is_cut
 from forebay.errors import ErrorCode, ProtocolError, TooManyElements
 from forebay.wire.codec import stepwise_decoder
-from forebay.wire.frames import response_steps
+from forebay.wire.frames import EncodedResponse, response_steps
 from forebay.wire.layout import in_range
 from forebay.wire.messages import api
 
@@ -224,6 +224,9 @@ class LargeRequests:
         return outcome
 
     async def _send(self, context: RequestContext, reply: Reply, response: Any) -> None:
+        if isinstance(response, EncodedResponse):
+            reply.fill_soon([response.frame(context.correlation_id)])
+            return
         key = context.api_key, context.api_version, context.correlation_id
         parts = await self._measured(context, reply, response_steps(*key, response))
         if not reply.abandoned:
