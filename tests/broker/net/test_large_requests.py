@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import select
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from forebay.broker.net import dispatch
+from forebay.broker.net.slices import Room
 from forebay.errors import ErrorCode
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from forebay.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
@@ -36,7 +39,7 @@ from forebay.wire.messages.offset_fetch import (
 from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from support.access.principals import ACCESS, KnownClient
 from support.brokers.local_broker import LocalBroker, local_broker
-from support.clients.wire_client import FETCH, batch, create, fetch, read_all
+from support.clients.wire_client import FETCH, WireClient, batch, create, fetch, read_all
 from support.waiting import Patience
 
 OLD, NEW = 9, 13
@@ -250,3 +253,42 @@ def test_partitions_of_a_transaction_are_added_all_or_none(admin: KnownClient) -
     codes = [each.partition_error_code for each in topic.results_by_partition]
     assert codes[:2] == [ErrorCode.OPERATION_NOT_ATTEMPTED] * 2
     assert codes[2:] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 19_997
+
+
+def test_large_fetches_that_wait_for_messages_make_room_for_other_large_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are answered with what there is. Else all that is large would wait for as long as they do."""
+    monkeypatch.setattr(dispatch, "AT_ONCE_ELEMENTS_MAX", 100)
+    partitions = range(200)
+    with (
+        local_broker(tmp_path, {"forebay.request.elements.max": "10000"}) as broker,
+        WireClient(broker.bootstrap) as client,
+        contextlib.ExitStack() as stack,
+    ):
+        create(client, "t", len(partitions))
+        sources = ["127.0.0.2", "127.0.0.3"] * 6
+        waiting = [stack.enter_context(WireClient(broker.bootstrap, source=source)) for source in sources]
+        for each in waiting:
+            each.post(fetch("t", partitions=partitions, max_wait_ms=600_000), FETCH)
+        room = broker.node._large_requests._room
+        patience = Patience("all of the room is taken")
+        while room._total < 20_000:
+            patience.check()
+        assert len(client.call(named(9_000), OLD).topics) == 9_000
+        answered = select.select([each.socket for each in waiting], [], [], 60)[0]
+        assert answered, "with nothing, before its time"
+
+
+async def test_what_waits_for_others_takes_no_room_meanwhile() -> None:
+    room = Room(asyncio.get_running_loop())
+    places = [await room.take(who, 10, 10) for who in ("ada", "bob")]
+    third = asyncio.ensure_future(room.take("cleo", 10, 10))
+    await asyncio.sleep(0)
+    assert not third.done()
+    with places[0].waiting(None):
+        place = await third
+    places[0].give_back()
+    for each in (places[1], place):
+        each.give_back()
+    assert (room._total, room._taken) == (0, {})

@@ -9,6 +9,7 @@ owes time to a quota waits here too, before anything is made of it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import Endpoint, Meter, RequestContext
 from forebay.broker.net.part_replies import PartReply
 from forebay.broker.net.request_memory import QueuedRequest
-from forebay.broker.net.slices import NotWanted, Room, Slices
+from forebay.broker.net.slices import NotWanted, Place, Room, Slices
 from forebay.core.large_requests.division import JoinedResponse
 from forebay.core.large_requests.table import division_of, is_cut
 from forebay.errors import ErrorCode, ProtocolError, TooManyElements
@@ -106,18 +107,18 @@ class LargeRequests:
         who, room = _client(context), self._elements_max()
         elements = min(len(frame), most)
         await self._paid(context, reply)
-        await self._room.take(who, elements, room)
+        place = await self._room.take(who, elements, room)
         while not reply.abandoned and self._owed_s(context):  # for what was handled meanwhile
-            self._room.give(who, elements, room)
+            place.give_back()
             await self._paid(context, reply)
-            await self._room.take(who, elements, room)
+            place = await self._room.take(who, elements, room)
         try:
             if not reply.abandoned:
                 request = await self._decoded(context, reply, frame, start, most)
                 if request is not None:
-                    await self._serve(endpoint, context, reply, request, len(frame))
+                    await self._serve(endpoint, context, reply, request, len(frame), place)
         finally:
-            self._room.give(who, elements, room)
+            place.give_back()
 
     def _most(self, context: RequestContext) -> int:
         """Fewer elements are taken of clients if they cannot be handled in pieces."""
@@ -171,21 +172,33 @@ class LargeRequests:
         await self._send(context, reply, response)
 
     async def _serve(
-        self, endpoint: Endpoint, context: RequestContext, reply: Reply, request: Any, frame_bytes: int
+        self,
+        endpoint: Endpoint,
+        context: RequestContext,
+        reply: Reply,
+        request: Any,
+        frame_bytes: int,
+        place: Place | None = None,
     ) -> None:
-        response = await self._response(endpoint, context, reply, request, frame_bytes)
+        response = await self._response(endpoint, context, reply, request, frame_bytes, place)
         if response is not None:
             await self._send(context, reply, response)
         elif not reply.abandoned:
             reply.give_up()
 
     async def _response(
-        self, endpoint: Endpoint, context: RequestContext, reply: Reply, request: Any, frame_bytes: int
+        self,
+        endpoint: Endpoint,
+        context: RequestContext,
+        reply: Reply,
+        request: Any,
+        frame_bytes: int,
+        place: Place | None,
     ) -> Any:
         division = division_of(context.api_key, request)
         await self._slices.next()
         if division is None or not division.is_large(request):
-            return await self._handled(endpoint, context, reply, request, frame_bytes)
+            return await self._handled(endpoint, context, reply, request, frame_bytes, place)
         joined, context = JoinedResponse(division), context._replace(noted=set())
         for piece in division.pieces(request):
             if reply.abandoned:
@@ -200,16 +213,22 @@ class LargeRequests:
         return joined.whole
 
     async def _handled(
-        self, endpoint: Endpoint, context: RequestContext, reply: Reply, request: Any, frame_bytes: int
+        self,
+        endpoint: Endpoint,
+        context: RequestContext,
+        reply: Reply,
+        request: Any,
+        frame_bytes: int,
+        place: Place | None = None,
     ) -> Any:
-        """What the handler answers, however it does so."""
+        """What the handler answers, however it does so. `place`: what nobody else has while it works."""
         parts: list[PartReply] = []
 
-        def place(complete: Callable[[Any], Any] | None) -> PartReply:
+        def defer(complete: Callable[[Any], Any] | None) -> PartReply:
             parts.append(PartReply(context.connection, self._loop, complete))
             return parts[-1]
 
-        own, meter = context._replace(place=place), self.meter
+        own, meter = context._replace(place=defer), self.meter
         if meter is None:
             outcome = endpoint.handle(own, request)
         else:
@@ -219,7 +238,8 @@ class LargeRequests:
             outcome = await outcome
             await self._slices.next()
         elif parts and outcome is parts[-1]:
-            outcome = await _answered(reply, parts[-1])
+            with contextlib.nullcontext() if place is None else place.waiting(parts[-1].on_overtaken):
+                outcome = await _answered(reply, parts[-1])
             await self._slices.next()
         return outcome
 

@@ -8,8 +8,9 @@ answers everybody else as if it were asked for few.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -69,43 +70,95 @@ class Slices:
 
 
 class Room:
-    """Bounds how much large work is in memory at a time; half of it at most is one client's."""
+    """Bounds how much large work is in memory at a time; half of it at most is one client's.
+
+    Work that waits for something, and need not, ends its wait when others wait for its room.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._taken: dict[Hashable, int] = {}
         self._total = 0
-        self._waiting: dict[asyncio.Future[None], tuple[Hashable, int, int]] = {}
+        self._waiting: dict[asyncio.Future[None], Place] = {}
+        self._idle: dict[Place, Callable[[], None]] = {}
+        """Work that waits, with what ends its wait."""
 
-    async def take(self, who: Hashable, amount: int, most: int) -> None:
+    async def take(self, who: Hashable, amount: int, most: int) -> Place:
         """Wait until there is room for so much, of at most twice `most` in all and `most` for each."""
-        granted = self._loop.create_future()
-        self._waiting[granted] = who, min(amount, most), most
+        granted, place = self._loop.create_future(), Place(self, who, min(amount, most), most)
+        self._waiting[granted] = place
         self._grant()
         try:
             await granted
         except asyncio.CancelledError:
             if self._waiting.pop(granted, None) is None:
-                self.give(who, amount, most)
+                place.give_back()
             raise
+        return place
 
-    def give(self, who: Hashable, amount: int, most: int) -> None:
-        """There is room again for what was taken."""
-        amount = min(amount, most)
-        self._total -= amount
-        self._taken[who] -= amount
+    def give(self, place: Place) -> None:
+        who = place.who
+        self._total -= place.amount
+        self._taken[who] -= place.amount
         if not self._taken[who]:
             del self._taken[who]
         self._grant()
 
+    def idle(self, place: Place, end: Callable[[], None] | None) -> None:
+        """Note what ends the wait of work; None when it waits no more."""
+        if end is None:
+            self._idle.pop(place, None)
+        else:
+            self._idle[place] = end
+            self._grant()
+
     def _grant(self) -> None:
-        for granted, (who, amount, most) in list(self._waiting.items()):
+        for granted, place in list(self._waiting.items()):
+            who, amount, most = place.who, place.amount, place.most
             if self._total + amount > 2 * most:
+                self._end_waits(None)
                 return  # nobody passes one that needs more
             own = self._taken.get(who, 0)
             if own and own + amount > most:
+                self._end_waits(who)
                 continue
             del self._waiting[granted]
             self._total += amount
             self._taken[who] = own + amount
             granted.set_result(None)
+
+    def _end_waits(self, who: Hashable | None) -> None:
+        """End the waits of one client's work, or of all."""
+        for place in [place for place in self._idle if who is None or place.who == who]:
+            self._loop.call_soon(self._idle.pop(place))
+
+
+class Place:
+    """Room for so much, until it is given back."""
+
+    __slots__ = ("_is_taken", "_room", "amount", "most", "who")
+
+    def __init__(self, room: Room, who: Hashable, amount: int, most: int) -> None:
+        self._room = room
+        self.who = who
+        self.amount = amount
+        self.most = most
+        self._is_taken = True
+
+    def give_back(self) -> None:
+        if self._is_taken:
+            self._is_taken = False
+            self._room.give(self)
+
+    @contextlib.contextmanager
+    def waiting(self, end: Callable[[], None] | None) -> Iterator[None]:
+        """While work waits. `end` ends its wait; without that, others have its room from now on."""
+        if end is None:
+            self.give_back()
+            yield
+            return
+        self._room.idle(self, end)
+        try:
+            yield
+        finally:
+            self._room.idle(self, None)
