@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from forebay.broker.net import dispatch
 from forebay.broker.net.request_memory import QueuedRequest, RequestMemory
 from forebay.errors import ErrorCode
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from support.access.principals import KnownClient
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.sasl_broker import log_in, sasl_broker
+from support.clients.quota_calls import set_quota
 from support.clients.wire_client import (
     FETCH,
     PRODUCE,
@@ -157,7 +160,7 @@ def test_the_time_in_which_a_request_waits_for_memory_does_not_count(tmp_path: P
     with local_broker(tmp_path / "data", settings) as broker, WireClient(broker.bootstrap) as client:
         create(client, "t")
         memory = broker.node.server.memory
-        queued = broker.on_loop(lambda _: QueuedRequest(memory, "other", 2 * MB))
+        queued = broker.on_loop(lambda _: QueuedRequest(memory, Sender(memory, "other", 0), 2 * MB))
         data = client.frame(produce("t", batch(bytes(200 * KB))), PRODUCE)
         client.socket.sendall(data[: 100 * KB])
         patience = Patience("it waits for memory")
@@ -225,6 +228,62 @@ def test_requests_that_are_handled_in_slices_count_until_they_are_answered(tmp_p
             assert len(client.read().topics) == len(names)
         assert size < max(most) < MB + 2 * len(frames[0]) + OVERSHOOT
         assert broker.on_loop(lambda _: (memory.used_bytes, memory.queued_bytes, memory.waiting)) == (0, 0, 0)
+
+
+def test_a_request_that_is_decoded_at_once_and_handled_in_slices_counts_too(tmp_path: Path) -> None:
+    """It has few elements, but they may be long."""
+    with local_broker(tmp_path / "data", BOUND) as broker, WireClient(broker.bootstrap) as client:
+        memory, most = broker.node.server.memory, list[int]()
+        slices = broker.node._large_requests._slices
+        give = slices._give
+
+        def note_and_give() -> None:
+            most.append(memory.queued_bytes)
+            give()
+
+        broker.on_loop(lambda _: setattr(slices, "_give", note_and_give))
+        names = [MetadataRequestTopic(name="x" * 1_100 + str(number)) for number in range(1_000)]
+        assert len(client.call(MetadataRequest(topics=names), 12).topics) == len(names)
+        assert max(most) > MB
+        assert broker.on_loop(lambda _: (memory.used_bytes, memory.queued_bytes)) == (0, 0)
+
+
+def test_requests_that_wait_for_what_their_client_owes_make_room_for_another_sender(tmp_path: Path) -> None:
+    settings = BOUND | {
+        "forebay.request.receive.timeout.ms": "10000",
+        "forebay.quota.throttle.max.ms": "600000",
+    }
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(local_broker(tmp_path / "data", settings))
+        admin = stack.enter_context(KnownClient(broker))
+        create(admin, "t")
+        set_quota(admin, {"user": "ada"}, request_percentage=1e-6)
+        stack.enter_context(KnownClient(broker, "User:ada")).call(MetadataRequest(topics=[]), 9)
+        names = [MetadataRequestTopic(name="x" * 30_000) for _ in range(4)]
+        memory = broker.node.server.memory
+        patience = Patience("all of the memory is used")
+        while not memory.short:
+            patience.check()
+            client = stack.enter_context(KnownClient(broker, "User:ada"))
+            client.socket.settimeout(0.2)
+            with contextlib.suppress(TimeoutError):
+                client.post(MetadataRequest(topics=names), 9)
+        for _ in range(5):
+            assert append(admin, "t", batch(bytes(300 * KB))).error_code == ErrorCode.NONE
+        assert broker.on_loop(lambda node: node.metrics.requests_unfinished) > 0
+
+
+def test_a_large_fetch_that_waits_for_messages_keeps_no_memory_of_its_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "AT_ONCE_ELEMENTS_MAX", 100)
+    with local_broker(tmp_path / "data", BOUND) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "t", 200)
+        client.post(fetch("t", partitions=range(200), max_wait_ms=600_000), FETCH)
+        patience = Patience("it waits for messages")
+        while not broker.on_loop(lambda node: node._large_requests._room._idle):
+            patience.check()
+        assert used(broker) == 0
 
 
 # -- the accounts --------------------------------------------------------------------------------------------
@@ -310,7 +369,7 @@ def test_memory_is_contested_between_senders_only() -> None:
 
 def test_while_much_is_queued_none_goes_beyond_the_bound() -> None:
     memory = RequestMemory(MB, timeout_s=30, contested_s=3)
-    queued = QueuedRequest(memory, "user", 2 * MB)
+    queued = QueuedRequest(memory, Sender(memory, "user", 0), 2 * MB)
     sender = Sender(memory, "other", 2 * MB)
     sender.receive(10 * KB)
     assert sender.waits

@@ -165,9 +165,9 @@ class Connection(Overtaking):
         if self._awaits_memory:
             self.memory_granted()
 
-    def queue(self, size: int) -> QueuedRequest:
+    def queue(self, size: int, frame: bytearray | memoryview | None = None) -> QueuedRequest:
         """A request of this size is handled later: its memory counts until then."""
-        return QueuedRequest(self._memory, self.sender, size)
+        return QueuedRequest(self._memory, self, size, frame)
 
     # -- turns ---------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.net.connection import ANONYMOUS
@@ -36,6 +36,20 @@ T = TypeVar("T")
 _PARTS_UNCUT = 5
 _OWING_POLL_S = 0.5
 """How often a request whose client owes time looks whether the connection or the quota is gone."""
+
+
+class _Kept(NamedTuple):
+    """What others cannot have while a request is handled."""
+
+    place: Place
+    queued: QueuedRequest | None
+    """None if it is of use until the request is answered."""
+
+    def waiting(self, end: Callable[[], None] | None) -> contextlib.AbstractContextManager[None]:
+        """While the request waits for something else than its turn, which `end` ends."""
+        if self.queued is not None:
+            self.queued.done()
+        return self.place.waiting(end)
 
 
 class LargeRequests:
@@ -67,18 +81,26 @@ class LargeRequests:
             name = api(context.api_key).request.__name__
             work = self._refuse(context, reply, TooManyElements(name, most, elements))
         else:
-            queued = context.connection.queue(len(frame))
             kept = bytearray(frame) if isinstance(frame.obj, bytearray) else frame
-            work = self._serve_frame(endpoint, context, reply, queued, kept, start, most)
+            queued = context.connection.queue(len(frame), kept)
+            work = self._serve_frame(endpoint, context, reply, queued, start, most)
         self._spawn(work, reply)
 
     def take(self, endpoint: Endpoint, context: RequestContext, request: Any, frame_bytes: int) -> None:
         """Handle a request that is decoded."""
-        reply = context.defer()
-        self._spawn(self._serve(endpoint, context, reply, request, frame_bytes), reply)
+        reply, queued = context.defer(), context.connection.queue(frame_bytes)
+        self._spawn(self._serve_decoded(endpoint, context, reply, queued, request), reply)
 
     def _spawn(self, work: Coroutine[Any, Any, None], reply: Reply) -> None:
         self._background.spawn(_contained(work, reply), "answering a large request", work)
+
+    async def _serve_decoded(
+        self, endpoint: Endpoint, context: RequestContext, reply: Reply, queued: QueuedRequest, request: Any
+    ) -> None:
+        try:
+            await self._serve(endpoint, context, reply, request, queued.held_bytes)
+        finally:
+            queued.done()
 
     async def _serve_frame(
         self,
@@ -86,12 +108,11 @@ class LargeRequests:
         context: RequestContext,
         reply: Reply,
         queued: QueuedRequest,
-        frame: bytearray | memoryview,
         start: int,
         most: int,
     ) -> None:
         try:
-            await self._serve_in_room(endpoint, context, reply, frame, start, most)
+            await self._serve_in_room(endpoint, context, reply, queued, start, most)
         finally:
             queued.done()
 
@@ -100,23 +121,24 @@ class LargeRequests:
         endpoint: Endpoint,
         context: RequestContext,
         reply: Reply,
-        frame: bytearray | memoryview,
+        queued: QueuedRequest,
         start: int,
         most: int,
     ) -> None:
-        who, room = _client(context), self._elements_max()
-        elements = min(len(frame), most)
-        await self._paid(context, reply)
+        who, room, size = _client(context), self._elements_max(), queued.held_bytes
+        elements = min(size, most)
+        await self._paid(context, reply, queued)
         place = await self._room.take(who, elements, room)
         while not reply.abandoned and self._owed_s(context):  # for what was handled meanwhile
             place.give_back()
-            await self._paid(context, reply)
+            await self._paid(context, reply, queued)
             place = await self._room.take(who, elements, room)
         try:
             if not reply.abandoned:
-                request = await self._decoded(context, reply, frame, start, most)
+                request = await self._decoded(context, reply, queued.frame, start, most)
                 if request is not None:
-                    await self._serve(endpoint, context, reply, request, len(frame), place)
+                    kept = _Kept(place, None if is_cut(context.api_key) else queued)
+                    await self._serve(endpoint, context, reply, request, size, kept)
         finally:
             place.give_back()
 
@@ -130,13 +152,17 @@ class LargeRequests:
     def _owed_s(self, context: RequestContext) -> float:
         return 0.0 if self.meter is None else self.meter.owed_s(context)
 
-    async def _paid(self, context: RequestContext, reply: Reply) -> None:
+    async def _paid(self, context: RequestContext, reply: Reply, queued: QueuedRequest) -> None:
         """Wait until the client owes nothing."""
+        queued.owes(self._loop.time())
+        reply.on_abandoned = queued.done  # at once, since others may wait for its memory
         while not reply.abandoned:
             owed_s = self._owed_s(context)
             if not owed_s:
-                return
+                break
             await asyncio.sleep(min(owed_s, _OWING_POLL_S))
+        reply.on_abandoned = None
+        queued.has_paid()
 
     async def _decoded(
         self, context: RequestContext, reply: Reply, frame: bytearray | memoryview, start: int, most: int
@@ -178,9 +204,9 @@ class LargeRequests:
         reply: Reply,
         request: Any,
         frame_bytes: int,
-        place: Place | None = None,
+        kept: _Kept | None = None,
     ) -> None:
-        response = await self._response(endpoint, context, reply, request, frame_bytes, place)
+        response = await self._response(endpoint, context, reply, request, frame_bytes, kept)
         if response is not None:
             await self._send(context, reply, response)
         elif not reply.abandoned:
@@ -193,12 +219,12 @@ class LargeRequests:
         reply: Reply,
         request: Any,
         frame_bytes: int,
-        place: Place | None,
+        kept: _Kept | None,
     ) -> Any:
         division = division_of(context.api_key, request)
         await self._slices.next()
         if division is None or not division.is_large(request):
-            return await self._handled(endpoint, context, reply, request, frame_bytes, place)
+            return await self._handled(endpoint, context, reply, request, frame_bytes, kept)
         joined, context = JoinedResponse(division), context._replace(noted=set())
         for piece in division.pieces(request):
             if reply.abandoned:
@@ -219,9 +245,9 @@ class LargeRequests:
         reply: Reply,
         request: Any,
         frame_bytes: int,
-        place: Place | None = None,
+        kept: _Kept | None = None,
     ) -> Any:
-        """What the handler answers, however it does so. `place`: what nobody else has while it works."""
+        """What the handler answers, however it does so."""
         parts: list[PartReply] = []
 
         def defer(complete: Callable[[Any], Any] | None) -> PartReply:
@@ -238,7 +264,7 @@ class LargeRequests:
             outcome = await outcome
             await self._slices.next()
         elif parts and outcome is parts[-1]:
-            with contextlib.nullcontext() if place is None else place.waiting(parts[-1].on_overtaken):
+            with contextlib.nullcontext() if kept is None else kept.waiting(parts[-1].on_overtaken):
                 outcome = await _answered(reply, parts[-1])
             await self._slices.next()
         return outcome

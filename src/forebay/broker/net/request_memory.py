@@ -7,7 +7,8 @@ more: it *waits*, and nothing is read from it, until others have given theirs ba
     wait for each other for ever. (Kafka's MemoryPool lets one go beyond, too.)
 
 A request that came whole and is handled later, in slices, is *queued*, and counts until it is handled. While
-such requests take half of the memory, none goes beyond the bound: it can wait until they are done.
+such requests take half of the memory, none goes beyond the bound: it can wait until they are done. If one is
+queued because its client owes time to a quota, that may be long: then it is like one that does not come.
 
 So that slow senders do not keep the memory, a request has a time in which it has to come. The time in which
 it is not read does not count. While another sender waits, the one that holds the most has less time.
@@ -15,6 +16,7 @@ it is not read does not count. While another sender waits, the one that holds th
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +26,8 @@ from forebay.broker.net.buffers import SHARED_BYTES
 
 _SHORT_BYTES = 2 * SHARED_BYTES
 """With less than this free, little is read at a time: one read may leave a shared buffer full to be held."""
+
+_NOTHING = bytearray()
 
 
 class Holder(Protocol):
@@ -46,22 +50,40 @@ class Holder(Protocol):
 class QueuedRequest:
     """A request that came whole and is handled later; it holds its memory until then."""
 
-    __slots__ = ("_memory", "held_bytes", "held_since", "sender")
+    __slots__ = ("_memory", "connection", "frame", "held_bytes", "held_since", "is_held_back", "sender")
 
-    is_held_back = True
-
-    def __init__(self, memory: RequestMemory, sender: str, size: int) -> None:
+    def __init__(
+        self,
+        memory: RequestMemory,
+        connection: Holder,
+        size: int,
+        frame: bytearray | memoryview | None = None,
+    ) -> None:
         self._memory = memory
-        self.sender = sender
+        self.connection = connection
+        """By which it came."""
+        self.frame = frame or _NOTHING
+        self.sender = connection.sender
         self.held_bytes = 0
-        self.held_since = 0.0
+        self.held_since = math.inf
+        self.is_held_back = True
         memory.queued_bytes += size
         memory.hold(self, size)
 
     def memory_granted(self) -> None:
         raise AssertionError("it asks for nothing")
 
+    def owes(self, now: float) -> None:
+        """It is its client for whom it waits, not the broker."""
+        self.held_since = min(self.held_since, now)
+        self.is_held_back = False
+
+    def has_paid(self) -> None:
+        self.is_held_back = True
+
     def done(self) -> None:
+        """It holds nothing from now on."""
+        self.frame = _NOTHING
         self._memory.queued_bytes -= self.held_bytes
         self._memory.release(self)
 

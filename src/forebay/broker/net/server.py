@@ -15,7 +15,7 @@ from functools import partial
 from forebay.broker.net.broker_reserve import BrokerReserve
 from forebay.broker.net.buffers import BufferPool
 from forebay.broker.net.connection import Connection, Handle
-from forebay.broker.net.request_memory import Holder, RequestMemory
+from forebay.broker.net.request_memory import Holder, QueuedRequest, RequestMemory
 from forebay.broker.net.turns import Turns
 from forebay.broker.ports import Address, Listening, Network, Stream
 from forebay.broker.signals import Signal
@@ -252,9 +252,10 @@ class Server:
             for late in memory.overdue(now):
                 self._end(late, "a request did not come whole within forebay.request.receive.timeout.ms")
             for contested in memory.contested(now):
-                self._end(contested, "others wait for the memory that an unfinished request keeps")
+                self._end(contested, "others wait for the memory that its request keeps")
 
-    def _end(self, connection: Holder, reason: str) -> None:
+    def _end(self, holder: Holder, reason: str) -> None:
+        connection = holder.connection if isinstance(holder, QueuedRequest) else holder
         assert isinstance(connection, Connection)
         log.warning("closing a connection", extra=connection.about() | {"reason": reason})
         self._metrics.requests_unfinished += 1
