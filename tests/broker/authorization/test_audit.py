@@ -13,15 +13,19 @@ from forebay.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
+from forebay.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from forebay.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.access.principals import ACCESS, KnownClient, add_acls
 from support.access.rules import allow, make
 from support.brokers.local_broker import LocalBroker, local_broker
+from support.brokers.replicated import until
 from support.clients.wire_client import FETCH, PRODUCE, WireClient, batch, create_topic, fetch, produce
 
 
@@ -196,3 +200,74 @@ def test_the_rate_of_refusals_can_be_set(tmp_path: Path, caplog: pytest.LogCaptu
         for _ in range(10):
             noisy.call(fetch("secret"), FETCH)
     assert [line.get("left_out") for line in refusals(caplog, "User:noisy")] == [None, None, None, 7]
+
+
+# -- requests with much in them ----------------------------------------------------------------------------
+
+
+def asked_for(line: dict[str, object]) -> tuple[list[str], int]:
+    """The resources that a line names, and how many more it tells of."""
+    named, _, more = str(line["needs"]).partition(" and ")
+    return named.split(", "), int(more.removesuffix(" more") or 0)
+
+
+def test_a_request_that_is_handled_in_pieces_hides_nothing_of_what_it_was_refused(
+    guarded: LocalBroker, ada: KnownClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = guarded.on_loop(lambda node: node.metrics.requests_refused)
+    topics = [MetadataRequestTopic(name=f"secret-{number}") for number in range(3_000)]
+    ada.call(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12)
+    (line,) = lines(caplog, "refused")
+    named, more = asked_for(line)
+    assert named == [f"DESCRIBE TOPIC:secret-{number}" for number in range(20)]
+    assert more == 2_980
+    assert guarded.on_loop(lambda node: node.metrics.requests_refused) == before + 1
+
+
+def test_what_every_piece_was_refused_is_named_once(
+    ada: KnownClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = [
+        AclCreation(
+            resource_type=2,
+            resource_name=f"t{number}",
+            resource_pattern_type=3,
+            principal="User:ada",
+            host="*",
+            operation=3,
+            permission_type=3,
+        )
+        for number in range(3_000)
+    ]
+    answer = ada.call(CreateAclsRequest(creations=rules), 3)
+    assert {result.error_code for result in answer.results} == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+    (line,) = lines(caplog, "refused")
+    assert line["needs"] == "ALTER CLUSTER:kafka-cluster"
+
+
+def test_a_client_that_goes_away_does_not_hide_what_its_large_request_was_refused(
+    guarded: LocalBroker, admin: KnownClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = [MetadataRequestTopic(name=f"secret-{number}") for number in range(50_000)]
+    before = guarded.on_loop(lambda node: node.metrics.requests_refused)
+    with KnownClient(guarded, "User:hasty") as hasty:
+        hasty.post(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12)
+        until(lambda: guarded.on_loop(lambda node: node.metrics.requests_refused) > before, "a refusal")
+    until(lambda: bool(refusals(caplog, "User:hasty")), "a line about it")
+    (line,) = refusals(caplog, "User:hasty")
+    named, _ = asked_for(line)
+    assert named[0] == "DESCRIBE TOPIC:secret-0"
+
+
+def test_a_fetch_of_many_topics_hides_none_of_those_that_it_was_refused(
+    ada: KnownClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = [
+        FetchTopic(topic=f"secret-{number}", partitions=[FetchPartition(partition=0)])
+        for number in range(100)
+    ]
+    ada.call(FetchRequest(topics=topics, max_wait_ms=0), 12)
+    until(lambda: len(lines(caplog, "refused")) == 2, "a line about the others")
+    first, others = map(asked_for, lines(caplog, "refused"))
+    assert first == (["READ TOPIC:secret-0"], 0)
+    assert others == ([f"READ TOPIC:secret-{number}" for number in range(1, 21)], 79)

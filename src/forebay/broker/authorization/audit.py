@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.core.guards.guard import DENIED, Resource
+from forebay.core.guards.refused_resources import NAMED_MAX
 from forebay.core.security.refusals import LeftOut, RefusalLimits, Refusals
 from forebay.errors import ErrorCode, known_code
 from forebay.wire.fields import Struct
@@ -25,8 +26,6 @@ from forebay.wire.messages import api_name
 
 log = logging.getLogger("forebay.audit")
 
-_NAMED_MAX = 20
-"""Resources named in one line."""
 _TELL_S = 10.0
 """What was left out is told after this time, unless another line of the same sender tells it before."""
 _TOLD_MAX = 100
@@ -71,11 +70,18 @@ class AuditLog:
         self._refusals = Refusals()
         self._timer: Timer | None = None
 
-    def refused(self, context: RequestContext, resources: Sequence[Resource]) -> None:
+    def refused(
+        self, context: RequestContext, resources: Sequence[Resource], count: int | None = None
+    ) -> None:
+        """`count`: how many resources there were, if there were more than these."""
         left_out = self._admit_request(context, self._cut(str(resources[0])) if resources else "")
         if left_out is not None:
-            facts = {"needs": self._joined(resources, len(resources)), "result": "DENIED"}
+            facts = {"needs": self._joined(resources, count or len(resources)), "result": "DENIED"}
             log.warning("a request was refused", extra=self._about(context) | facts | _told(left_out))
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Have it called when what runs now has ended."""
+        self._call_later(0, work)
 
     def administered(self, context: RequestContext, request: Any, response: Any, *, has_guard: bool) -> None:
         """`has_guard`: what was denied has been logged already."""
@@ -149,8 +155,8 @@ class AuditLog:
         }
 
     def _joined(self, names: Iterable[object], count: int) -> str:
-        more = count - _NAMED_MAX
-        shown = ", ".join(self._cut(str(name)) for name in islice(names, _NAMED_MAX))
+        more = count - NAMED_MAX
+        shown = ", ".join(self._cut(str(name)) for name in islice(names, NAMED_MAX))
         return f"{shown} and {more} more" if more > 0 else shown
 
     def _cut(self, text: str) -> str:

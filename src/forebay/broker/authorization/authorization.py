@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from forebay.broker.authorization.audit import AuditLog
@@ -22,11 +23,43 @@ from forebay.core.acls.authorizer import Authorizer
 from forebay.core.acls.bindings import CLUSTER_NAME, EVERYONE, AclBinding, Operation
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.guards.guard import CLUSTER, TOPIC, Access, Resource, Shortcut
+from forebay.core.guards.refused_resources import RefusedResources
 
 log = logging.getLogger(__name__)
 
-_REFUSALS_MAX = 20
-"""Topics of one fetch that are logged as refused, each once."""
+_REFUSED = "refused"
+
+
+class _RefusedOfPieces:
+    """What was refused of a request that is handled in pieces: one line for all of it."""
+
+    def __init__(self, log_refused: Callable[[Sequence[Resource], int], None]) -> None:
+        self._refused = RefusedResources()
+        self._log_refused = log_refused
+
+    def add(self, found: Sequence[Resource]) -> None:
+        self._refused.add(found)
+
+    def end(self) -> None:
+        self._log_refused(self._refused.named, len(self._refused))
+
+
+class _OtherTopics:
+    """What a fetch was refused besides the first topic, in one line for all that it asks for at once."""
+
+    def __init__(self, audit: AuditLog, context: RequestContext) -> None:
+        self._audit = audit
+        self._context = context
+        self._refused = RefusedResources()
+
+    def add(self, resource: Resource) -> None:
+        if not self._refused:
+            self._audit.soon(self._log)
+        self._refused.add([resource])
+
+    def _log(self) -> None:
+        refused, self._refused = self._refused, RefusedResources()
+        self._audit.refused(self._context, refused.named, len(refused))
 
 
 class Authorization:
@@ -76,10 +109,16 @@ class Authorization:
             )
 
     def refused(self, context: RequestContext, resources: Sequence[Resource]) -> None:
-        """Count what was refused, and log it; of a large request what was refused first."""
-        if context.is_first_to("refusal"):
+        """Count a request of which something was refused, and log it; a large one at its end."""
+        notes = context.notes
+        if notes is None:
             self._metrics.requests_refused += 1
             self._audit.refused(context, resources)
+            return
+        if _REFUSED not in notes:
+            self._metrics.requests_refused += 1
+            notes[_REFUSED] = _RefusedOfPieces(partial(self._audit.refused, context))
+        notes[_REFUSED].add(resources)
 
     def access(self, context: RequestContext) -> Access:
         """What the sender of a request may do."""
@@ -100,19 +139,29 @@ class Authorization:
         return shortcut(self._authorizer, connection.principal, connection.peer[0], self._image, request)
 
     def reader(self, context: RequestContext) -> Callable[[str], bool]:
-        """Whether the client may read a topic. Fetches ask for each partition that they read."""
+        """Whether the client may read a topic. Fetches ask for each partition that they read.
+
+        The first topic that is refused has a line in the audit log, the others have one together.
+        """
         connection, allows = context.connection, self._authorizer.allows
         principal, host = connection.principal, connection.peer[0]
         refused: set[str] = set()
+        others: _OtherTopics | None = None
 
         def may_read(topic: str) -> bool:
+            nonlocal others
             if allows(principal, host, Operation.READ, TOPIC, topic):
                 return True
             if self.acts_as_broker(context):
                 return True
-            if topic not in refused and len(refused) < _REFUSALS_MAX:
+            if topic not in refused:
+                resource = Resource(Operation.READ, TOPIC, topic)
+                if not refused:
+                    self.refused(context, [resource])
+                else:
+                    others = others or _OtherTopics(self._audit, context)
+                    others.add(resource)
                 refused.add(topic)
-                self.refused(context, [Resource(Operation.READ, TOPIC, topic)])
             return False
 
         return may_read

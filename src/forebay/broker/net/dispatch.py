@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from forebay.broker.background import Background
@@ -52,6 +52,14 @@ class Endpoint(NamedTuple):
     """Requests that have this many bytes may have so many elements that they are handled in slices."""
 
 
+class Note(Protocol):
+    """Collects one thing that the pieces of a request have to say, for one line of a log."""
+
+    def add(self, found: Sequence[Any]) -> None: ...
+    def end(self) -> None:
+        """There are no more pieces: log it."""
+
+
 class RequestContext(NamedTuple):
     """What a handler may want to know about the request besides its body."""
 
@@ -64,8 +72,8 @@ class RequestContext(NamedTuple):
     """Makes the response whole, if the handler is given only a part of the request."""
     place: Callable[[Callable[[Any], Any] | None], Reply] | None = None
     """Makes what `defer` gives, if the response is one part of another."""
-    noted: set[str] | None = None
-    """What was logged of the request already, if it is handled in pieces."""
+    notes: dict[str, Note] | None = None
+    """What is to be logged of the request at its end, if it is handled in pieces."""
     meter: Meter | None = None
     """Counts what is done for the request after its handler has returned, if the client has a quota."""
 
@@ -76,15 +84,6 @@ class RequestContext(NamedTuple):
         return RequestInfo(
             self.api_version, self.client_id or "", connection.peer[0], principal=connection.principal
         )
-
-    def is_first_to(self, note: str) -> bool:
-        """True once for each note of a request, however many pieces it is handled in."""
-        if self.noted is None:
-            return True
-        if note in self.noted:
-            return False
-        self.noted.add(note)
-        return True
 
     def counted(self, callback: Callable[P, T]) -> Callable[P, T]:
         """What is to be called later. If the client has a quota, the time that it takes counts."""

@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.net.connection import ANONYMOUS
 from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.net.dispatch import Endpoint, Meter, RequestContext
+from forebay.broker.net.dispatch import Endpoint, Meter, Note, RequestContext
 from forebay.broker.net.part_replies import PartReply
 from forebay.broker.net.request_memory import QueuedRequest
 from forebay.broker.net.slices import NotWanted, Place, Room, Slices
-from forebay.core.large_requests.division import JoinedResponse
+from forebay.core.large_requests.division import Division, JoinedResponse
 from forebay.core.large_requests.table import division_of, is_cut
 from forebay.errors import ErrorCode, ProtocolError, TooManyElements
 from forebay.wire.codec import stepwise_decoder
@@ -225,8 +225,27 @@ class LargeRequests:
         await self._slices.next()
         if division is None or not division.is_large(request):
             return await self._handled(endpoint, context, reply, request, frame_bytes, kept)
-        joined, context = JoinedResponse(division), context._replace(noted=set())
-        for piece in division.pieces(request):
+        notes: dict[str, Note] = {}
+        try:
+            pieces = division.pieces(request)
+            return await self._joined(
+                endpoint, context._replace(notes=notes), reply, division, pieces, frame_bytes
+            )
+        finally:  # whatever the client does meanwhile
+            for note in notes.values():
+                note.end()
+
+    async def _joined(
+        self,
+        endpoint: Endpoint,
+        context: RequestContext,
+        reply: Reply,
+        division: Division,
+        pieces: Iterator[Any],
+        frame_bytes: int,
+    ) -> Any:
+        joined = JoinedResponse(division)
+        for piece in pieces:
             if reply.abandoned:
                 raise NotWanted
             if piece is not None:
