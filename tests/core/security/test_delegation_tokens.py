@@ -118,6 +118,8 @@ def test_a_token_is_ended_at_once_or_later_but_never_beyond_its_greatest_age() -
         (wanted(ADA, ADA, "Group:x"), ErrorCode.INVALID_PRINCIPAL_TYPE),
         (wanted(ADA, ADA, "User:"), ErrorCode.INVALID_REQUEST),
         (wanted("User:a\nb"), ErrorCode.INVALID_REQUEST),
+        (wanted("User:ada ", BOB), ErrorCode.INVALID_REQUEST),
+        (wanted(ADA, ADA, "User: bob"), ErrorCode.INVALID_REQUEST),
         (wanted("User:" + "x" * 257), ErrorCode.INVALID_REQUEST),
         (wanted(ADA, ADA, *(f"User:{n}" for n in range(21))), ErrorCode.POLICY_VIOLATION),
     ],

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from forebay.config.names import WHITE_SPACE, is_trimmed
 from forebay.core.cluster.delegation_token import DelegationToken
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.token_image import TokenDeleted, TokenPut
@@ -112,6 +113,11 @@ def check_wanted(image: ClusterImage, wanted: Wanted, limits: Limits) -> None:
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, f"{principal!r} is no user")
         if not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{principal[:NAME_CHARS_MAX]!r} is no user's name")
+        if principal != wanted.requester and not is_trimmed(name):
+            # No rule about the user who is meant would be about this one.
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{principal!r} has {WHITE_SPACE.format(what='user')}"
+            )
     requester = wanted.requester.partition(":")[2]
     if wanted.requester_is_stored and requester not in image.users:
         raise KafkaError(
