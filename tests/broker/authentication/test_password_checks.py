@@ -55,3 +55,26 @@ async def test_a_user_that_does_not_exist_takes_as_long(
     for user in ("ada", "bob", "carol"):
         await checks.verdict(CheckPassword(user=user, password="guess"), "10.0.0.1", lambda: True)
     assert work == [(SHA_256, ITERATIONS_MAX)] * 3
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        {},
+        {"ada": UserImage(name="ada", credentials={SHA_256: new_credential(SHA_256, "new", b"salt", 4096)})},
+    ],
+)
+async def test_a_password_that_was_changed_while_it_waited_for_its_check_is_refused(
+    users: dict[str, UserImage],
+) -> None:
+    image = SimpleNamespace(users={"ada": ADA})
+    metadata: Any = SimpleNamespace(image=image)
+    threads: Any = Threads()
+    checks = PasswordChecks(metadata, threads, MadeUpCredentials(b"secret of the cluster"))
+
+    def its_turn_comes() -> bool:
+        image.users = users
+        return True
+
+    asked = CheckPassword(user="ada", password="secret")
+    assert isinstance(await checks.verdict(asked, "10.0.0.1", its_turn_comes), Rejected)

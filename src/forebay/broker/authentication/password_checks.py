@@ -36,6 +36,10 @@ class PasswordChecks:
         matched = await self._threads.run(host, asked.user, is_wanted, matches)
         if matched is None:
             return None
+        # Asked for again: the user may have been deleted, or have got another password, while this waited.
+        now = self._metadata.image.users.get(asked.user)
+        if known is not None and (now is None or password_credential(now) != known):
+            return Rejected(reason="the password was changed while it was checked", user=asked.user)
         if matched and known is not None:
             return Accepted(user=asked.user)
         return Rejected(reason="wrong password" if known else "no such user", user=asked.user)
