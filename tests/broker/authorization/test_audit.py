@@ -168,6 +168,20 @@ def test_what_was_administered_is_never_left_out(
     assert len([line for line in lines(caplog, "admin") if line["what"] == "often (retention.ms)"]) == 120
 
 
+def test_requests_that_only_validate_are_limited_too(
+    admin: KnownClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(admin, "tried")
+    caplog.clear()
+    setting = AlterableConfig(name="retention.ms", config_operation=0, value="1000")
+    resource = AlterConfigsResource(resource_type=2, resource_name="tried", configs=[setting])
+    for _ in range(NOISE):
+        admin.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=True), 1)
+    found = lines(caplog, "")
+    assert found[0]["result"] == "NONE, only validated"
+    assert len(found) < NOISE / 2
+
+
 def test_long_fields_are_cut_and_say_so(
     admin: KnownClient, ada: KnownClient, caplog: pytest.LogCaptureFixture
 ) -> None:

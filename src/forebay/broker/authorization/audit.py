@@ -87,7 +87,8 @@ class AuditLog:
         """`has_guard`: what was denied has been logged already."""
         codes = Counter(_codes(response))
         left_out: LeftOut | None = None
-        if ErrorCode.NONE not in codes:
+        changes_nothing = getattr(request, "validate_only", False)
+        if ErrorCode.NONE not in codes or changes_nothing:
             if has_guard and codes and codes.keys() <= _DENIALS:
                 return
             left_out = self._admit_request(context, "")
@@ -99,6 +100,8 @@ class AuditLog:
         )
         names = dict.fromkeys(_named(request))
         facts = {"what": self._joined(names, len(names)), "result": result or "NONE"}
+        if changes_nothing:
+            facts["result"] += ", only validated"
         log.info(
             "an administrative request was answered", extra=self._about(context) | facts | _told(left_out)
         )
