@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from base64 import b64encode
 from collections.abc import Iterator
@@ -460,3 +461,28 @@ def test_a_client_with_a_certificate_creates_a_token_and_one_without_does_not(tm
         assert made.principal_name == "CN=ada,OU=people"
         with with_token(broker, made) as client:
             assert principal_of(broker, client) == "User:CN=ada,OU=people"
+
+
+# -- the audit log -----------------------------------------------------------------------------------------
+
+
+def test_the_audit_log_says_whose_tokens_were_created_renewed_and_ended_and_no_secret(
+    broker: LocalBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "forebay.audit")
+    with TokenClient(broker, "broker") as admin, TokenClient(broker, "bob") as bob:
+        made = admin.create(owner="ada")
+        admin.renew(made.hmac)
+        assert bob.expire(made.hmac).error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+        admin.expire(made.hmac)
+    found = [
+        (line["api"], line["principal"], line["what"], line["result"])
+        for line in (vars(record) for record in caplog.records if record.name == "forebay.audit")
+    ]
+    what = f"token of User:ada, {made.token_id}"
+    assert found == [
+        ("CreateDelegationToken", "User:broker", what, "NONE"),
+        ("RenewDelegationToken", "User:broker", what, "NONE"),
+        ("ExpireDelegationToken", "User:bob", what, "DELEGATION_TOKEN_OWNER_MISMATCH"),
+        ("ExpireDelegationToken", "User:broker", what, "NONE"),
+    ]

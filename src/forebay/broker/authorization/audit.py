@@ -83,8 +83,17 @@ class AuditLog:
         """Have it called when what runs now has ended."""
         self._call_later(0, work)
 
-    def administered(self, context: RequestContext, request: Any, response: Any, *, has_guard: bool) -> None:
-        """`has_guard`: what was denied has been logged already."""
+    def administered(
+        self,
+        context: RequestContext,
+        request: Any,
+        response: Any,
+        *,
+        has_guard: bool,
+        about: Sequence[str] = (),
+    ) -> None:
+        """`has_guard`: what was denied has been logged already. `about`: what to name, if the request does
+        not tell it."""
         codes = Counter(_codes(response))
         left_out: LeftOut | None = None
         changes_nothing = getattr(request, "validate_only", False)
@@ -98,7 +107,7 @@ class AuditLog:
             known_code(code).name if count == 1 else f"{count} {known_code(code).name}"
             for code, count in sorted(codes.items())
         )
-        names = dict.fromkeys(_named(request))
+        names = dict.fromkeys(about or _named(request))
         facts = {"what": self._joined(names, len(names)), "result": result or "NONE"}
         if changes_nothing:
             facts["result"] += ", only validated"

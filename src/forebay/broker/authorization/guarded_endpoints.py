@@ -104,11 +104,14 @@ class _Audited:
         self._has_guard = has_guard
 
     def handle(self, context: RequestContext, request: Any) -> Any:
+        about: list[str] = []
+
         def observe(response: Any) -> Any:
-            self._audit.administered(context, request, response, has_guard=self._has_guard)
+            self._audit.administered(context, request, response, has_guard=self._has_guard, about=about)
             return response
 
-        outcome = self._handle(context._replace(complete=_then(observe, context.complete)), request)
+        own = context._replace(complete=_then(observe, context.complete), about=about)
+        outcome = self._handle(own, request)
         if isinstance(outcome, Reply):
             return outcome
         return _completed(outcome, observe) if asyncio.iscoroutine(outcome) else observe(outcome)

@@ -74,6 +74,8 @@ class RequestContext(NamedTuple):
     """Makes what `defer` gives, if the response is one part of another."""
     notes: dict[str, Note] | None = None
     """What is to be logged of the request at its end, if it is handled in pieces."""
+    about: list[str] | None = None
+    """What the audit log is to name, if it has a line about the request; see `concerns`."""
     meter: Meter | None = None
     """Counts what is done for the request after its handler has returned, if the client has a quota."""
 
@@ -84,6 +86,11 @@ class RequestContext(NamedTuple):
         return RequestInfo(
             self.api_version, self.client_id or "", connection.peer[0], principal=connection.principal
         )
+
+    def concerns(self, name: str) -> None:
+        """Have the audit log name this, where the fields of the request do not tell what it is about."""
+        if self.about is not None:
+            self.about.append(name)
 
     def counted(self, callback: Callable[P, T]) -> Callable[P, T]:
         """What is to be called later. If the client has a quota, the time that it takes counts."""

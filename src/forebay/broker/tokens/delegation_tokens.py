@@ -77,6 +77,7 @@ class DelegationTokens:
         requester = context.connection.principal
         owner = _owner(request) or requester
         about = _owner_fields(owner, requester)
+        context.concerns(f"token of {owner}")
         try:
             self._check_allowed(context.connection)
             async with self._turns.of(requester):
@@ -84,6 +85,7 @@ class DelegationTokens:
         except KafkaError as error:
             _log_refusal("a delegation token was not created", context, error, owner=owner[:_CHARS_LOGGED])
             return creation.CreateDelegationTokenResponse(error_code=error.code, **about)
+        context.concerns(token.id)
         facts = {"token": token.id, "owner": owner, "by": requester, "renewers": len(token.renewers)}
         log.info("a delegation token was created", extra=facts)
         return creation.CreateDelegationTokenResponse(
@@ -132,7 +134,7 @@ class DelegationTokens:
         renewed: list[DelegationToken] = []
 
         def plan(image: ClusterImage) -> list[Change]:
-            token = self._index.find(image.tokens, given)
+            token = self._found(context, image, given)
             renewed[:] = [rules.renewed(token, principal, request.renew_period_ms, config, now_ms)]
             return [TokenPut(token=each) for each in renewed]
 
@@ -156,7 +158,7 @@ class DelegationTokens:
         ended: list[tuple[DelegationToken, int]] = []
 
         def plan(image: ClusterImage) -> list[Change]:
-            token, period_ms = self._index.find(image.tokens, given), request.expiry_time_period_ms
+            token, period_ms = self._found(context, image, given), request.expiry_time_period_ms
             found = rules.ended(token, principal, period_ms, now_ms, may_end_any=self._may_end_any(context))
             assert token is not None
             ended[:] = [(token, found[0])]
@@ -174,6 +176,13 @@ class DelegationTokens:
         facts = {"token": token.id, "owner": token.owner, "by": principal, "at": expires_ms}
         log.info("a delegation token was ended", extra=facts)
         return ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms)
+
+    def _found(self, context: RequestContext, image: ClusterImage, given: bytes) -> DelegationToken | None:
+        token = self._index.find(image.tokens, given)
+        if token is not None:
+            context.concerns(f"token of {token.owner}")
+            context.concerns(token.id)
+        return token
 
     # -- describing ------------------------------------------------------------------------------------
 
