@@ -187,6 +187,39 @@ def test_who_keeps_all_the_memory_makes_room_for_another_sender(tmp_path: Path) 
         assert broker.on_loop(lambda node: node.metrics.requests_unfinished) > 0
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_what_is_not_read_because_of_its_own_client_makes_room_for_another_sender(
+    tmp_path: Path, reads: bool
+) -> None:
+    """Requests behind a long poll, or behind answers that nobody takes. They would leave room for one request
+    at a time, and a slow one would hold up all others."""
+    settings = BOUND | {"forebay.request.receive.timeout.ms": "20000"}
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(local_broker(tmp_path / "data", settings))
+        modest = stack.enter_context(WireClient(broker.bootstrap, source="127.0.0.3"))
+        create(modest, "t")
+        append(modest, "t", batch(bytes(500 * KB)))
+        memory = broker.node.server.memory
+        patience = Patience("most of the memory is used")
+        while not memory.short:
+            patience.check()
+            greedy = stack.enter_context(WireClient(broker.bootstrap, source="127.0.0.2"))
+            wanted = fetch("t", 1, max_wait_ms=600_000) if reads else fetch("t")
+            frame = greedy.frame(wanted, FETCH)
+            greedy.socket.settimeout(0.2)
+            with contextlib.suppress(TimeoutError):
+                greedy.socket.sendall(frame * (120 * KB // len(frame)))
+            settle(broker)
+        slow = stack.enter_context(WireClient(broker.bootstrap, source="127.0.0.4"))
+        send_but_the_last_byte(slow, 300 * KB)
+        patience = Patience("a slow one goes beyond the bound")
+        while memory._beyond is None:
+            patience.check()
+        assert append(modest, "t", batch(bytes(100 * KB))).error_code == ErrorCode.NONE
+        assert broker.on_loop(lambda node: node.metrics.requests_unfinished) > 0
+        assert slow.is_silent(), "it has its time, since it does not hold the most"
+
+
 def test_strangers_have_a_small_part_and_keep_nobody_from_logging_in(tmp_path: Path) -> None:
     settings = {"queued.max.request.bytes": str(16 * MB)}
     with sasl_broker(tmp_path / "data", settings) as broker, contextlib.ExitStack() as stack:
@@ -298,7 +331,7 @@ class Sender:
         self.wants = wants
         self.held_bytes = 0
         self.held_since = 0.0
-        self.is_held_back = False
+        self.is_held_back = self.is_stalled = False
         self.waits = False
 
     def memory_granted(self) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 from forebay.broker.net.buffers import Buffer
 from forebay.broker.net.overtaking import Overtaking
-from forebay.broker.net.receiving import REQUEST_BYTES_MIN, SIZE, SIZE_BYTES, ReceivingHost
+from forebay.broker.net.receiving import REQUEST_BYTES_MIN, SIZE, SIZE_BYTES, SMALL_BYTES, ReceivingHost
 from forebay.broker.net.request_memory import QueuedRequest, RequestMemory
 from forebay.broker.net.turns import Line, Turns
 from forebay.broker.ports import Stream
@@ -215,6 +215,12 @@ class Connection(Overtaking):
     def is_held_back(self) -> bool:
         """Whether nothing is read, because of what came before or because others have their turn."""
         return self._queued or self._busy()
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether nothing is read because the client does not take its answers, or has sent more than a
+        little behind a long poll."""
+        return self.held_bytes > SMALL_BYTES and (self._blocked or self._end_of_poll() is not None)
 
     def _read(self) -> None:
         self.last_active = self._now()

@@ -20,7 +20,7 @@ from forebay.broker.ports import Stream
 SIZE = Struct(">i")
 SIZE_BYTES = 4
 REQUEST_BYTES_MIN = 8
-_SMALL_BYTES = 4096
+SMALL_BYTES = 4096
 """Requests up to this size are read even if there is no memory for larger ones."""
 _PIECE_BYTES = 16 * 1024
 """How much is asked for at a time when memory is short."""
@@ -79,6 +79,11 @@ class Receiving(Responses):
     def is_held_back(self) -> bool:
         """Whether nothing is read, for another reason than memory."""
 
+    @property
+    @abstractmethod
+    def is_stalled(self) -> bool:
+        """Whether that is because of what the client does."""
+
     def _listen(self, on: bool) -> None:
         self._listening = on
         self._stream.on_readable(self._on_readable if on else None)
@@ -105,13 +110,13 @@ class Receiving(Responses):
 
     def _room(self, rest: bytes) -> int:
         """How much may be read while memory is short: 0 if it has to wait."""
-        missing = _SMALL_BYTES - len(rest)
+        missing = SMALL_BYTES - len(rest)
         if len(rest) >= SIZE_BYTES:
             total = SIZE_BYTES + SIZE.unpack_from(rest)[0]
             missing = max(
                 1, min(total - len(rest), _PIECE_BYTES)
             )  # what is malformed is found when it is read
-            if total > _SMALL_BYTES and not self._memory.ask(self, len(rest) + missing):
+            if total > SMALL_BYTES and not self._memory.ask(self, len(rest) + missing):
                 return 0
         return missing
 

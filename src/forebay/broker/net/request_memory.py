@@ -11,7 +11,8 @@ such requests take half of the memory, none goes beyond the bound: it can wait u
 queued because its client owes time to a quota, that may be long: then it is like one that does not come.
 
 So that slow senders do not keep the memory, a request has a time in which it has to come. The time in which
-it is not read does not count. While another sender waits, the one that holds the most has less time.
+it is not read does not count. While another sender waits, the one that holds the most has less time, also for
+requests that are not read because their client does not take its answers.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class Holder(Protocol):
     def is_held_back(self) -> bool:
         """Whether the broker does not read on, for another reason than this memory."""
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether its client is that reason, so that others need not wait for it."""
+
     def memory_granted(self) -> None:
         """It waits no more."""
 
@@ -50,7 +55,9 @@ class Holder(Protocol):
 class QueuedRequest:
     """A request that came whole and is handled later; it holds its memory until then."""
 
-    __slots__ = ("_memory", "connection", "frame", "held_bytes", "held_since", "is_held_back", "sender")
+    __slots__ = ("_memory", "connection", "frame", "held_bytes", "held_since", "is_stalled", "sender")
+
+    is_held_back = True
 
     def __init__(
         self,
@@ -66,7 +73,7 @@ class QueuedRequest:
         self.sender = connection.sender
         self.held_bytes = 0
         self.held_since = math.inf
-        self.is_held_back = True
+        self.is_stalled = False
         memory.queued_bytes += size
         memory.hold(self, size)
 
@@ -76,10 +83,10 @@ class QueuedRequest:
     def owes(self, now: float) -> None:
         """It is its client for whom it waits, not the broker."""
         self.held_since = min(self.held_since, now)
-        self.is_held_back = False
+        self.is_stalled = True
 
     def has_paid(self) -> None:
-        self.is_held_back = True
+        self.is_stalled = False
 
     def done(self) -> None:
         """It holds nothing from now on."""
@@ -163,7 +170,8 @@ class RequestMemory:
             if holder in self._waiting or isinstance(holder, QueuedRequest):
                 continue
             if holder.is_held_back:
-                holder.held_since = now
+                if not holder.is_stalled:
+                    holder.held_since = now
             elif now - holder.held_since > self._timeout_s:
                 late.append(holder)
         return late
@@ -180,7 +188,9 @@ class RequestMemory:
         found = [
             each
             for each in self._holders
-            if each.sender == greediest and each.held_since <= since and not each.is_held_back
+            if each.sender == greediest
+            and each.held_since <= since
+            and (each.is_stalled or not each.is_held_back)
         ]
         for holder in sorted(found, key=lambda each: each.held_since):
             if all(each.sender == greediest for each in self._waiting):
