@@ -18,6 +18,9 @@ T = TypeVar("T")
 SLICE_S = 0.002
 """How long a slice may take. It ends at the next step after that."""
 
+_WANTED_S = 0.1
+"""How long work may still wait when others wait for its room: who is answered at once asks again at once."""
+
 
 class NotWanted(Exception):
     """Nobody waits for the work any more."""
@@ -130,7 +133,7 @@ class Room:
     def _end_waits(self, who: Hashable | None) -> None:
         """End the waits of one client's work, or of all."""
         for place in [place for place in self._idle if who is None or place.who == who]:
-            self._loop.call_soon(self._idle.pop(place))
+            self._loop.call_later(_WANTED_S, self._idle.pop(place))
 
 
 class Place:
