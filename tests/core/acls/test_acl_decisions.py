@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -21,7 +22,7 @@ from forebay.core.acls.bindings import (
     check_binding,
 )
 from forebay.core.acls.filters import AclFilter, applies_to
-from forebay.core.acls.index import host_matches
+from forebay.core.acls.index import AclIndex, host_matches
 from forebay.core.acls.operations import NOT_ASKED, ON_CLUSTER, ON_GROUP, ON_TOPIC
 from forebay.core.acls.text import acl_id, decode_acl, encode_acl
 from forebay.errors import KafkaError, ProtocolError
@@ -129,6 +130,47 @@ def test_all_resources_with_a_prefix(acls: list[AclBinding], prefix: str) -> Non
     found = authorizer(acls)
     if found.allows_all_with("User:ada", HOSTS[0], Operation.WRITE, TOPIC, prefix):
         assert all(found.allows("User:ada", HOSTS[0], Operation.WRITE, TOPIC, name) for name in names)
+
+
+@given(st.lists(rules, max_size=6), st.sampled_from(("", "a", "ab", "b", "z", "*")))
+def test_a_prefix_is_allowed_if_one_rule_covers_it_and_none_denies_a_part(
+    acls: list[AclBinding], prefix: str
+) -> None:
+    def is_covered(acl: AclBinding) -> bool:
+        return prefix.startswith(acl.name) if acl.pattern is PREFIXED else acl.name == "*"
+
+    mine = [
+        acl
+        for acl in acls
+        if acl.resource_type is TOPIC
+        and concerns(acl, "User:ada", HOSTS[0])
+        and acl.operation in (Operation.WRITE, Operation.ALL)
+    ]
+    allowed = any(is_covered(acl) for acl in mine if acl.permission is Permission.ALLOW)
+    denied = any(
+        is_covered(acl) or acl.name.startswith(prefix) for acl in mine if acl.permission is Permission.DENY
+    )
+    found = authorizer(acls).allows_all_with("User:ada", HOSTS[0], Operation.WRITE, TOPIC, prefix)
+    assert found is (allowed and not denied)
+
+
+def test_many_prefixes_are_asked_about_without_looking_at_all_rules_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[ResourceType] = []
+    of_kind = AclIndex._of_kind
+
+    def counted(self: AclIndex, kind: ResourceType, principal: str) -> Iterator[AclBinding]:
+        looked_at.append(kind)
+        return of_kind(self, kind, principal)
+
+    monkeypatch.setattr(AclIndex, "_of_kind", counted)
+    found = authorizer([allow("User:ada", Operation.WRITE, "jobs-", PREFIXED)])
+    for number in range(1_000):
+        assert found.allows_all_with("User:ada", "::1", Operation.WRITE, TOPIC, f"jobs-{number}")
+    assert len(looked_at) == 1
+    found.replace({})
+    assert not found.allows_all_with("User:ada", "::1", Operation.WRITE, TOPIC, "jobs-1")
 
 
 def test_a_rule_for_one_name_says_nothing_of_names_that_begin_so() -> None:

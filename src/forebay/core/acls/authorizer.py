@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 from forebay.core.acls.bindings import AclBinding, Operation, ResourceType
 from forebay.core.acls.index import AclIndex
+from forebay.core.acls.name_families import NameFamilies
 from forebay.core.acls.operations import operations_where
 
 _DECISIONS_MAX = 20_000
+_FAMILIES_MAX = 100
 _NAME_LENGTH_KEPT = 300
 """Names may be very long. What was decided about such a one is not kept."""
 
@@ -25,6 +27,7 @@ class Authorizer:
         self._index = AclIndex()
         self._decisions: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
         self._some: dict[tuple[str, str, Operation, ResourceType], bool] = {}
+        self._families: dict[tuple[str, str, Operation, ResourceType], NameFamilies] = {}
 
     def replace(self, acls: Mapping[str, AclBinding]) -> None:
         """From now on these are the rules, by their ids. The rule of an id never changes."""
@@ -35,6 +38,7 @@ class Authorizer:
             self._index.add(acls[acl_id])
         self._decisions.clear()
         self._some.clear()
+        self._families.clear()
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether it is allowed. On the hot path."""
@@ -77,7 +81,13 @@ class Authorizer:
         """Whether it is allowed with every resource whose name begins so."""
         if principal in self.super_users:
             return True
-        return self._index.allows_all_with(principal, host, operation, kind, prefix)
+        key = (principal, host, operation, kind)
+        families = self._families.get(key)
+        if families is None:
+            if len(self._families) >= _FAMILIES_MAX:
+                self._families.clear()
+            families = self._families[key] = self._index.families(principal, host, operation, kind)
+        return families.allows_all_with(prefix)
 
     def operations(self, principal: str, host: str, kind: ResourceType, name: str) -> int:
         """The bit field of what is allowed with a resource."""

@@ -22,6 +22,7 @@ from forebay.core.acls.bindings import (
     Permission,
     ResourceType,
 )
+from forebay.core.acls.name_families import NameFamilies
 
 _MAPPED = IPv6Network("::ffff:0:0/96")
 _READABLE_BY = frozenset(
@@ -120,14 +121,13 @@ class AclIndex:
         allowed = (acl for acl in rules if _allows(acl, host, operation))
         return True if any(not _is_covered(acl, denied) for acl in allowed) else None
 
-    def allows_all_with(
-        self, principal: str, host: str, operation: Operation, kind: ResourceType, prefix: str
-    ) -> bool:
-        """Whether the operation is allowed with every name that begins so."""
+    def families(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> NameFamilies:
+        """For questions about all names that begin with a text."""
         rules = list(self._of_kind(kind, principal))
-        if any(_denies(acl, host, operation) and _meets(acl, prefix) for acl in rules):
-            return False
-        return any(_allows(acl, host, operation) and _covers(acl, prefix) for acl in rules)
+        return NameFamilies(
+            allowed=(acl for acl in rules if _allows(acl, host, operation)),
+            denied=(acl for acl in rules if _denies(acl, host, operation)),
+        )
 
     def _of_kind(self, kind: ResourceType, principal: str) -> Iterator[AclBinding]:
         for (of_kind, _, _), rules in self._patterns.items():
@@ -167,18 +167,6 @@ def _is_covered(acl: AclBinding, denied: list[AclBinding]) -> bool:
     if acl.pattern is PatternType.LITERAL and any(deny.name == acl.name for deny in denied):
         return True
     return any(deny.pattern is PatternType.PREFIXED and acl.name.startswith(deny.name) for deny in denied)
-
-
-def _covers(acl: AclBinding, prefix: str) -> bool:
-    """Whether a rule is about all names that begin so."""
-    if acl.pattern is PatternType.PREFIXED:
-        return prefix.startswith(acl.name)
-    return acl.name == WILDCARD
-
-
-def _meets(acl: AclBinding, prefix: str) -> bool:
-    """Whether a rule is about some name that begins so."""
-    return _covers(acl, prefix) or acl.name.startswith(prefix)
 
 
 def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:

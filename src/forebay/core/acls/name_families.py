@@ -1,0 +1,47 @@
+"""Whether all names that begin with a text are allowed: rules of one principal, prepared for many questions.
+
+A request may name thousands of such beginnings, and there may be thousands of rules. So each question takes a
+few look-ups, however many rules there are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from forebay.core.acls.bindings import WILDCARD, AclBinding, PatternType
+
+
+class _Patterns:
+    """What some rules are about."""
+
+    def __init__(self, acls: Iterable[AclBinding]) -> None:
+        found = list(acls)
+        prefixes = {acl.name for acl in found if acl.pattern is PatternType.PREFIXED}
+        self._prefixes = prefixes
+        self._lengths = sorted({len(name) for name in prefixes})
+        self._is_everything = any(
+            acl.pattern is PatternType.LITERAL and acl.name == WILDCARD for acl in found
+        )
+        self._names = sorted({acl.name for acl in found})
+
+    def cover(self, prefix: str) -> bool:
+        """True if one rule is about all names that begin so."""
+        return self._is_everything or any(
+            length <= len(prefix) and prefix[:length] in self._prefixes for length in self._lengths
+        )
+
+    def meet(self, prefix: str) -> bool:
+        """True if a rule is about some name that begins so."""
+        names, at = self._names, bisect_left(self._names, prefix)
+        return (at < len(names) and names[at].startswith(prefix)) or self.cover(prefix)
+
+
+class NameFamilies:
+    def __init__(self, allowed: Iterable[AclBinding], denied: Iterable[AclBinding]) -> None:
+        """The rules that allow one operation to one principal at one host, and those that deny it."""
+        self._allowed = _Patterns(allowed)
+        self._denied = _Patterns(denied)
+
+    def allows_all_with(self, prefix: str) -> bool:
+        return self._allowed.cover(prefix) and not self._denied.meet(prefix)
