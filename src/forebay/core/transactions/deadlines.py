@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from forebay.config import TransactionsConfig
 from forebay.core.deadline_heap import DeadlineHeap
 from forebay.core.step import Now
-from forebay.core.transactions.id_prefixes import in_family
+from forebay.core.transactions.id_prefixes import members
 from forebay.core.transactions.state import Event, State, Transaction
 
 
@@ -42,11 +42,11 @@ class Deadlines:
 
     def renew(self, families: Sequence[str], known: Mapping[str, Transaction], now_ms: int) -> int:
         """How many open transactions there are in the families."""
-        members = [name for name in self._abort_at if in_family(name, families)]
-        for name in members:
+        names = members(self._abort_at, families)
+        for name in names:
             renewed_ms = min(now_ms + known[name].timeout_ms, self._end_at[name])
             self._abort_at[name] = max(renewed_ms, self._abort_at[name])
-        return len(members)
+        return len(names)
 
     def take_due(self, now_ms: int) -> str | None:
         """A transactional id whose time may be up: `is_over` tells."""

@@ -15,7 +15,8 @@ between does not know of the request, and lets the id expire.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 
 from forebay.core.transactions.draft import Draft
 from forebay.core.transactions.state import Event, Transaction
@@ -24,9 +25,22 @@ FORGOTTEN_MAX = 5_000
 """By one request: their tombstones are one batch."""
 
 
-def in_family(transactional_id: str, families: Sequence[str]) -> bool:
-    """An empty prefix matches no id: it would match all."""
-    return any(family and transactional_id.startswith(family) for family in families)
+def members(transactional_ids: Iterable[str], families: Iterable[str]) -> list[str]:
+    """The ids that are in some family. An empty prefix matches no id: it would match all.
+
+    A request may name thousands of families, and a shard may have thousands of ids. So families are sorted,
+    and one is compared with each id: the last that is not greater, since none begins with another.
+    """
+    widest: list[str] = []
+    for family in sorted(filter(None, families)):
+        if not widest or not family.startswith(widest[-1]):
+            widest.append(family)
+    found = []
+    for each in transactional_ids if widest else ():
+        at = bisect_right(widest, each)
+        if at and each.startswith(widest[at - 1]):
+            found.append(each)
+    return found
 
 
 class Leaving:
@@ -39,12 +53,12 @@ class Leaving:
 
     def forget(self, families: Sequence[str], draft: Draft, known: Mapping[str, Transaction]) -> int:
         """How many transactional ids there are in the families."""
-        members = [txn for name, txn in known.items() if in_family(name, families)]
-        at_rest = [txn.transactional_id for txn in members if txn.allows(Event.EXPIRE)]
+        names = members(known, families)
+        at_rest = [name for name in names if known[name].allows(Event.EXPIRE)]
         for name in at_rest[:FORGOTTEN_MAX]:
             draft.forget(name)
-        self._names.update({txn.transactional_id for txn in members}.difference(at_rest))
-        return len(members)
+        self._names.update(set(names).difference(at_rest))
+        return len(names)
 
     def stays(self, transactional_id: str) -> None:
         """The id is in use again: do not forget it."""
