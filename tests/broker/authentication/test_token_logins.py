@@ -432,6 +432,21 @@ def test_whoever_was_deleted_has_no_tokens_and_makes_none(tmp_path: Path) -> Non
         assert ada.create().error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
+def test_whoever_was_deleted_renews_no_token_of_another(tmp_path: Path) -> None:
+    with (
+        sasl_broker(tmp_path, ACCESS) as broker,
+        TokenClient(broker) as ada,
+        TokenClient(broker, "bob") as bob,
+        TokenClient(broker, "broker") as admin,
+    ):
+        made = ada.create("bob")
+        assert bob.renew(made.hmac).error_code == ErrorCode.NONE
+        gone = [credentials.ScramCredentialDeletion(name="bob", mechanism=code) for code in (1, 2)]
+        admin.call(credentials.AlterUserScramCredentialsRequest(deletions=gone), 0)
+        assert bob.renew(made.hmac).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        assert ada.renew(made.hmac).error_code == ErrorCode.NONE
+
+
 def test_tokens_survive_a_restart_and_no_secret_is_on_the_disk(tmp_path: Path) -> None:
     with sasl_broker(tmp_path) as broker, TokenClient(broker) as ada:
         made = ada.create()

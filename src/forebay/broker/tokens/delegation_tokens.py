@@ -135,6 +135,8 @@ class DelegationTokens:
 
         def plan(image: ClusterImage) -> list[Change]:
             token = self._found(context, image, given)
+            if self._is_stored(context.connection):
+                rules.check_not_deleted(image, principal)
             renewed[:] = [rules.renewed(token, principal, request.renew_period_ms, config, now_ms)]
             return [TokenPut(token=each) for each in renewed]
 

@@ -118,11 +118,8 @@ def check_wanted(image: ClusterImage, wanted: Wanted, limits: Limits) -> None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"{principal!r} has {WHITE_SPACE.format(what='user')}"
             )
-    requester = wanted.requester.partition(":")[2]
-    if wanted.requester_is_stored and requester not in image.users:
-        raise KafkaError(
-            ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "the user who asks was deleted meanwhile"
-        )
+    if wanted.requester_is_stored:
+        check_not_deleted(image, wanted.requester)
     if len(wanted.renewers) > limits.renewers_max:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -139,6 +136,14 @@ def check_wanted(image: ClusterImage, wanted: Wanted, limits: Limits) -> None:
             ErrorCode.POLICY_VIOLATION,
             f"{wanted.owner} has {owned} tokens: let some expire, or raise"
             f" forebay.delegation.tokens.per.owner.max={limits.count_of_owner_max}",
+        )
+
+
+def check_not_deleted(image: ClusterImage, principal: str) -> None:
+    """Raises KafkaError if the user who asks has been deleted since its login."""
+    if principal.partition(":")[2] not in image.users:
+        raise KafkaError(
+            ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "the user who asks was deleted meanwhile"
         )
 
 
