@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import select
 import ssl
 from base64 import b64encode
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.sasl_broker import log_in, sasl_broker
 from support.brokers.settable_clock import SettableClock
 from support.brokers.tls_files import TlsFiles
-from support.clients.wire_client import WireClient
+from support.clients.wire_client import FETCH, PRODUCE, WireClient, batch, create_topic, fetch, produce
 from support.waiting import Patience
 
 ACCESS = {"authorizer.class.name": "acl", "super.users": "User:broker"}
@@ -260,6 +261,22 @@ def test_a_shorter_token_makes_no_session_longer(tmp_path: Path) -> None:
             patience = Patience("the session has ended", 20)
             while not _is_refused(client):
                 patience.check()
+
+
+def test_a_fetch_that_waits_gets_nothing_after_the_end_of_its_token(broker: LocalBroker) -> None:
+    with TokenClient(broker) as ada, TokenClient(broker, "broker") as admin:
+        admin.call(create_topic("awaited"), 7)
+        allow(admin, Operation.READ, ResourceType.TOPIC, "awaited", "ada")
+        made = ada.create()
+        with with_token(broker, made) as client:
+            client.post(fetch("awaited", max_wait_ms=600_000), FETCH)
+            assert ada.expire(made.hmac, 300).error_code == ErrorCode.NONE
+            patience = Patience("the fetch is answered", 20)
+            while not select.select([client.socket], [], [], 0.1)[0]:
+                patience.check()
+            admin.call(produce("awaited", batch(b"too late")), PRODUCE)
+            assert b"too late" not in bytes(client.read().responses[0].partitions[0].records or b"")
+        assert ada.expire(made.hmac).error_code == ErrorCode.NONE
 
 
 def _is_refused(client: WireClient) -> bool:

@@ -129,7 +129,10 @@ class LoginGate:
             login.restart_timer(self._loop.call_later(left_s, self._end_session, login))
 
     def _end_session(self, login: Login) -> None:
+        """A fetch that waits goes on, as in Kafka; but with a token it gets nothing after the token's end."""
         login.connection.handle_with(self._handle_expired, frame_bytes_max=login.config.receive_bytes_max)
+        if login.token_id:
+            login.connection.end_long_poll()
 
     def _handle_expired(self, connection: Connection, frame: memoryview) -> None:
         """Whoever comes late may still log in again, and do nothing else."""

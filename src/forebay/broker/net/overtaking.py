@@ -20,6 +20,12 @@ _LONG_POLLS = (1, 78)
 class Overtaking(Receiving):
     __slots__ = ()
 
+    def end_long_poll(self) -> None:
+        """Have a long poll that waits be answered with what there is now."""
+        end_poll = self._end_of_poll()
+        if end_poll is not None:
+            end_poll()
+
     def _overtake(self) -> None:
         """Something has come behind a request that waits. If that is a long poll, see what it is."""
         if self._end_of_poll() is not None and self._input is None and not self._has_header():
