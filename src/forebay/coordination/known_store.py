@@ -59,6 +59,9 @@ class KnownStore:
         self.term = 0
         self.refused: StoreMismatch | None = None
         """Set while what answers is not believed. A lease of the store does not count then."""
+        self.contents_refused = False
+        """True while what answers has another history. A lease that it knows is not kept alive: it is one of a
+        backup, and other brokers would count on this one."""
         self._is_doubted = False
         self._lock = Lock()
 

@@ -274,6 +274,7 @@ class Metadata:
             log.error("the store is not believed: %s", why.message)
         if why is None:
             self._said_at = -_SAY_AGAIN_S
+        self._store.known.contents_refused = why is not None
         if why is not self.refused:
             self.refused = why
             self.on_refusal(why)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from forebay.local.ports import HOST, ReservedPort
@@ -17,6 +17,7 @@ from forebay.storage.real_disk import RealDisk
 from forebay.storage.strays import Stray, strays
 from forebay.testing import Cluster
 from support.faults.etcd_states import EtcdStates
+from support.waiting import Patience
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.spread]
 
@@ -102,8 +103,7 @@ def readable(cluster: Cluster, topic: str) -> list[bytes]:
     """The messages that a consumer finds."""
     consumer = Consumer({**cluster.client_settings, "group.id": "g", "enable.auto.commit": False})
     try:
-        ends = [consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60) for p in (0, 1)]
-        wanted = sum(high - low for low, high in ends)
+        wanted = sum(count_of(consumer, TopicPartition(topic, p)) for p in (0, 1))
         consumer.assign([TopicPartition(topic, p, 0) for p in (0, 1)])
         found: list[bytes] = []
         deadline = time.monotonic() + _SECONDS_MAX
@@ -113,6 +113,18 @@ def readable(cluster: Cluster, topic: str) -> list[bytes]:
         return found
     finally:
         consumer.close()
+
+
+def count_of(consumer: Consumer, partition: TopicPartition) -> int:
+    """Asked again while there is no leader: one is elected when all replicas have reported."""
+    patience = Patience(f"{partition.topic} has a leader")
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=10)
+            return int(high - low)
+        except KafkaException as error:
+            patience.check(error)
+            time.sleep(0.2)
 
 
 def check_nothing_is_served(cluster: WatchedCluster, topic: str, directories: set[str]) -> None:

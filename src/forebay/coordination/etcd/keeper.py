@@ -117,6 +117,10 @@ class Keeper:
                 self._warn("the event loop stands still")
                 pause_s = _AGAIN_S
                 continue
+            if self._known.contents_refused:
+                self._warn("the store has another history than this broker")
+                pause_s = _AGAIN_S
+                continue
             try:
                 if self._known.refused is not None:
                     # Else it would keep alive what an older state of the store still knows of this broker.

@@ -147,7 +147,7 @@ class SimLease:
             self._lose()
             return
         sent_at = self._client.loop.time()
-        if self._client.known.refused is not None:
+        if self._client.known.refused is not None or self._client.known.contents_refused:
             self._client.send(lambda: self._client.server.keyspace.get("/"), linearizable=True)
         else:
             answer = self._client.send(lambda: self._client.server.keep_alive(self.id))
