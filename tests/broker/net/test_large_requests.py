@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forebay.broker.net import dispatch
-from forebay.broker.net.slices import Room
+from forebay.broker.net.slices import Place, Room
 from forebay.errors import ErrorCode
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from forebay.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
@@ -278,6 +278,37 @@ def test_large_fetches_that_wait_for_messages_make_room_for_other_large_requests
         assert len(client.call(named(9_000), OLD).topics) == 9_000
         answered = select.select([each.socket for each in waiting], [], [], 60)[0]
         assert answered, "with nothing, before its time"
+
+
+def test_large_requests_of_brokers_do_not_wait_for_those_of_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may wait for them: a message is acknowledged when replicas have fetched it."""
+    monkeypatch.setattr(dispatch, "AT_ONCE_ELEMENTS_MAX", 100)
+    partitions = range(200)
+    with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "t", len(partitions))
+
+        room = broker.node._large_requests._room
+
+        async def take_all() -> list[Place]:
+            return [await room.take(who, 100_000, 100_000) for who in ("ada", "bob")]
+
+        places = asyncio.run_coroutine_threadsafe(take_all(), broker.node.loop).result()
+        client.post(named(5_000), OLD)
+        assert client.is_silent()
+        with WireClient(broker.bootstrap) as other:
+            other.socket.sendall(
+                other.frame(fetch("t", partitions=partitions), FETCH, client_id="forebay-broker-2")
+            )
+            other.socket.settimeout(10)
+            try:
+                answered = len(other.read().responses[0].partitions)
+            finally:
+                for place in places:
+                    broker.node.loop.call_soon_threadsafe(place.give_back)
+            assert answered == len(partitions)
+        assert len(client.read().topics) == 5_000
 
 
 async def test_what_waits_for_others_takes_no_room_meanwhile() -> None:

@@ -70,6 +70,8 @@ class LargeRequests:
         self._finish = finish
         self._slices = Slices(loop)
         self._room = Room(loop)
+        self._brokers_room = Room(loop)
+        """What clients have in memory may wait for what other brokers ask for: replicas fetch it."""
         self.meter: Meter | None = None
 
     def take_frame(
@@ -125,14 +127,17 @@ class LargeRequests:
         start: int,
         most: int,
     ) -> None:
-        who, room, size = _client(context), self._elements_max(), queued.held_bytes
-        elements = min(size, most)
+        room = self._brokers_room if self._sent_by_broker(context) else self._room
+        size, wanted = (
+            queued.held_bytes,
+            (_client(context), min(queued.held_bytes, most), self._elements_max()),
+        )
         await self._paid(context, reply, queued)
-        place = await self._room.take(who, elements, room)
+        place = await room.take(*wanted)
         while not reply.abandoned and self._owed_s(context):  # for what was handled meanwhile
             place.give_back()
             await self._paid(context, reply, queued)
-            place = await self._room.take(who, elements, room)
+            place = await room.take(*wanted)
         try:
             if not reply.abandoned:
                 request = await self._decoded(context, reply, queued.frame, start, most)
