@@ -60,8 +60,8 @@ class KnownStore:
         self.refused: StoreMismatch | None = None
         """Set while what answers is not believed. A lease of the store does not count then."""
         self.contents_refused = False
-        """True while what answers has another history. A lease that it knows is not kept alive: it is one of a
-        backup, and other brokers would count on this one."""
+        """True while what answers has another history. No lease is kept alive there: it is one of a backup,
+        and other brokers would count on this one."""
         self._is_doubted = False
         self._lock = Lock()
 
