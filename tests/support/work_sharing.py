@@ -26,7 +26,7 @@ JVM = "jvm"
 
 FOLDERS = (
     *("benchmarks", "broker", "chaos", "cli", "clients", "client", "testing", "coordination"),
-    *("config", "core", "wire", "storage", "spark", "sim"),
+    *("config", "core", "wire", "storage", "siege", "spark", "sim"),
 )
 """From those that wait to those that compute. The first of them run beside Spark."""
 

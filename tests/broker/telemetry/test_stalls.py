@@ -10,7 +10,7 @@ import pytest
 
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.telemetry.stalls import StallWatch
-from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from support.brokers.local_broker import local_broker
 from support.brokers.local_cluster import eventually, local_cluster
 from support.clients.wire_client import CLIENT_ID, WireClient
@@ -48,8 +48,9 @@ def test_a_long_stall_names_the_request_that_took_longest(caplog: pytest.LogCapt
 
 
 def test_a_request_that_blocks_the_loop_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    names = [MetadataRequestTopic(name=f"unknown-{number}") for number in range(20_000)]
-    request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    """One that cannot be handled in pieces, and is not large enough to wait for a turn of its own."""
+    partitions = [FetchPartition(partition=number) for number in range(1_900)]
+    request = FetchRequest(topics=[FetchTopic(topic="unknown", partitions=partitions)], max_wait_ms=0)
     with (
         caplog.at_level(logging.WARNING, "forebay.broker.telemetry.stalls"),
         local_broker(tmp_path / "data", {"forebay.stall.alarm.ms": "1"}) as broker,
@@ -57,11 +58,11 @@ def test_a_request_that_blocks_the_loop_is_named(tmp_path: Path, caplog: pytest.
     ):
         frame = client.frame(request, 12)
         client.socket.sendall(frame)
-        assert len(client.read().topics) == len(names)
+        assert len(client.read().responses[0].partitions) == len(partitions)
         host, port = client.socket.getsockname()
         assert broker.on_loop(lambda node: node.metrics.requests_stalling) >= 1
     blamed = [vars(record) for record in caplog.records if "blocked" in record.getMessage()]
-    (found,) = [each for each in blamed if each["request"] == "Metadata v12"]
+    (found,) = [each for each in blamed if each["request"] == "Fetch v12"]
     assert found["ms"] >= 1
     assert (found["client_id"], found["client"]) == (CLIENT_ID, f"{host}:{port}")
     assert (found["principal"], found["bytes"]) == ("User:ANONYMOUS", len(frame) - 4)
