@@ -201,17 +201,25 @@ class DiskFaults:
         at, node = self._chance.choice(JOBS), self._replaceable()
         if node is None:
             return None
+        is_over = False
 
         def rot_and_start() -> None:
-            is_only = self._scene.rotten is None  # another disk may have been damaged while it stopped
+            # Another disk may have been damaged while it stopped, and the time for faults may be over.
+            is_only = self._scene.rotten is None and not is_over
             for _ in range(_ROTTEN_PLACES if is_only else 0):
                 rotten = node.disk.rot_segment(f"{DATA_DIR}/{at[0]}-{at[1]}")
                 if rotten is not None:
                     self._note_rotten(node, *rotten)
             node.start()
 
+        def undo() -> None:
+            nonlocal is_over
+            is_over = True
+            if self._scene.rotten is node:
+                self._replace(node, lambda: None)
+
         self._stop_then(node, rot_and_start)
-        return lambda: self._replace(node, lambda: None) if self._scene.rotten is node else None
+        return undo
 
     def _note_rotten(self, node: SimNode, path: str, offsets: Sequence[int]) -> None:
         self._scene.note(f"bits of {path} of {node.host} rot, offsets {list(offsets)}")
