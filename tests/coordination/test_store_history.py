@@ -9,6 +9,7 @@ import pytest
 
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Event, MismatchReason, Put, StoreMismatch
+from forebay.core.cluster.image_changes import TopicPut
 from forebay.core.cluster.image_text import encode_topic
 from forebay.core.cluster.restore_image import Restore
 from forebay.core.cluster.restore_text import encode_restore
@@ -24,9 +25,16 @@ class InterruptedStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.goes_on = asyncio.Event()
+        self.watched = asyncio.Event()
+        self.ended = asyncio.Event()
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
-        await self.goes_on.wait()
+        self.watched.set()
+        try:
+            await self.goes_on.wait()
+        except asyncio.CancelledError:
+            self.ended.set()
+            raise
         yield [], from_revision - 1
         async for each in super().watch(prefix, from_revision):
             yield each
@@ -104,3 +112,20 @@ async def test_a_wait_for_a_change_ends_when_the_store_is_not_believed() -> None
             await asyncio.wait_for(waiting, 60)
         with pytest.raises(StoreMismatch):
             await metadata.wait_for(metadata.image.revision + 100)
+
+
+async def test_a_change_that_meets_another_history_ends_the_watch() -> None:
+    """No event would tell: the store went back and came further again without the watch's notice."""
+    store = InterruptedStore()
+    await put_topics(store, "old", "since")
+    async with following(store) as metadata:
+        await store.watched.wait()
+        await restore(store, metadata, without=metadata.keys.topic("since"), back=1)
+        await put_topics(store, "later")
+        record = TopicRecord(name="later", topic_id=b"another".ljust(16), assignment=((1,),))
+        with pytest.raises(StoreMismatch):
+            await metadata.change(lambda _: [TopicPut(record=record)])
+        assert metadata.refused is not None, "the broker knows at once"
+        assert metadata.behind and store.known.contents_refused
+        await asyncio.wait_for(store.ended.wait(), 60)
+        assert set(metadata.image.topics) == {"old", "since"}

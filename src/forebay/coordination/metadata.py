@@ -121,6 +121,8 @@ class Metadata:
         self._waiters: dict[asyncio.Future[None], int] = {}
         """Who waits for which revision."""
         self._failure: BaseException | None = None
+        self._watching: asyncio.Timeout | None = None
+        """Ends the watch that runs."""
         report_unreadable(image)
 
     @classmethod
@@ -255,9 +257,14 @@ class Metadata:
                     self._store.known.believe(self.image.revision)
                     self._refuse(None)
                     log.info("metadata is up to date again, at revision %d", self.image.revision)
-                await self._follow_watch()
+                async with asyncio.timeout(None) as self._watching:
+                    await self._follow_watch()
             except StoreClosed:
                 raise
+            except TimeoutError:
+                # What somebody else loaded shows another history (`_load`): it is looked at here, too.
+                if not self.behind:
+                    raise
             except Compacted:
                 self.behind = True
             except StoreError as error:
@@ -267,6 +274,8 @@ class Metadata:
                     backoff_s = _BACKOFF_MIN_S
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+            finally:
+                self._watching = None
 
     def _refuse(self, why: StoreMismatch | None) -> None:
         if why is not None and asyncio.get_running_loop().time() >= self._said_at + _SAY_AGAIN_S:
@@ -299,13 +308,20 @@ class Metadata:
             self._publish(image)
 
     async def _load(self) -> ClusterImage:
-        """Raises StoreMismatch for what cannot follow on the image that is in use."""
+        """Raises StoreMismatch for what cannot follow on the image that is in use.
+
+        The watch ends then, whoever loads: it has no event for what happened before the image's revision, and
+        would go on adding one history to another.
+        """
         before = self.image
         after = await load(self._store, self.keys)
         try:
             check_image(before, after, strict=self.refused is not None)
-        except StoreMismatch:
+        except StoreMismatch as error:
             self._store.known.disprove(before.revision)
+            self._fall_behind(error)
+            if self._watching is not None:
+                self._watching.reschedule(asyncio.get_running_loop().time())
             raise
         return after
 
