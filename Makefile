@@ -10,7 +10,7 @@ ARGS ?=
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 3)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test chaos siege compat check format docs bench bench-kafka bench-spark clean
+.PHONY: help setup tools demo test chaos siege compat check format docs bench bench-against bench-kafka bench-spark clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ docs: $(STAMP) ## write docs/configuration.md anew from the definitions
 
 bench: $(STAMP) ## measure this machine: a table, JSON, ratios to raw limits
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-against: $(STAMP) ## this checkout beside another revision, in turns: make bench-against REV=v0.9.0; names what changed by more than 3 %
+	@$(BIN)/python -m bench against $(REV) $(ARGS)
 
 bench-kafka: $(STAMP) ## beside Apache Kafka: one broker each, then their share groups, then three (needs Java and Maven Central)
 	@$(BIN)/python -m bench kafka $(ARGS)

@@ -1,5 +1,6 @@
 """`python -m bench` measures the broker, `python -m bench kafka` compares it with Apache Kafka,
 `python -m bench kafka-shares` its share groups, and `python -m bench kafka-cluster` three brokers with three.
+`python -m bench against REV` compares it with another revision of this repository.
 
 All print a table and write `bench/results/*.json`; `--write-docs`, or `python -m bench docs` afterwards,
 turns what is there into `docs/performance.md` and its plot.
@@ -93,6 +94,18 @@ def _run_beside(name: str, title: str, measure: Callable[[], tuple[list[Figure],
     _conclude(name, f"{title} {version}", figures, "Kafka", neighbours, kafka_version=version)
 
 
+def run_against(revision: str, rounds: int, only: list[str]) -> None:
+    from bench.against import rows_against, show, summary
+
+    neighbours = Neighbours()
+    rows = rows_against(revision, rounds, only)
+    share = neighbours.share()
+    show(f"This checkout beside {revision}", rows)
+    print(f"{summary(rows)} ({time.monotonic() - neighbours.started:.0f} s)")
+    if noise := remark(share):
+        print(noise)
+
+
 def _conclude(
     name: str, title: str, figures: list[Figure], limit_title: str, neighbours: Neighbours, **extra: str
 ) -> None:
@@ -113,15 +126,25 @@ BESIDE_KAFKA: dict[str, Callable[[int], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("forebay", *BESIDE_KAFKA, "docs"), default="forebay")
+    parser.add_argument(
+        "what", nargs="?", choices=("forebay", "against", *BESIDE_KAFKA, "docs"), default="forebay"
+    )
+    parser.add_argument("revision", nargs="?", help="of `against`: what git calls it")
     parser.add_argument("--rounds", type=int, default=5, help="of each load, of which the median is taken")
-    parser.add_argument("--only", action="append", default=[], choices=PARTS, help="measure only this part")
+    parser.add_argument("--only", action="append", default=[], help="measure only this part")
     parser.add_argument("--write-docs", action="store_true", help="write docs/performance.md too")
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
+    unknown = [] if options.what == "against" else [part for part in options.only if part not in PARTS]
+    if unknown:
+        parser.error(f"--only: there is no {unknown[0]!r}; there are: {', '.join(PARTS)}")
+    if (options.what == "against") is (options.revision is None):
+        parser.error("`against` takes a revision, and nothing else does")
     try:
-        if options.what == "forebay":
+        if options.what == "against":
+            run_against(options.revision, options.rounds, options.only)
+        elif options.what == "forebay":
             run_alone(options.rounds, options.only)
         elif options.what != "docs":
             BESIDE_KAFKA[options.what](options.rounds)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -40,14 +40,17 @@ class BenchError(Exception):
 class Server:
     """A process that serves on a loopback port once it has printed a line with `ready on HOST:PORT`."""
 
-    def __init__(self, command: Sequence[str], *, log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.log = log
         started = time.perf_counter()
         # An installed program has its bytecode cached; ours is kept apart from the checkout.
         cached = {"PYTHONPYCACHEPREFIX": str(log.parent / "pycache"), "PYTHONDONTWRITEBYTECODE": ""}
+        environment = {**os.environ, **cached, **(environment or {})}
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, cwd=ROOT, env={**os.environ, **cached}
+                command, stdout=subprocess.PIPE, stderr=errors, cwd=ROOT, env=environment
             )
         try:
             self.address = self.wait_until_ready()
@@ -130,10 +133,18 @@ def bare_server(kind: str, scratch: Path) -> Server:
 
 
 class ForebayServer(Server):
-    """A broker of this checkout with its own data directory, and the defaults where no setting is given."""
+    """A broker with its own data directory, and the defaults where no setting is given.
+
+    Of this checkout, or of other sources.
+    """
 
     def __init__(
-        self, scratch: Path, name: str, *settings: str, listen: str = "PLAINTEXT://127.0.0.1:0"
+        self,
+        scratch: Path,
+        name: str,
+        *settings: str,
+        listen: str = "PLAINTEXT://127.0.0.1:0",
+        source: Path | None = None,
     ) -> None:
         self.data = scratch / name
         command = [
@@ -148,7 +159,8 @@ class ForebayServer(Server):
         ]
         for setting in settings:
             command += ["--set", setting]
-        super().__init__(command, log=scratch / f"{name}.err")
+        environment = {} if source is None else {"PYTHONPATH": str(source)}
+        super().__init__(command, log=scratch / f"{name}.err", environment=environment)
 
     def discard_deleted(self) -> None:
         # The broker would do it seconds later, when another load is measured. Until then their pages would
