@@ -225,6 +225,7 @@ class Partition:
         end_offset = min(self._synced, self._written) if self.commits_by_sync else self._written
         before = self.high_watermark
         self.high_watermark = max(before, self.leadership.high_watermark(end_offset))
+        assert self.log.start_offset <= self.high_watermark <= self._written <= self.log.end_offset, self
         return self.high_watermark > before
 
     @property

@@ -285,6 +285,8 @@ class Window:
             passed += 1
         if passed:
             del self.spans[:passed]
+        assert sum(self.totals) == self.size, "every offset of the window has one state"
+        assert 0 <= self.waiting <= self.totals[AVAILABLE]
 
     def skip_to(self, offset: int) -> None:
         """Move the start offset of an empty window forward."""
