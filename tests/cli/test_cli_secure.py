@@ -128,3 +128,18 @@ def test_a_secure_cluster_replicates(tmp_path: Path) -> None:
         assert cluster.client_file is not None
         listed = forebay("topic", "list", "--command-config", str(cluster.client_file))
         assert listed.code == 0 and "t" in listed.out
+
+
+@pytest.mark.parametrize("command", [("topic", "list"), ("group", "list"), ("user", "list")])
+def test_a_failed_login_and_a_missing_authority_are_not_called_a_wrong_address(
+    tmp_path: Path, command: tuple[str, str]
+) -> None:
+    data = tmp_path / "data"
+    with secure_broker(data):
+        refused = admin(data, *command, "-X", "sasl.password=wrong")
+        assert refused.code == 1 and "refuses the login" in refused.err and "sasl.password" in refused.err
+        properties = (data / "security" / "client.properties").read_text().splitlines()
+        file = tmp_path / "without-authority.properties"
+        file.write_text("\n".join(line for line in properties if not line.startswith("ssl.ca.")))
+        refused = forebay(*command, "--command-config", str(file))
+        assert refused.code == 1 and "ssl.ca.location" in refused.err and "verify failed" in refused.err

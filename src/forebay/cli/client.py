@@ -7,8 +7,10 @@ knocks on the door itself: when nobody listens it says so within seconds, with w
 from __future__ import annotations
 
 import functools
+import re
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,6 +40,10 @@ class CommandError(ForebayError):
     """What a command could not do, and what the user can do about it."""
 
 
+class NoAnswer(CommandError):
+    """The library has waited in vain. `Client.refused` may know why."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
     """Where the broker is, and how to talk to it."""
@@ -45,6 +51,9 @@ class Client:
     bootstrap: str
     properties: Mapping[str, str] = field(default_factory=dict)
     """librdkafka's own properties, from a file and from -X; they win over ours."""
+    refused: list[KafkaError] = field(default_factory=list, init=False, compare=False)
+    """The first failed login or TLS handshake. librdkafka reports it and tries on, until a timeout."""
+    _handles: list[Any] = field(default_factory=list, init=False, compare=False)
 
     def __repr__(self) -> str:
         return f"Client({self.bootstrap})"  # properties have passwords
@@ -73,12 +82,14 @@ class Client:
         from confluent_kafka import KafkaException
 
         self.knock()
-        quiet = {"log_level": 0, "error_cb": _ignore, "log.connection.close": False}
+        quiet = {"log_level": 0, "error_cb": self._note, "log.connection.close": False}
         common = {"bootstrap.servers": self.bootstrap, "client.id": "forebay-cli", **quiet}
         try:
-            return kind({**common, **settings, **self.properties})
+            handle = kind({**common, **settings, **self.properties})
         except KafkaException as error:
             raise failed(error) from None
+        self._handles.append(handle)
+        return handle
 
     def knock(self) -> None:
         """Succeeds as soon as one of the addresses takes a connection."""
@@ -103,11 +114,34 @@ class Client:
             return handle.list_topics(timeout=METADATA_SECONDS)
         except KafkaException as error:
             if error_of(error).code() in _no_answer_codes():
-                raise CommandError(
+                raise self.refusal() or NoAnswer(
                     f"something listens at {self.bootstrap} but does not answer as a Kafka broker: "
                     f"check the address, and -X security.protocol if it wants TLS or SASL"
                 ) from None
             raise failed(error) from None
+
+    def _note(self, error: KafkaError) -> None:
+        """librdkafka reports each lost connection here, too, although it goes on by itself."""
+        if not self.refused and error.code() in (error._AUTHENTICATION, error._SSL):
+            self.refused.append(error)
+
+    def refusal(self) -> CommandError | None:
+        """What a failed login or handshake means; None if there was none."""
+        for handle in self._handles:
+            with suppress(RuntimeError):  # it was closed
+                handle.poll(0)  # calls `_note`
+        if not self.refused:
+            return None
+        error = self.refused[0]
+        if error.code() == error._AUTHENTICATION:
+            return CommandError(
+                f"the broker at {self.bootstrap} refuses the login ({_reason(error)}): "
+                f"check sasl.username, sasl.password and sasl.mechanism"
+            )
+        return CommandError(
+            f"TLS with the broker at {self.bootstrap} fails ({_reason(error)}): name the authority of its "
+            f"certificate with ssl.ca.location, and your own with ssl.certificate.location if it wants one"
+        )
 
     def partitions(self, handle: AdminClient | Consumer | Producer, topic: str) -> list[int]:
         """The partition numbers of a topic that must exist."""
@@ -163,7 +197,10 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
         }
         servers = given.pop("bootstrap.servers", None)
         client = Client(bootstrap=bootstrap or servers or DEFAULT_BOOTSTRAP, properties=given)
-        return command(*arguments, client=client, **options)
+        try:
+            return command(*arguments, client=client, **options)
+        except NoAnswer as error:
+            raise client.refusal() or error from None
 
     return with_client
 
@@ -188,7 +225,7 @@ def settle(future: Future[T]) -> T:
     except KafkaException as error:
         raise failed(error) from None
     except TimeoutError:
-        raise CommandError("the broker did not answer in time: try again, or look at its log") from None
+        raise NoAnswer("the broker did not answer in time: try again, or look at its log") from None
 
 
 def error_of(exception: KafkaException) -> KafkaError:
@@ -196,9 +233,10 @@ def error_of(exception: KafkaException) -> KafkaError:
     return error
 
 
-def failed(exception: KafkaException) -> CommandError:
-    error = error_of(exception)
-    return CommandError(f"{error.str().rstrip('.')} ({error.name()})")
+def failed(exception: KafkaException | KafkaError) -> CommandError:
+    error = error_of(exception) if isinstance(exception, Exception) else exception
+    kind = NoAnswer if error.code() in _no_answer_codes() else CommandError
+    return kind(f"{error.str().rstrip('.')} ({error.name()})")
 
 
 def no_topic(name: str) -> CommandError:
@@ -208,8 +246,12 @@ def no_topic(name: str) -> CommandError:
     )
 
 
-def _ignore(_error: KafkaError) -> None:
-    """librdkafka reports each lost connection here, although it goes on by itself."""
+def _reason(error: KafkaError) -> str:
+    """The error without the address in front, the advice of the library, and how long it took."""
+    text = re.sub(r"^\w+://\S+: | \(after \d+ms.*", "", error.str())
+    return re.sub(
+        r"^SSL handshake failed: (error:\w+:)?|: broker certificate could not be verified.*", "", text
+    ).strip()
 
 
 def _no_answer_codes() -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forebay.cli import deletion
-from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, settle
+from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, failed, settle
 from forebay.cli.group.lag import PartitionLag, describe_group, group_lag, group_state, word
 from forebay.cli.group.reset_offsets import reset_offsets
 from forebay.cli.log_offsets import Place
@@ -29,7 +29,10 @@ def group() -> None:
 def list_(as_json: bool, client: Client) -> None:
     """List the groups."""
     admin = client.admin()
-    found = settle(admin.list_consumer_groups(request_timeout=REQUEST_SECONDS)).valid or ()
+    answer = settle(admin.list_consumer_groups(request_timeout=REQUEST_SECONDS))
+    if answer.errors:  # a list without those of a broker that did not answer would look complete
+        raise failed(answer.errors[0])
+    found = answer.valid or ()
     rows = [
         {
             "group": each.group_id,
