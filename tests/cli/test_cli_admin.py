@@ -147,6 +147,39 @@ def test_config_of_a_broker(run: Forebay) -> None:
     assert any(line.split()[:2] == ["node.id", "1"] for line in lines)
 
 
+def test_config_of_all_brokers(fresh_broker: BrokerProcess) -> None:
+    run = Forebay(fresh_broker.bootstrap)
+    assert (
+        run.ok("config", "set", "broker", "all", "log.retention.ms=3600000").out == "configured all brokers\n"
+    )
+    assert run.ok("config", "get", "broker", "all", "log.retention.ms").out == "3600000\n"
+    assert run.ok("config", "get", "broker", "1", "log.retention.ms").out == "3600000\n"
+    run.ok("config", "set", "broker", "1", "log.retention.ms=7200000")
+    assert run.ok("config", "get", "broker", "1", "log.retention.ms").out == "7200000\n"
+    run.ok("config", "set", "broker", "all", "--delete", "log.retention.ms")
+    assert run.ok("config", "get", "broker", "all", "--json").json() == []
+    refused = run("config", "set", "broker", "all", "node.id=7")
+    assert refused.code == 1 and "node.id" in refused.err and "Traceback" not in refused.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topic", "create", ""),
+        ("topic", "describe", ""),
+        ("topic", "delete", ""),
+        ("config", "get", "topic", ""),
+        ("config", "set", "broker", "", "a=b"),
+        ("group", "describe", ""),
+        ("produce", ""),
+        ("consume", ""),
+    ],
+)
+def test_an_empty_name_is_an_error_of_one_line(run: Forebay, command: tuple[str, ...]) -> None:
+    done = run(*command)
+    assert done.code == 2 and "it is empty" in done.err and "Traceback" not in done.err
+
+
 def test_a_key_that_is_not_there_is_told_the_nearest(run: Forebay, topic: str) -> None:
     run.ok("topic", "create", topic)
     done = run("config", "get", "topic", topic, "retenton.ms")

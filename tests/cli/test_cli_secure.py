@@ -130,6 +130,17 @@ def test_a_secure_cluster_replicates(tmp_path: Path) -> None:
         assert listed.code == 0 and "t" in listed.out
 
 
+def test_reading_needs_no_right_on_a_group(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with secure_broker(data):
+        assert admin(data, "topic", "create", "orders").code == 0
+        assert admin(data, "produce", "orders", stdin="one\n").code == 0
+        assert admin(data, "user", "add", "ada", "--password-file", "-", stdin="ada's\n").code == 0
+        assert admin(data, "acl", "add", "User:ada", "read", "topic", "orders").code == 0
+        done = as_ada(data, "consume", "orders", "-e", "--timeout", "20")
+        assert (done.code, done.out) == (0, "one\n"), done.err
+
+
 @pytest.mark.parametrize("command", [("topic", "list"), ("group", "list"), ("user", "list")])
 def test_a_failed_login_and_a_missing_authority_are_not_called_a_wrong_address(
     tmp_path: Path, command: tuple[str, str]

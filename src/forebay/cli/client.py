@@ -191,6 +191,7 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
         properties_file: Path | None,
         **options: Any,
     ) -> Any:
+        _require_names(click.get_current_context())
         given = {
             **(read_properties(properties_file) if properties_file is not None else {}),
             **dict(properties),
@@ -203,6 +204,14 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise client.refusal() or error from None
 
     return with_client
+
+
+def _require_names(context: click.Context) -> None:
+    """No topic, group or user has an empty name; a variable of a shell script that is not set has one."""
+    for parameter in context.command.params:
+        given = context.params.get(parameter.name or "")
+        if isinstance(parameter, click.Argument) and (given == "" or given == ("",)):
+            raise click.BadParameter("it is empty; give a name", context, parameter)
 
 
 def pairs(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -1,4 +1,8 @@
-"""`forebay config get|set` for topics, brokers and groups."""
+"""`forebay config get|set` for topics, brokers and groups.
+
+What is set for all brokers is the broker with an empty name to the protocol. The client library has no such
+name, so that is asked for over a connection of our own.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 RESOURCES = ("topic", "broker", "group")
+ALL = "all"
+_SET, _DELETE = 0, 1
 
 
 @click.group()
@@ -28,8 +34,14 @@ def config() -> None:
 @json_option
 @client_options
 def get(resource: str, name: str, key: str | None, as_json: bool, client: Client) -> None:
-    """Show the settings of a topic or group (by name) or a broker (by node id), or the value of one KEY."""
-    entries = read_configs(client.admin(), resource, name)
+    """Show the settings of a topic or group (by name) or a broker (by node id), or the value of one KEY.
+
+    The broker `all` has what is set for all brokers at once.
+    """
+    if (resource, name) == ("broker", ALL):
+        entries = _read_default(client)
+    else:
+        entries = read_configs(client.admin(), resource, name)
     if key is not None:
         entries = [_only(entries, key)]
     if as_json:
@@ -52,9 +64,16 @@ def get(resource: str, name: str, key: str | None, as_json: bool, client: Client
 def set_(
     resource: str, name: str, settings: list[tuple[str, str]], deleted: tuple[str, ...], client: Client
 ) -> None:
-    """Change settings of a topic or group (by name) or a broker (by node id)."""
+    """Change settings of a topic or group (by name) or a broker (by node id).
+
+    The broker `all` stands for all brokers; what one of them has of its own wins.
+    """
     if not settings and not deleted:
         raise click.UsageError("nothing to set: give KEY=VALUE, or --delete KEY")
+    if (resource, name) == ("broker", ALL):
+        _alter_default(client, settings, deleted)
+        click.echo("configured all brokers")
+        return
     alter_configs(client.admin(), resource, name, settings, deleted)
     click.echo(f"configured {resource} {name}")
 
@@ -88,6 +107,54 @@ def alter_configs(
     changes += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in deleted]
     wanted = ConfigResource(resource, name, incremental_configs=changes)
     settle(admin.incremental_alter_configs([wanted], request_timeout=REQUEST_SECONDS)[wanted])
+
+
+def _read_default(client: Client) -> list[dict[str, Any]]:
+    from forebay.cli.wire import WireConnection, check
+    from forebay.core.cluster.resources import ResourceType
+    from forebay.wire.messages.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+        DescribeConfigsResponse,
+    )
+
+    default = DescribeConfigsResource(
+        resource_type=ResourceType.BROKER, resource_name="", configuration_keys=None
+    )
+    with WireConnection.open(client) as connection:
+        answer = connection.ask(DescribeConfigsRequest(resources=[default]), DescribeConfigsResponse)
+    (result,) = answer.results
+    check(result.error_code, result.error_message)
+    return [
+        {
+            "name": entry.name,
+            "value": entry.value,
+            "source": _source_name(entry.config_source),
+            "read_only": entry.read_only,
+        }
+        for entry in sorted(result.configs, key=lambda entry: entry.name)
+    ]
+
+
+def _alter_default(client: Client, settings: Sequence[tuple[str, str]], deleted: Sequence[str]) -> None:
+    from forebay.cli.wire import WireConnection, check
+    from forebay.core.cluster.resources import ResourceType
+    from forebay.wire.messages.incremental_alter_configs import (
+        AlterableConfig,
+        AlterConfigsResource,
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+    )
+
+    changes = [AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in settings]
+    changes += [AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in deleted]
+    default = AlterConfigsResource(resource_type=ResourceType.BROKER, resource_name="", configs=changes)
+    with WireConnection.open(client) as connection:
+        answer = connection.ask(
+            IncrementalAlterConfigsRequest(resources=[default]), IncrementalAlterConfigsResponse
+        )
+    (result,) = answer.responses
+    check(result.error_code, result.error_message)
 
 
 def _only(entries: Sequence[dict[str, Any]], key: str) -> dict[str, Any]:

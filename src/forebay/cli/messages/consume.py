@@ -290,5 +290,7 @@ class Reader:
         elif not error.retriable() and error.code() not in (
             KafkaError._ALL_BROKERS_DOWN,
             KafkaError._TRANSPORT,
+            # The library asks for the coordinator of the group that it insists on and that nobody joins.
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
         ):
             raise CommandError(f"{error.str().rstrip('.')} ({error.name()})")

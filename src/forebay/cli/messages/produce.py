@@ -75,7 +75,7 @@ def produce(
     drafts = read_drafts(source, key=key, key_separator=key_separator, null_marker=null_marker)
     producer = client.producer(_settings(acks, compression, source))
     client.metadata(producer)  # Fails now, and clearly, where no broker is; a delivery would fail much later.
-    delivery = Delivery(producer, topic, _place(partition, headers))
+    delivery = Delivery(producer, topic, _place(partition, headers), _timeout_s(client))
     if source.isatty():
         click.echo("one message per line; Ctrl-D ends", err=True)
     try:
@@ -127,6 +127,15 @@ def _settings(acks: str, compression: str, source: BinaryIO) -> dict[str, Any]:
     }
 
 
+def _timeout_s(client: Client) -> float:
+    """After which a message is given up: what the user said by either of its names, or ours."""
+    for name in ("message.timeout.ms", "delivery.timeout.ms"):
+        if name in client.properties:
+            timeout_ms = int(client.properties[name])  # the library has taken it
+            return timeout_ms / 1000 if timeout_ms else float("inf")
+    return DELIVERY_SECONDS
+
+
 def _place(partition: int | None, headers: Iterable[tuple[str, str]]) -> dict[str, Any]:
     place: dict[str, Any] = {}
     if partition is not None:
@@ -139,8 +148,9 @@ def _place(partition: int | None, headers: Iterable[tuple[str, str]]) -> dict[st
 class Delivery:
     """Sends drafts and counts what became of them; ends early once something has failed."""
 
-    def __init__(self, producer: Producer, topic: str, place: dict[str, Any]) -> None:
+    def __init__(self, producer: Producer, topic: str, place: dict[str, Any], timeout_s: float) -> None:
         self._producer = producer
+        self._timeout_s = timeout_s
         self._topic = topic
         self._place = place
         self._delivered = self._failed = 0
@@ -156,8 +166,8 @@ class Delivery:
                 return
 
     def close(self) -> None:
-        """Waits for everything under way; librdkafka gives each message up after DELIVERY_SECONDS."""
-        deadline = time.monotonic() + DELIVERY_SECONDS + 5
+        """Waits for everything under way; librdkafka gives each message up after its timeout."""
+        deadline = time.monotonic() + self._timeout_s + 5
         while len(self._producer) and time.monotonic() < deadline:
             self._serve(0.1)
         self._failed += len(self._producer)
@@ -221,7 +231,7 @@ class Delivery:
                 f"{self._topic} has no such partition: `forebay topic describe {self._topic}` lists them"
             )
         if error.code() == KafkaError._MSG_TIMED_OUT:
-            return CommandError(f"not delivered within {DELIVERY_SECONDS} s: is the broker still there?")
+            return CommandError(f"not delivered within {self._timeout_s:g} s: is the broker still there?")
         return CommandError(f"{error.str().rstrip('.')} ({error.name()})")
 
 
