@@ -17,6 +17,7 @@ from forebay.coordination.store import Put, StoreError
 from forebay.errors import ConfigError
 from forebay.local.etcd import EtcdCluster, EtcdTls
 from forebay.local.ports import ReservedPort
+from support.brokers.forebay_command import forebay
 from support.brokers.shared_etcd import until_renewed
 from support.faults.certificates import Authority
 from support.faults.etcd_backup import restore_backup, save_backup
@@ -211,6 +212,17 @@ async def test_with_users_a_certificate_must_have_no_common_name(
         await use(settings(etcd, **LOGIN, **files(authority, "nameless", common_name=False)))
         message = await refusal(settings(etcd, **LOGIN, **files(authority, "named")))
         assert "without a common name" in message
+
+
+async def test_what_forebay_certs_makes_serves_etcd_and_its_users(tmp_path: Path) -> None:
+    certs = tmp_path / "certs"
+    made = forebay("certs", "create", str(certs), "--broker", "etcd=127.0.0.1", "--etcd-client", USER)
+    assert made.code == 0 and "without a common name" in made.out, made.err
+    server, shown = certs / "etcd.pem", str(certs / f"{USER}.pem")
+    with EtcdCluster(1, tls=EtcdTls(ca_file=certs / "ca.pem", cert_file=server, key_file=server)) as etcd:
+        enable_users(etcd)
+        names = {"forebay.etcd.cert.file": shown, "forebay.etcd.key.file": shown}
+        await use(settings(etcd, **LOGIN, **names, **{"forebay.etcd.ca.file": str(certs / "ca.pem")}))
 
 
 # -- what is not etcd ------------------------------------------------------------------------------------

@@ -29,11 +29,23 @@ def certs() -> None:
 )
 @click.option("--client", "clients", metavar="NAME", multiple=True, help="A client; may be repeated.")
 @click.option(
+    "--etcd-client",
+    "etcd_clients",
+    metavar="NAME",
+    multiple=True,
+    help="What brokers show to an etcd at which they log in as a user: without a common name (CN).",
+)
+@click.option(
     "--days", default=825, show_default=True, type=click.IntRange(1, 36500), help="How long they are good."
 )
 @click.option("--renew", is_flag=True, help="Replace certificates that are there already.")
 def create(
-    directory: Path, brokers: tuple[str, ...], clients: tuple[str, ...], days: int, renew: bool
+    directory: Path,
+    brokers: tuple[str, ...],
+    clients: tuple[str, ...],
+    etcd_clients: tuple[str, ...],
+    days: int,
+    renew: bool,
 ) -> None:
     """Make an authority in DIRECTORY, unless it is there, and certificates of it.
 
@@ -45,9 +57,9 @@ def create(
     """
     from forebay.local.certificates import CA_KEY_FILE, Authority, write_certificate
 
-    if not brokers and not clients:
+    if not brokers and not clients and not etcd_clients:
         brokers, clients = ("broker=localhost,127.0.0.1,::1",), ("client",)
-    wanted = [_broker(text) for text in brokers] + [(name, []) for name in clients]
+    wanted = [_broker(text) for text in brokers] + [(name, []) for name in (*clients, *etcd_clients)]
     paths = [_path(directory, name) for name, _ in wanted]
     _check_free(paths, renew=renew)
     if (directory / CA_KEY_FILE).exists():
@@ -57,8 +69,17 @@ def create(
         authority.save(directory)
         click.echo(f"{directory / 'ca.pem'}: a new authority; its key is {directory / CA_KEY_FILE}")
     for path, (name, hosts) in zip(paths, wanted, strict=True):
-        write_certificate(path, authority.issue(name, hosts, days=days))
-        who = f"broker {name}, at {', '.join(hosts)}" if hosts else f"client {name}, who is User:CN={name}"
+        if name in etcd_clients:
+            text, who = (
+                authority.issue(None, unit=name, days=days),
+                f"client {name} of etcd, without a common name",
+            )
+        else:
+            text = authority.issue(name, hosts, days=days)
+            who = (
+                f"broker {name}, at {', '.join(hosts)}" if hosts else f"client {name}, who is User:CN={name}"
+            )
+        write_certificate(path, text)
         click.echo(f"{path}: {who}")
 
 

@@ -70,14 +70,17 @@ class Authority:
 
     def issue(
         self,
-        name: str,
+        name: str | None,
         hosts: Iterable[str] = (),
         *,
         unit: str | None = None,
         days: float = DAYS,
         begins_in: timedelta = timedelta(),
     ) -> bytes:
-        """A certificate and its key in one text (PEM): for a server at these hosts, else for a client."""
+        """A certificate and its key in one text (PEM): for a server at these hosts, else for a client.
+
+        `name` is the common name. Without one it is for etcd's gateway, which takes a name for a login.
+        """
         key, hosts = _new_key(), list(hosts)
         builder = _builder(
             _name(name, unit), self._certificate.subject, key, timedelta(days=days), begins_in
@@ -118,10 +121,10 @@ def _new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def _name(name: str, unit: str | None = None) -> x509.Name:
+def _name(name: str | None, unit: str | None = None) -> x509.Name:
+    parts = {NameOID.ORGANIZATIONAL_UNIT_NAME: unit, NameOID.COMMON_NAME: name}
     try:
-        parts = [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit)] if unit else []
-        return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        return x509.Name([x509.NameAttribute(oid, text) for oid, text in parts.items() if text is not None])
     except ValueError as error:
         raise ConfigError(f"{name!r} cannot be a name in a certificate: {error}") from None
 
