@@ -102,6 +102,35 @@ def files(authority: Authority, name: str, *, common_name: bool = True) -> dict[
     }
 
 
+async def test_a_certificate_that_is_renewed_is_shown_from_then_on(
+    secure_etcd: EtcdCluster, authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cert_file, key_file = tmp_path / "cert.pem", tmp_path / "key.pem"
+    stranger = Authority(tmp_path, "another").issue("broker")
+    ours = authority.issue("broker")
+
+    def put(certificate: tuple[Path, Path]) -> None:
+        for source, target in zip(certificate, (cert_file, key_file), strict=True):
+            target.write_bytes(source.read_bytes())
+
+    put(stranger)
+    names = {"forebay.etcd.cert.file": str(cert_file), "forebay.etcd.key.file": str(key_file)}
+    store = EtcdStore(settings(secure_etcd, **names, **{"forebay.etcd.ca.file": str(authority.ca_file)}))
+    try:
+        with pytest.raises(StoreError):
+            await store.get("/forebay/test/renewed")
+        put(ours)
+        assert await store.get("/forebay/test/renewed") is None
+        cert_file.write_text("half a cert")
+        for connections in store.gateway._idle:  # the next request opens another one
+            while connections:
+                connections.pop().abort()
+        assert await store.get("/forebay/test/renewed") is None
+        assert "going on with the certificates that were read before" in caplog.text
+    finally:
+        await store.close()
+
+
 async def test_a_broker_shows_its_certificate(secure_etcd: EtcdCluster, authority: Authority) -> None:
     config = settings(secure_etcd, **files(authority, "broker"))
     await use(config)

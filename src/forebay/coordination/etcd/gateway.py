@@ -17,7 +17,6 @@ import asyncio
 import itertools
 import json
 import random
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -35,9 +34,9 @@ from forebay.coordination.etcd.failures import (
 )
 from forebay.coordination.etcd.http import Connection, HttpError, Response
 from forebay.coordination.etcd.messages import key_text
+from forebay.coordination.etcd.tls import EtcdClientTls
 from forebay.coordination.known_store import Header, KnownStore, Position
 from forebay.coordination.store import StoreAway, StoreClosed, StoreError, StoreMismatch
-from forebay.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -70,7 +69,7 @@ class Gateway:
         self._password = config.password
         self._endpoints = config.endpoints
         self._probe: Json = {"key": key_text(f"/forebay/{config.name}/")}
-        self._tls = _tls_context(config)
+        self._tls = EtcdClientTls(config) if config.tls else None
         self.answer_timeout_s = answer_timeout_s
         self.request_timeout_s = request_timeout_s
         # Brokers that all begin with the first server named would leave the others idle.
@@ -293,7 +292,8 @@ class Gateway:
         host, port = self._endpoints[index]
         try:
             async with asyncio.timeout(min(CONNECT_TIMEOUT_S, self.answer_timeout_s)):
-                return await Connection.open(host, port, self._tls)
+                tls = None if self._tls is None else self._tls.context()
+                return await Connection.open(host, port, tls)
         except (OSError, TimeoutError) as error:
             raise connecting_failed(error, tls=self._tls is not None) from error
 
@@ -381,21 +381,6 @@ class _Attempts:
     def _summary(self) -> str:
         told = (f"{self._gateway.address(index)}: {error}" for index, error in self._problems.items())
         return f"no etcd server answers ({'; '.join(told)}): start etcd, or correct forebay.cluster"
-
-
-def _tls_context(config: ClusterConfig) -> ssl.SSLContext | None:
-    if not config.tls:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=None if config.ca_file is None else str(config.ca_file))
-        if config.cert_file is not None:
-            context.load_cert_chain(config.cert_file, config.key_file)
-    except OSError as error:
-        raise ConfigError(
-            f"the certificates for etcd cannot be used ({error}): "
-            "see forebay.etcd.ca.file, forebay.etcd.cert.file and forebay.etcd.key.file"
-        ) from error
-    return context
 
 
 async def _send(connection: Connection, path: str, headers: dict[str, str], body: Json | None) -> Response:
