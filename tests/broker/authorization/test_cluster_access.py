@@ -78,6 +78,10 @@ async def test_brokers_replicate_once_they_may(tmp_path: Path, caplog: pytest.Lo
         leader = cluster.leader("t")
         answer = await cluster.ask(leader, produce("t", batch(b"v"), acks=1), PRODUCE)
         assert only_partition(answer).error_code == ErrorCode.NONE
+        # The follower tells what to do, not only the leader that it was asked in vain.
+        await eventually(
+            lambda: any("cluster-action" in str(vars(record).get("reason")) for record in caplog.records)
+        )
         partition = cluster[leader].partitions.get("t", 0)
         asked = len(refused_fetches(caplog))
         await eventually(lambda: len(refused_fetches(caplog)) > asked)

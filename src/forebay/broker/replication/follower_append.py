@@ -34,6 +34,12 @@ def last_fetched_epoch(partition: Partition) -> int:
     return partition.epochs.epoch_at(end_offset - 1) if end_offset > partition.log.start_offset else -1
 
 
+_CLUSTER_ACTION = (
+    "; this broker's user may not replicate. Add it to super.users on all brokers, or allow it: "
+    "`forebay acl add User:NAME cluster-action cluster`"
+)
+
+
 class FollowerAppend:
     __slots__ = ("_arrivals", "_metrics", "_truncation", "_write_cycle")
 
@@ -53,7 +59,8 @@ class FollowerAppend:
             return 0
         if error_code != ErrorCode.NONE:
             code = known_code(error_code)
-            raise KafkaError(code, f"the leader of {partition} does not serve it: {code.name}")
+            advice = _CLUSTER_ACTION if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else ""
+            raise KafkaError(code, f"the leader of {partition} does not serve it: {code.name}{advice}")
         if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
             self._truncation.truncate(partition, data.diverging_epoch)
             return 0
