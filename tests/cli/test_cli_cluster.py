@@ -112,6 +112,29 @@ def test_describe_shows_what_a_dead_broker_leaves_behind(cluster: Cluster) -> No
         cluster.wait_until_ready()
 
 
+def test_a_broker_that_was_restarted_leads_its_share_again(cluster: Cluster) -> None:
+    servers = cluster.bootstrap_servers
+
+    def leaders() -> dict[int, int]:
+        return {broker["id"]: broker["leaders"] for broker in described(cluster)["brokers"]}
+
+    assert forebay("cluster", "rebalance", bootstrap=servers).code == 0
+    until(lambda: max(leaders().values()) - min(leaders().values()) <= 1)
+    before = leaders()
+    cluster.kill(2)
+    until(lambda: len(described(cluster)["under_replicated"]) >= PARTITIONS)
+    cluster.start(2)
+    cluster.wait_until_ready()
+    until(lambda: not described(cluster)["under_replicated"])
+    assert leaders() != before, "what it led is led by the other one, which nobody takes it from at once"
+    planned = forebay("cluster", "rebalance", "--dry-run", bootstrap=servers)
+    assert "leaderships would go" in planned.out and leaders() != before
+    done = forebay("cluster", "rebalance", bootstrap=servers)
+    assert done.code == 0 and "leaderships went" in done.out, done.err
+    until(lambda: leaders() == before)
+    assert forebay("cluster", "rebalance", bootstrap=servers).out == "nothing to move\n"
+
+
 def test_a_new_broker_gets_its_share_and_an_old_one_is_drained(cluster: Cluster) -> None:
     servers = cluster.bootstrap_servers
     node = cluster.add(rack="east")

@@ -83,8 +83,29 @@ def rebalance(dry_run: bool, at_once: int, seconds_max: int, as_json: bool, clie
     from forebay.core.cluster.replicas.balancing import rebalance as decide
 
     moves = _move(client, decide, dry_run, at_once, seconds_max, as_json)
-    if not as_json and not dry_run:
-        click.echo(f"{_count(moves)} moved; the cluster is balanced" if moves else "nothing to move")
+    led = _level_leaders(client, dry_run)
+    if as_json or (dry_run and not led):
+        return
+    verb = "would go" if dry_run else "went"
+    if led:
+        click.echo(f"{len(led)} leaderships {verb} to the first replica of their partition")
+    if not dry_run:
+        told = "the cluster is balanced" if led else "nothing to move"
+        click.echo(f"{_count(moves)} moved; the cluster is balanced" if moves else told)
+
+
+def _level_leaders(client: Client, dry_run: bool) -> Sequence[tuple[str, int]]:
+    """Have each partition led by its first replica: those are level, whoever leads since the last restart."""
+    from forebay.cli.cluster.cluster_state import read_image
+    from forebay.cli.cluster.moving import elect_first_replicas
+    from forebay.cli.wire import WireConnection
+    from forebay.core.cluster.replicas.balancing import led_by_others
+
+    with WireConnection.open(client) as connection:
+        places = led_by_others(read_image(connection))
+        if places and not dry_run:
+            elect_first_replicas(connection, places)
+    return places
 
 
 @cluster.command()

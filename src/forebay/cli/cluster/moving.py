@@ -57,7 +57,7 @@ def carry_out(connection: WireConnection, moves: Sequence[Move], *, at_once: int
                 )
             if under_way:
                 time.sleep(_POLL_SECONDS)
-    _elect_first_replicas(connection, moves)
+    elect_first_replicas(connection, [(move.topic, move.partition) for move in moves])
 
 
 def _begin(connection: WireConnection, moves: Sequence[Move]) -> None:
@@ -78,11 +78,11 @@ def _begin(connection: WireConnection, moves: Sequence[Move]) -> None:
                 raise CommandError(f"{topic.name}-{part.partition_index} cannot be moved: {problem}")
 
 
-def _elect_first_replicas(connection: WireConnection, moves: Sequence[Move]) -> None:
+def elect_first_replicas(connection: WireConnection, partitions: Sequence[Place]) -> None:
     """The order of replicas says who should lead; this makes it so without waiting for the controller."""
     topics: dict[str, list[int]] = {}
-    for move in moves:
-        topics.setdefault(move.topic, []).append(move.partition)
+    for name, index in partitions:
+        topics.setdefault(name, []).append(index)
     wanted = [TopicPartitions(topic=name, partitions=parts) for name, parts in topics.items()]
     answer = connection.ask(
         ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=wanted), ElectLeadersResponse

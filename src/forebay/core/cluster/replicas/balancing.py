@@ -42,6 +42,20 @@ def rebalance(image: ClusterImage) -> list[Move]:
     return _moves(free)
 
 
+def led_by_others(image: ClusterImage) -> list[tuple[str, int]]:
+    """Partitions whose first replica could lead, and does not: after a restart, say. No data has to move."""
+    return [
+        (topic.name, state.index)
+        for topic in image.topics.values()
+        for state in topic.partitions
+        if not state.unreadable
+        and not (state.adding or state.removing)
+        and state.leader != state.target[0]
+        and state.target[0] in state.isr
+        and state.target[0] in image.brokers
+    ]
+
+
 def drain(image: ClusterImage, node_id: int, *, fewer_replicas: bool = False) -> list[Move]:
     """Every replica away from one broker.
 
