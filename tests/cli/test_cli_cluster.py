@@ -174,6 +174,22 @@ def test_a_new_broker_gets_its_share_and_an_old_one_is_drained(cluster: Cluster)
     until(lambda: holdings(cluster)[1] > 0)
 
 
+def test_a_broker_that_was_stopped_for_good_is_forgotten(cluster: Cluster) -> None:
+    servers = cluster.bootstrap_servers
+    node = cluster.add(rack="west")
+    cluster.wait_until_ready()
+    refused = forebay("cluster", "forget", "2", bootstrap=servers)
+    assert refused.code == 1 and "forebay cluster drain 2" in refused.err
+    assert forebay("cluster", "drain", str(node), bootstrap=servers).code == 0
+    running = forebay("cluster", "forget", str(node), bootstrap=servers)
+    assert running.code == 1 and "is running" in running.err
+    cluster.stop(node)
+    until(lambda: node not in holdings(cluster))
+    assert forebay("cluster", "forget", str(node), bootstrap=servers).out == f"forgot broker {node}\n"
+    again = forebay("cluster", "forget", str(node), bootstrap=servers)
+    assert again.code == 1 and "not currently registered" in again.err
+
+
 def test_what_cannot_be_done_says_why(cluster: Cluster) -> None:
     done = forebay("cluster", "drain", "77", bootstrap=cluster.bootstrap_servers)
     assert done.code == 1

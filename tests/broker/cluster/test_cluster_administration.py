@@ -81,11 +81,16 @@ async def test_a_broker_that_has_gone_is_unregistered(cluster: LocalCluster) -> 
     mark = AlterableConfig(name=DRAINED, config_operation=2, value="3")
     drained = AlterConfigsResource(resource_type=4, resource_name="", configs=[mark])
     await cluster.ask(1, IncrementalAlterConfigsRequest(resources=[drained]), 1)
+    setting = AlterableConfig(name="log.retention.ms", config_operation=0, value="3600000")
+    own = AlterConfigsResource(resource_type=4, resource_name="3", configs=[setting])
+    await cluster.ask(1, IncrementalAlterConfigsRequest(resources=[own]), 1)
+    await eventually(lambda: bool(cluster[1].image.broker_config("3").overrides))
     await cluster.kill(3)
     await cluster.bury(3)
     await eventually(lambda: 3 not in cluster[1].image.brokers)
     assert await unregister(cluster, 3) == ErrorCode.NONE
     await eventually(lambda: not cluster[1].image.broker_config("").overrides.get(DRAINED))
+    assert not cluster[1].image.broker_config("3").overrides
     assert await unregister(cluster, 3) == ErrorCode.BROKER_ID_NOT_REGISTERED, "nothing of it is left"
 
 

@@ -147,6 +147,30 @@ def drain(
         click.echo(f"{_count(moves)} moved; broker {node} holds nothing and can be stopped for good")
 
 
+@cluster.command()
+@click.argument("node", metavar="NODE", type=click.IntRange(0))
+@client_options
+def forget(node: int, client: Client) -> None:
+    """Forget a broker that was stopped for good: that it was drained, and its settings.
+
+    Its number stays taken, so that no other broker is mistaken for it.
+    """
+    from forebay.cli.cluster.cluster_state import broker_loads, read_image
+    from forebay.cli.wire import WireConnection, check
+    from forebay.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+    with WireConnection.open(client) as connection:
+        held = sum(load.replicas for load in broker_loads(read_image(connection)) if load.id == node)
+        if held:
+            raise CommandError(
+                f"broker {node} still has replicas of {held} partitions: "
+                f"`forebay cluster drain {node}` moves them, also if it is gone"
+            )
+        answer = connection.ask(UnregisterBrokerRequest(broker_id=node), UnregisterBrokerResponse)
+        check(answer.error_code, answer.error_message)
+    click.echo(f"forgot broker {node}")
+
+
 def _take_back(client: Client, node: int) -> None:
     from forebay.cli.cluster.cluster_state import mark_drained
     from forebay.cli.wire import WireConnection

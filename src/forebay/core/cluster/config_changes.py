@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from forebay.config import DRAINED, BrokerConfig, ConfigType
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.image_changes import Change
+from forebay.core.cluster.image_changes import Change, ConfigOwner, ConfigPut
 from forebay.core.cluster.placement import drained_brokers, staying
 from forebay.core.cluster.resources import Kind, ResourceType, kind_of
 from forebay.errors import ConfigError, ErrorCode, KafkaError
@@ -79,7 +79,8 @@ def taken_back(image: ClusterImage, broker: BrokerConfig, node_id: int) -> list[
 
 
 def unregistered(image: ClusterImage, broker: BrokerConfig, node_id: int) -> list[Change]:
-    """A broker was stopped for good. Its registration has ended with it; what is left is that it was drained.
+    """A broker was stopped for good. Its registration has ended with it; what is left is that it was drained,
+    and settings of its own.
 
     Replicas that it still has stay assigned to it, as in Kafka, until they are moved.
     """
@@ -87,17 +88,20 @@ def unregistered(image: ClusterImage, broker: BrokerConfig, node_id: int) -> lis
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"broker {node_id} is running, and would register again: stop it first"
         )
-    drained = drained_brokers(image)
-    if node_id not in drained and not any(
+    drained, own = drained_brokers(image), image.broker_config(str(node_id)).overrides
+    if not (node_id in drained or own) and not any(
         node_id in state.replicas for topic in image.topics.values() for state in topic.partitions
     ):
         raise KafkaError(
             ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {node_id} is not currently registered"
         )
-    if node_id not in drained:
-        return []
-    gone = Alteration(name=DRAINED, op=AlterOp.SUBTRACT, value=str(node_id))
-    return alter_configs(image, broker, Resource(type=ResourceType.BROKER, name=""), [gone])
+    changes: list[Change] = []
+    if own:
+        changes.append(ConfigPut(owner=ConfigOwner.BROKER, name=str(node_id), overrides={}))
+    if node_id in drained:
+        gone = Alteration(name=DRAINED, op=AlterOp.SUBTRACT, value=str(node_id))
+        changes += alter_configs(image, broker, Resource(type=ResourceType.BROKER, name=""), [gone])
+    return changes
 
 
 def check_unique(names: Sequence[str]) -> None:
