@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from forebay.broker.partition.long_polls import Arrivals, FetchWait
+from forebay.broker.partition.long_polls import Arrivals, FetchWait, Waiter
 
 
 class Partition:
     def __init__(self) -> None:
-        self.waits: dict[FetchWait, None] = {}
+        self.waits: dict[Waiter, None] = {}
 
 
 async def test_a_fetch_that_another_one_has_ended_looks_at_nothing_any_more() -> None:

@@ -20,7 +20,6 @@ from typing import NamedTuple, TypeVar
 
 from forebay.broker.delays.appending import Delivery, NoteAppender
 from forebay.broker.delays.following import DelayHost, IndexFollower
-from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.core.delays.backoff import Backoff
@@ -71,22 +70,9 @@ class _Due(NamedTuple):
     """When all notes lay below this offset."""
 
 
-class _Watch(FetchWait):
-    """Waits for the partition's high watermark, again and again."""
-
-    __slots__ = ("_wake",)
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-
-    def arrived(self, partition: object, size: int) -> None:  # noqa: ARG002 - it looks for itself
-        self._wake()
-
-    def finish(self) -> None:
-        self._wake()
-
-
 class LiveDelays:
+    """Waits for the partition's high watermark, again and again (`Waiter`)."""
+
     def __init__(self, host: DelayHost, partition: Partition, waiting: WaitingMessages) -> None:
         self._host = host
         self._partition = partition
@@ -105,6 +91,12 @@ class LiveDelays:
     def _state(self) -> IndexState:
         return self._follower.state
 
+    def arrived(self, _partition: object, _size: int) -> None:
+        self.wake()
+
+    def finish(self) -> None:
+        self.wake()
+
     def wake(self) -> None:
         self._woken.set()
 
@@ -116,8 +108,7 @@ class LiveDelays:
 
     async def run(self) -> None:
         """Follow and deliver until `close`. After trouble that lasts, it is tried ever less often."""
-        watch = _Watch(self.wake)
-        self._partition.waits[watch] = None
+        self._partition.waits[self] = None
         self._waiting.on_carry, self._waiting.sync_index = self.wake, self._index.sync
         self._waiting.find_keys = self._index.waiting_under
         backoff = Backoff()
@@ -131,7 +122,7 @@ class LiveDelays:
                     pause_s = backoff.pause_s(self._host.loop.time() - began_s)
                     await asyncio.wait((self._closing,), timeout=pause_s)
         finally:
-            self._partition.waits.pop(watch, None)
+            self._partition.waits.pop(self, None)
             self._waiting.index = self._waiting.on_carry = self._waiting.sync_index = None
             self._waiting.find_keys = None
 

@@ -2,12 +2,11 @@
 
 (Followers' fetches wait for other things: `fetch/follower_fetch.py`.)
 
-A partition keeps the waits that watch it. Appends only note how many bytes have come; the waits are
-looked at after the responses of the current event have been sent, so that a producer never waits for
-its consumers to be served.
+A partition keeps its waiters. Appends only note how many bytes have come; the waiters are notified after the
+responses of the current event have been sent, so that a producer never waits for its consumers to be served.
 
 A fetch cannot always read all appended bytes: a read-committed one does not get those of open transactions.
-Such a fetch counts its bytes itself (`recount`).
+Such a fetch reads again to count its bytes (`recount`).
 """
 
 from __future__ import annotations
@@ -17,13 +16,25 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 
-class Watched(Protocol):
-    """Something that long polls wait for: a partition."""
+class Waiter(Protocol):
+    """What waits for a partition, as long as it is among its `waits`."""
 
-    waits: dict[FetchWait, None]
+    def arrived(self, partition: Any, size: int) -> None:
+        """This many bytes have come, or what is there may be read now."""
+
+    def finish(self) -> None:
+        """Something other than data happened to the partition, as a change of its leader."""
+
+
+class Watched(Protocol):
+    """Something with waiters: a partition, or a share partition."""
+
+    waits: dict[Waiter, None]
 
 
 class FetchWait:
+    """A fetch that waits for bytes of some partitions."""
+
     __slots__ = ("_bytes_missing", "_complete", "_recount", "_timer", "_watched", "done")
 
     def __init__(
@@ -46,7 +57,7 @@ class FetchWait:
             partition.waits[self] = None
         self._timer = loop.call_later(timeout_s, self.finish)
 
-    def arrived(self, partition: Watched, size: int) -> None:
+    def arrived(self, partition: Any, size: int) -> None:
         if self.done:
             return  # the answer to another wait has ended this one, as when it finds the connection broken
         if self._recount is None:
@@ -70,14 +81,14 @@ class FetchWait:
 
 
 class Arrivals:
-    """Bytes that became readable since the waits were last looked at."""
+    """Bytes that became readable since the waiters were last notified."""
 
     def __init__(self) -> None:
         self._sizes: dict[Watched, int] = {}
         self._calls: dict[Callable[[], None], None] = {}
 
     def call(self, callback: Callable[[], None]) -> None:
-        """Have something else done when the waits are next looked at."""
+        """Have something else done when the waiters are next notified."""
         self._calls[callback] = None
 
     def note(self, partition: Watched, size: int) -> None:
@@ -100,6 +111,6 @@ def _nothing() -> None:
 
 
 def release(partition: Watched) -> None:
-    """Something other than data happened to the partition: every fetch that waits for it is answered."""
+    """Something other than data happened to the partition: nobody waits for data any longer."""
     for wait in list(partition.waits):
         wait.finish()

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from forebay.broker.partition.append_refusals import HeldBack, as_stored, refusal, require_known_producers
 from forebay.broker.partition.fold_state import FoldedInto, Hold, takes_nothing
-from forebay.broker.partition.long_polls import FetchWait
+from forebay.broker.partition.long_polls import Waiter
 from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions, PendingRefusals
 from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
 from forebay.broker.partition.waiting_messages import WaitingMessages
@@ -133,7 +133,7 @@ class Partition:
         """Requests that wait until the in-sync replicas have deleted what the leader has."""
         self.refusals = PendingRefusals()
         """Refused batches that are answered once it is certain that this broker led when they came."""
-        self.waits: dict[FetchWait, None] = {}
+        self.waits: dict[Waiter, None] = {}
         self.watchers: dict[FetchTarget, None] = {}
         """Followers' fetches that have read to the end: told when there is more."""
         self.verifications = Verifications()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from forebay.broker.partition.long_polls import FetchWait, Watched, release
+from forebay.broker.partition.long_polls import Watched, release
 from forebay.broker.partition.partition import Partition
 
 
@@ -24,7 +24,9 @@ class Share(Watched, Protocol):
         """Whether there is something to acquire, as far as can be told without reading the log."""
 
 
-class FetchLine(FetchWait):
+class FetchLine:
+    """The waiter of a partition for all that wait for one of its share partitions."""
+
     __slots__ = ("_is_scheduled", "_loop", "_share")
 
     def __init__(self, share: Share, loop: asyncio.AbstractEventLoop) -> None:
@@ -47,7 +49,7 @@ class FetchLine(FetchWait):
     def close(self) -> None:
         self._share.partition.waits.pop(self, None)
 
-    def arrived(self, partition: Watched, size: int) -> None:  # noqa: ARG002 - fetches count for themselves
+    def arrived(self, _partition: Watched, _size: int) -> None:
         """Something was appended, or may be read now."""
         if self._share.waits:
             self._serve()

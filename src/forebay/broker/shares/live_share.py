@@ -23,7 +23,7 @@ from forebay.broker.broker_time import BrokerTime
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.moves.live_mover import LiveMover
-from forebay.broker.partition.long_polls import FetchWait, release
+from forebay.broker.partition.long_polls import Waiter, release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.cold_headers import ColdHeaders
 from forebay.broker.shares.dead_letters.source import DeadLetterHost, DeadLetterSource
@@ -87,7 +87,7 @@ class LiveShare:
         self.headers = ColdHeaders(partition.log, host.cold_reads, self.changed)
         self.machine: SharePartition | None = None
         """None until its state is loaded."""
-        self.waits: dict[FetchWait, None] = {}
+        self.waits: dict[Waiter, None] = {}
         self.line = FetchLine(self, host.loop)
         self.failure: KafkaError | None = None
         """Why it was dropped, if its state could not be read or written."""
