@@ -35,13 +35,13 @@ def client(local: LocalBroker) -> Iterator[WireClient]:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[ShareFetch]:
     """Every look of a share fetch at its partitions."""
     found: list[ShareFetch] = []
-    look = ShareFetch._fetch
+    look = ShareFetch._acquire
 
     def counted(self: ShareFetch, *args: object) -> bool:
         found.append(self)
         return look(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ShareFetch, "_fetch", counted)
+    monkeypatch.setattr(ShareFetch, "_acquire", counted)
     return found
 
 

@@ -205,14 +205,14 @@ def test_members_that_come_all_the_time_do_not_hold_up_the_others(
     """With each of them it is asked whether the group was reset. Here the next comes while that is asked."""
     topic_id, _ = made(client, topic)
     append(client, topic, batch(b"a"))
-    ask = LiveShare._persist
+    ask = LiveShare.persist
 
     async def ask_again(self: LiveShare, *args: Any) -> None:
-        self.doubt()
+        self.confirmation.doubt()
         await ask(self, *args)
-        self.doubt()
+        self.confirmation.doubt()
 
-    monkeypatch.setattr(LiveShare, "_persist", ask_again)
+    monkeypatch.setattr(LiveShare, "persist", ask_again)
     assert [each.value for each in ShareMember(client, topic, topic_id).take()] == [b"a"]
     append(client, topic, batch(b"b"))
     assert [each.value for each in ShareMember(other, topic, topic_id).take()] == [b"b"]

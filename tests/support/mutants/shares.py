@@ -11,6 +11,7 @@ from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.shares import acquiring
 from forebay.broker.shares.live_share import LiveShare
+from forebay.broker.shares.loading import Share, ShareLoading
 from forebay.broker.shares.state_reads import StateReads
 from forebay.core.groups.share import assignor
 from forebay.core.moves.move import MoverState
@@ -175,10 +176,10 @@ def notice_lost_messages_in_the_first_term_only(patch: pytest.MonkeyPatch) -> No
 def deliver_before_the_beginning_is_persisted(patch: pytest.MonkeyPatch) -> None:
     """A leader that dies at once leaves it to the next one to choose where the group begins."""
 
-    async def hasty(self: LiveShare, _state_epoch: int) -> int:
-        return await self._host.resolve_start(self.partition, self.settings, lambda: self.is_current)
+    async def hasty(self: ShareLoading, share: Share, _state_epoch: int) -> int:
+        return await self._resolve_start(share.partition, share.settings, lambda: share.is_current)
 
-    patch.setattr(LiveShare, "_choose_start", hasty)
+    patch.setattr(ShareLoading, "_choose_start", hasty)
 
 
 def give_each_partition_to_one_member(patch: pytest.MonkeyPatch) -> None:

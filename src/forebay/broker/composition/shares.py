@@ -16,6 +16,7 @@ from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
 from forebay.broker.shares.dead_letters.source import DeadLetterHost
 from forebay.broker.shares.dead_letters.target import DeadLetterTargets
 from forebay.broker.shares.live_share import ShareHost
+from forebay.broker.shares.loading import ShareLoading
 from forebay.broker.shares.missing_states import MissingStates
 from forebay.broker.shares.service import ShareService
 from forebay.broker.shares.start_offsets import StartOffsets
@@ -70,10 +71,12 @@ class Shares:
         store = ShareStateStore(coordinators.share_states)
         host = ShareHost(
             store=store,
-            reads=StateReads(store, missing.report),
+            loading=ShareLoading(
+                StateReads(store, missing.report),
+                StartOffsets(local.offsets_by_time, local.delays, base.time).resolve,
+            ),
             delays=local.delays,
             writes=StateWrites(coordinators.share_states, base.background, base.loop),
-            resolve_start=StartOffsets(local.offsets_by_time, local.delays, base.time).resolve,
             dead_letters=DeadLetterHost(
                 mover=mover,
                 targets=DeadLetterTargets(base.metadata, base.settings, topic_changes),

@@ -5,10 +5,8 @@ lock or a backoff is over, and wakes fetches when there may be something to acqu
 coordinator says that another leader has taken over, or this broker stops leading, the share is dropped:
 waiters get an error, and the next fetch makes it anew from the persisted state.
 
-A group without members can be reset, or deleted and made again, and the leader is not told. So a share whose
-group has no session here is dropped as soon as nothing would be lost. If it is there when a member begins to
-fetch from it (because of a backoff, or of a session that was left over), the share coordinator is asked
-first, by a write without content. It refuses that if the state is not the one that was read.
+A share whose group has no session here is dropped as soon as nothing would be lost, because its group can be
+reset without notice (`confirmation.py`).
 """
 
 from __future__ import annotations
@@ -26,10 +24,11 @@ from forebay.broker.moves.live_mover import LiveMover
 from forebay.broker.partition.long_polls import Waiter, release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.cold_headers import ColdHeaders
+from forebay.broker.shares.confirmation import Confirmation
 from forebay.broker.shares.dead_letters.source import DeadLetterHost, DeadLetterSource
 from forebay.broker.shares.fetch_line import FetchLine
-from forebay.broker.shares.state_reads import StateReads
-from forebay.broker.shares.state_store import NO_WRITE, ShareStateStore
+from forebay.broker.shares.loading import ShareLoading
+from forebay.broker.shares.state_store import ShareStateStore
 from forebay.broker.shares.state_writes import StateWrites
 from forebay.config import ShareGroupSettings
 from forebay.core.moves.move import mover_id
@@ -39,14 +38,9 @@ from forebay.core.shares.partition.acquired_ranges import Acquired
 from forebay.core.shares.partition.record_states import ARCHIVING, RecordState
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import SharePartition
-from forebay.core.shares.partition.writes import StateRange, StateWrite
+from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode, KafkaError
 
-NOT_RESOLVED = -1
-"""The start offset of a share partition from which nothing was read yet."""
-
-ResolveStart = Callable[[Partition, ShareGroupSettings, Callable[[], bool]], Awaitable[int]]
-"""Where a group begins that has read nothing of a partition yet; for as long as that is wanted."""
 Written = Callable[[KafkaError | None], None]
 """Called with what went wrong with a write."""
 
@@ -56,10 +50,9 @@ class ShareHost:
     """What every share partition on this broker runs on."""
 
     store: ShareStateStore
-    reads: StateReads
+    loading: ShareLoading
     delays: TopicDelays
     writes: StateWrites
-    resolve_start: ResolveStart
     dead_letters: DeadLetterHost
     cold_reads: ColdReads
     background: Background
@@ -94,11 +87,7 @@ class LiveShare:
         self._host = host
         self._dropped = dropped
         self._is_used = is_used
-        self.doubts = 0
-        """How often there was reason to ask whether the state is still the same."""
-        self._confirmed = 0
-        """Up to which of the doubts it is known to be the same."""
-        self._is_confirming = False
+        self.confirmation = Confirmation(self.persist)
         self._pending: list[tuple[int, Written]] = []
         """Requests that wait until a change is persisted, by the number of its write."""
         self._timer: asyncio.TimerHandle | None = None
@@ -126,9 +115,8 @@ class LiveShare:
         )
 
     def is_ready_for(self, doubts: int) -> bool:
-        """Whether a request may acquire records that came when there had been that many doubts. Later ones
-        are not its own: they would hold it up for as long as members come."""
-        return self.machine is not None and self._confirmed >= doubts
+        """Whether a request may acquire records that came when there had been that many doubts."""
+        return self.machine is not None and self.confirmation.answers(doubts)
 
     @property
     def may_deliver(self) -> bool:
@@ -160,67 +148,31 @@ class LiveShare:
         """Records that are not in the dead-letter topic yet; `mover.problem` says what they wait for."""
         return 0 if self.machine is None else self.machine.window.totals[ARCHIVING]
 
-    # -- loading ---------------------------------------------------------------------------------------
+    # -- loading and confirming ------------------------------------------------------------------------
 
     def load(self) -> None:
         self._spawn(self._load, "loading")
 
     async def _load(self) -> None:
-        reads = self._host.reads
-        found = await reads.read(self.key, self.partition, self.leader_epoch, lambda: self.is_current)
-        start_offset = found.start_offset
-        if start_offset == NOT_RESOLVED:
-            start_offset = await self._choose_start(found.state_epoch)
-        machine = SharePartition(
-            ShareSettings.of(self.settings),
-            start_offset=start_offset,
-            ranges=[
-                StateRange(b.first_offset, b.last_offset, RecordState(b.delivery_state), b.delivery_count)
-                for b in found.state_batches
-            ],
-            leader_epoch=self.leader_epoch,
-            state_epoch=found.state_epoch,
-        )
-        if not self.is_current:
+        machine = await self._host.loading.load(self)
+        if machine is None:
             self.drop()
             return
         self.machine = machine
-        reads.loaded(self.key, self.partition)
-        machine.log_start(self.partition.log.start_offset)
         self.changed()
         self.drop_if_unused()
         self.confirm()
 
-    async def _choose_start(self, state_epoch: int) -> int:
-        """Where the group begins. It is persisted before anything is delivered: a next leader that had to
-        choose again could begin later, and skip what was delivered here."""
-        start_offset = await self._host.resolve_start(self.partition, self.settings, lambda: self.is_current)
-        write = StateWrite(number=0, start_offset=start_offset, ranges=[], delivery_complete_count=0)
-        await self._persist(write, state_epoch)
-        return start_offset
-
-    def doubt(self) -> None:
-        """The state may have been reset, or be that of another group of the name."""
-        self.doubts += 1
-
     def confirm(self) -> None:
         """Find out whether the state is still the same, if a member needs to know. Fetches wait meanwhile."""
-        is_certain = self._confirmed == self.doubts
-        if is_certain or self._is_confirming or self.machine is None or not self._is_used():
-            return
-        self._is_confirming = True
-        self._spawn(partial(self._confirm, self.machine), "confirming")
+        if self.machine is not None and self._is_used() and self.confirmation.begin():
+            self._spawn(partial(self._confirm, self.machine.state_epoch), "confirming")
 
-    async def _confirm(self, machine: SharePartition) -> None:
-        doubts = self.doubts
-        try:
-            await self._persist(NO_WRITE, machine.state_epoch)
-        except KafkaError:
+    async def _confirm(self, state_epoch: int) -> None:
+        if not await self.confirmation.ask(state_epoch):
             self.drop()  # who asks next finds out why
-        self._is_confirming = False
         if self._closed:
             return
-        self._confirmed = doubts
         self.confirm()  # again, if another doubt has come up since
         self.changed()
         self.drop_if_unused()
@@ -326,7 +278,8 @@ class LiveShare:
         self.changed()
         self.drop_if_unused()
 
-    async def _persist(self, write: StateWrite, state_epoch: int) -> None:
+    async def persist(self, write: StateWrite, state_epoch: int) -> None:
+        """Write apart from what the machine has to write. Raises KafkaError if that is refused."""
         await self._host.store.write(
             self.key,
             write,
@@ -361,7 +314,7 @@ class LiveShare:
         """Forget what nobody uses, if that loses nothing."""
         if self.machine is None or self._is_used():
             return
-        self.doubt()
+        self.confirmation.doubt()
         if self._is_idle:
             self.drop()
 

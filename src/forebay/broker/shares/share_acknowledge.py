@@ -21,7 +21,7 @@ class ShareAcknowledge(ShareCall):
     def _abandoned(self) -> None:
         """What was acknowledged stays so."""
 
-    def _response(self) -> ShareAcknowledgeResponse:
+    def _response(self, *, is_late: bool = False) -> ShareAcknowledgeResponse:  # noqa: ARG002 - both alike
         topics: dict[bytes, list[PartitionData]] = {}
         for at, error in self._acknowledged.items():
             data = PartitionData(

@@ -1,14 +1,10 @@
-"""What ShareFetch and ShareAcknowledge have in common: acknowledgements, and the wait for their writes.
+"""What ShareFetch and ShareAcknowledge have in common: acknowledgements, and the way to the answer.
 
-A call is complete when every write that it waits for is done. A share coordinator that cannot be reached must
-not hold a client for ever: after `share.coordinator.write.timeout.ms` what is still pending is answered with
-an error, and the next leader or a later write decides what becomes of it. A disk is waited for longer. What
-the answer was to bring is given back after the duration of a lock, and does not count as delivered.
+`core/shares/call_states.py` has the states of a call, `outstanding.py` what an answer waits for.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,10 +12,12 @@ from functools import partial
 
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.shares.live_share import LiveShare, Written
+from forebay.broker.shares.live_share import LiveShare
+from forebay.broker.shares.outstanding import Outstanding
 from forebay.broker.shares.service import ShareService
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.registration import addresses_by
+from forebay.core.shares.call_states import ANSWER, ASSEMBLING, PERSIST, PERSISTING, CallState, Transition
 from forebay.core.shares.sessions import SessionPartition, ShareRequest
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Response
@@ -44,17 +42,12 @@ class ShareCall(ABC):
         self._may_read = None if access is None else access.reader(context)
         self._acknowledged: dict[SessionPartition, KafkaError | None] = {}
         """What to answer to the acknowledgements of each partition."""
-        self._pending: dict[object, Written] = {}
-        """Writes that the response waits for."""
-        self._loading: set[object] = set()
-        """Reads of the disk that it waits for."""
         self._leaders: set[int] = set()
         """Brokers that the response sends the client to."""
-        self._assembled = False
-        """Whether everything that the response waits for is known."""
+        self._state: CallState = ASSEMBLING
+        self._outstanding = Outstanding(service.loop, self._nothing_outstanding)
         self._reply: Reply | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        """When to give up the wait for writes."""
+        """The place of an answer that has to wait, until it is answered."""
 
     # -- acknowledgements ------------------------------------------------------------------------------
 
@@ -94,99 +87,61 @@ class ShareCall(ABC):
         share.changed()
         if error:
             raise KafkaError(error, f"the acknowledgements for {share.partition} cannot be taken")
-        self._wait_for(share, write, partial(self._acknowledged.__setitem__, at))
+        share.await_write(write, self._outstanding.add_write(partial(self._acknowledged.__setitem__, at)))
 
-    # -- waiting ---------------------------------------------------------------------------------------
+    # -- the way to the answer -------------------------------------------------------------------------
 
-    def _wait_for(self, share: LiveShare, write: int, then: Written) -> None:
-        """Have the response wait until a share partition has persisted this write."""
-        share.await_write(write, self._pend(then))
-
-    def _pend(self, then: Written) -> Written:
-        """Have the response wait until what is returned here is called, but not for ever."""
-        token = object()
-        self._pending[token] = then
-
-        def done(error: KafkaError | None) -> None:
-            if self._pending.pop(token, None) is None:
-                return  # it took too long
-            then(error)
-            if not self._is_waiting:
-                self._settled()
-
-        return done
-
-    def _pend_load(self, then: Written) -> Written:
-        """Have the response wait until what is returned here is called, however long that takes."""
-        token = object()
-        self._loading.add(token)
-
-        def done(error: KafkaError | None) -> None:
-            self._loading.discard(token)
-            then(error)
-            if not self._is_waiting:
-                self._settled()
-
-        return done
-
-    @property
-    def _is_waiting(self) -> bool:
-        return bool(self._pending or self._loading)
-
-    def _settled(self) -> None:
-        """Nothing is left that the response would have to wait for."""
-        if self._assembled:
-            self._complete()
+    def _enter(self, transition: Transition) -> None:
+        assert self._state in transition.sources, f"no way to {transition.name} while {self._state.name}"
+        self._state = transition.target
 
     def _answer(self) -> Response | Reply:
         """To be called when everything that the response waits for is known: the response, or its place."""
-        self._assembled = True
-        if self._reply is None:
-            if not self._is_waiting:
-                return self._response()
-            self._reply = self._context.defer()
-        if not self._is_waiting:
-            self._complete()
-        elif self._pending:
-            self._limit_wait()
-        return self._reply
+        if self._outstanding:
+            self._enter(PERSIST)
+            reply = self._reply = self._reply or self._context.defer()
+            self._limit_writes()
+            return reply
+        if self._reply is not None:
+            return self._complete(self._reply)
+        self._end()
+        return self._response()
 
-    def _limit_wait(self) -> None:
-        """Do not wait for share coordinators for ever."""
-        if self._timer is None:
-            timeout_s = self._service.settings.current.share_coordinator.write_timeout_ms / 1000
-            self._timer = self._service.loop.call_later(timeout_s, self._give_up)
+    def _limit_writes(self) -> None:
+        settings = self._service.settings.current.share_coordinator
+        self._outstanding.limit_writes(settings.write_timeout_ms / 1000)
 
-    def _give_up(self) -> None:
-        """The share coordinator takes too long."""
-        self._timer = None
-        pending, self._pending = self._pending, {}
-        late = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the share coordinator does not answer")
-        for then in pending.values():
-            then(late)
-        if not self._is_waiting:
-            self._settled()
+    def _nothing_outstanding(self) -> None:
+        """The last write or read that the response had to wait for is done."""
+        if self._state is PERSISTING:
+            assert self._reply is not None
+            self._complete(self._reply)
 
-    def _complete(self) -> None:
-        """Everything that the response waited for is done. Called by others, so it does not raise."""
-        assert self._reply is not None
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._reply.abandoned:
+    def _complete(self, reply: Reply) -> Reply:
+        """Fill in a response that had to wait. Called by others, so it does not raise."""
+        self._end()
+        if reply.abandoned:
             self._abandoned()
-            return
+            return reply
         try:
-            self._reply.resolve(self._response())
+            reply.resolve(self._response(is_late=True))
         except Exception:
             log.exception("a request of a share group's member could not be answered")
-            self._reply.abort()
+            reply.abort()
+        return reply
+
+    def _end(self) -> None:
+        self._enter(ANSWER)
+        self._outstanding.close()
+        self._reply = None
 
     @abstractmethod
     def _abandoned(self) -> None:
         """The client has gone before its answer was complete."""
 
     @abstractmethod
-    def _response(self) -> Response: ...
+    def _response(self, *, is_late: bool = False) -> Response:
+        """`is_late`: it had to wait."""
 
     # -- where the leaders are -------------------------------------------------------------------------
 

@@ -1,13 +1,14 @@
 """ShareFetch: acknowledge, acquire, and wait for something to acquire.
 
-Acknowledgements that ride along are applied first. Then the partitions of the session are looked at in turn,
-until the member has as many records as it wants. If there are none, the request waits for an append, for
-records that others give back, or until its time is up. If it has acknowledged something, that is a moment
-after this is persisted. The answer is made of ranges of files.
+Acknowledgements that ride along are applied first. Then records are acquired from the partitions of the
+session in turn, until the member has as many as it wants. If there are none, the request waits for an append,
+for records that others give back, or until its time is up. If it has acknowledged something, that is a moment
+after this is persisted (`core/shares/call_states.py`). The answer is made of ranges of files.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,13 +16,14 @@ from functools import partial
 from forebay.broker.fetch.cold_reads import Outcomes
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.quotas.fetch_quota import FetchQuota, fetch_quota
 from forebay.broker.shares.acquiring import Found, acquire
 from forebay.broker.shares.cold_headers import RETRY_MS
-from forebay.broker.shares.live_share import LiveShare, Written
+from forebay.broker.shares.live_share import LiveShare
+from forebay.broker.shares.outstanding import Done
 from forebay.broker.shares.service import ShareService
 from forebay.broker.shares.share_call import ShareCall
+from forebay.core.shares.call_states import AWAITING_RECORDS, LINGER, LONG_POLLS, WAIT, WAKE
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand
 from forebay.core.shares.sessions import SessionPartition, ShareRequest, ShareSession
 from forebay.errors import ErrorCode, KafkaError
@@ -74,6 +76,8 @@ class _Delivery:
 
 
 class ShareFetch(ShareCall):
+    """While it is a long poll, it waits for share partitions (`Waiter`)."""
+
     def __init__(
         self, service: ShareService, context: RequestContext, seen: ShareRequest, request: ShareFetchRequest
     ) -> None:
@@ -85,7 +89,9 @@ class ShareFetch(ShareCall):
         """Those that were last looked at."""
         self._doubts: dict[SessionPartition, int] = {}
         """How many doubts there were of each by then."""
-        self._wait: FetchWait | None = None
+        self._awaited: list[LiveShare] = []
+        self._timer: asyncio.TimerHandle | None = None
+        """When the time of a long poll is up."""
 
     def start(self) -> Response | Reply:
         self._acknowledge_all()
@@ -94,16 +100,16 @@ class ShareFetch(ShareCall):
         wants_records = request.max_records > 0 and request.max_bytes > 0 and not request.is_renew_ack
         if self._seen.session is None or not wants_records:
             return self._answer()
-        if self._fetch() or request.max_wait_ms <= 0 or not self._seen.session.partitions:
+        if self._acquire() or request.max_wait_ms <= 0 or not self._seen.session.partitions:
             self._deliver()
             return self._answer()
         return self._await_records()
 
-    # -- looking and waiting ---------------------------------------------------------------------------
+    # -- acquiring and waiting -------------------------------------------------------------------------
 
-    def _fetch(self, arrived: LiveShare | None = None) -> bool:
-        """Look at the partitions of the session, or at that where something arrived; whether there is
-        something to answer."""
+    def _acquire(self, arrived: LiveShare | None = None) -> bool:
+        """Lock records of the session's partitions, or of that where something arrived, for the member;
+        whether there is something to answer: records, an error, or the end of the session."""
         session, request, now_ms = self._seen.session, self._request, self._service.time.uptime_ms()
         assert session is not None
         if session.has_ended:
@@ -144,7 +150,7 @@ class ShareFetch(ShareCall):
             raise share.failure
         found = self._service.shares.get(self._seen.key.group_id, at)
         if found is not share:
-            self._shares[at], self._doubts[at] = found, found.doubts
+            self._shares[at], self._doubts[at] = found, found.confirmation.doubts
         return found
 
     def _max_bytes(self) -> int:
@@ -162,51 +168,66 @@ class ShareFetch(ShareCall):
         Some perhaps not to their end, if there is a long stretch without messages: that goes on at once. Once
         acknowledgements are persisted, their answer does not wait for records for longer than _GRACE_S.
         """
-        self._reply = self._context.defer()
-        self._wait = FetchWait(
-            self._shares.values(),
-            bytes_missing=1,
-            complete=self._context.counted(self._woken),
-            loop=self._service.loop,
-            timeout_s=self._request.max_wait_ms / 1000,
-            recount=self._context.counted(self._missing),
-        )
-        self._reply.on_abandoned = self._reply.on_overtaken = self._wait.finish
-        for share in self._shares.values():
+        self._enter(WAIT)
+        self._reply = reply = self._context.defer()
+        reply.on_abandoned = reply.on_overtaken = self.finish
+        self._timer = self._service.loop.call_later(self._request.max_wait_ms / 1000, self.finish)
+        self._awaited = list(self._shares.values())
+        for share in self._awaited:
+            share.waits[self] = None
+        for share in self._awaited:
             share.line.joined()
-        if self._pending:
-            self._limit_wait()
-        return self._reply
+        self._limit_writes()
+        return reply
 
-    def _settled(self) -> None:
-        if self._wait is None or self._wait.done:
-            super()._settled()
+    def _nothing_outstanding(self) -> None:
+        if self._state is AWAITING_RECORDS:
+            self._enter(LINGER)
+            self._service.loop.call_later(_GRACE_S, self.finish)
         else:
-            self._service.loop.call_later(_GRACE_S, self._wait.finish)
+            super()._nothing_outstanding()
 
-    def _missing(self, arrived: LiveShare, *_: object) -> int:
-        """Bytes to wait for: none once there is something to answer. Others wait behind it: no exceptions."""
+    def arrived(self, share: LiveShare, _size: int) -> None:
+        """A share partition that is waited for has something to acquire."""
+        if self._state in LONG_POLLS and self._context.counted(self._acquire_arrived)(share):
+            self.finish()
+
+    def _acquire_arrived(self, share: LiveShare) -> bool:
+        """Lock records for the member; whether the wait is over. Others wait behind it: no exceptions."""
         assert self._reply is not None
         try:
-            return 0 if self._deliveries or self._fetch(arrived) else 1
+            return self._acquire(share)
         except Exception:
             log.exception("a share fetch could not look at its partitions")
             self._reply.abort()
-            return 0
+            return True
 
-    def _woken(self) -> None:
-        """There is something to answer, or the time is up, or a partition has changed hands."""
-        assert self._reply is not None
-        if self._reply.abandoned:
+    def finish(self) -> None:
+        """Answer now, if it is a long poll: there is something to answer, the time is up, a partition has
+        changed hands, or the client has gone or sent another request."""
+        if self._state not in LONG_POLLS:
+            return
+        assert self._timer is not None
+        self._enter(WAKE)
+        self._timer.cancel()
+        for share in self._awaited:
+            share.waits.pop(self, None)
+        self._context.counted(self._answer_late)()
+
+    def _answer_late(self) -> None:
+        reply = self._reply
+        assert reply is not None
+        if reply.abandoned:
+            self._complete(reply)
             return
         try:
             if not (self._deliveries or self._errors):
-                self._fetch()
+                self._acquire()
             self._deliver()
             self._answer()
         except Exception:
             log.exception("a share fetch could not be answered")
-            self._reply.abort()
+            reply.abort()
 
     # -- delivering ------------------------------------------------------------------------------------
 
@@ -216,9 +237,9 @@ class ShareFetch(ShareCall):
             log_, records = delivery.share.partition.log, delivery.found.records
             if delivery.found.write:
                 written = partial(self._delivery_written, delivery)
-                self._wait_for(delivery.share, delivery.found.write, written)
+                delivery.share.await_write(delivery.found.write, self._outstanding.add_write(written))
             if not (delivery.found.is_warm or log_.is_warm(records)):
-                loaded = self._pend_load(partial(self._delivery_loaded, delivery))
+                loaded = self._outstanding.add_read(partial(self._delivery_loaded, delivery))
                 self._service.cold_reads.load([(log_.files, records)], partial(_tell_first, loaded))
 
     def _delivery_written(self, delivery: _Delivery, error: KafkaError | None) -> None:
@@ -255,8 +276,8 @@ class ShareFetch(ShareCall):
 
     # -- answering -------------------------------------------------------------------------------------
 
-    def _response(self) -> ShareFetchResponse:
-        if self._reply is not None:
+    def _response(self, *, is_late: bool = False) -> ShareFetchResponse:
+        if is_late:
             self._keep_held()
         topics: dict[bytes, list[PartitionData]] = {}
         for at, is_due in self._answered_partitions().items():
@@ -319,7 +340,7 @@ class ShareFetch(ShareCall):
         return data
 
 
-def _tell_first(done: Written, outcomes: Outcomes) -> None:
+def _tell_first(done: Done, outcomes: Outcomes) -> None:
     done(outcomes[0])
 
 

@@ -64,7 +64,7 @@ class ShareTable:
         shares = self._groups.get(group_id, {})
         for at in partitions:
             if at in shares:
-                shares[at].doubt()
+                shares[at].confirmation.doubt()
 
     def session_ended(self, key: SessionKey) -> None:
         """Release what a member has acquired. Once no member is left, what is idle is forgotten."""
@@ -82,7 +82,7 @@ class ShareTable:
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Drop what this broker does not lead any more; take over changed settings."""
-        self._host.reads.forget_other_terms()
+        self._host.loading.reads.forget_other_terms()
         for share in self:
             if not share.is_current:
                 share.drop()

@@ -1,0 +1,74 @@
+"""Loading a share partition: its persisted state becomes the machine that decides on its records."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from forebay.broker.partition.partition import Partition
+from forebay.broker.shares.state_reads import StateReads
+from forebay.config import ShareGroupSettings
+from forebay.core.shares.coordinator.persisted_state import ShareKey
+from forebay.core.shares.partition.record_states import RecordState
+from forebay.core.shares.partition.settings import ShareSettings
+from forebay.core.shares.partition.share_partition import SharePartition
+from forebay.core.shares.partition.writes import StateRange, StateWrite
+
+_NOT_RESOLVED = -1
+"""The start offset of a share partition from which nothing was read yet."""
+
+ResolveStart = Callable[[Partition, ShareGroupSettings, Callable[[], bool]], Awaitable[int]]
+"""Where a group begins that has read nothing of a partition yet; for as long as that is wanted."""
+
+
+class Share(Protocol):
+    """A share partition that is loaded."""
+
+    key: ShareKey
+    partition: Partition
+    settings: ShareGroupSettings
+    leader_epoch: int
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this broker still leads the partition in that epoch."""
+
+    async def persist(self, write: StateWrite, state_epoch: int) -> None:
+        """Raises KafkaError if that is refused."""
+
+
+class ShareLoading:
+    def __init__(self, reads: StateReads, resolve_start: ResolveStart) -> None:
+        self.reads = reads
+        self._resolve_start = resolve_start
+
+    async def load(self, share: Share) -> SharePartition | None:
+        """None if this broker has stopped to lead the partition meanwhile. Raises KafkaError."""
+        key, partition = share.key, share.partition
+        found = await self.reads.read(key, partition, share.leader_epoch, lambda: share.is_current)
+        start_offset = found.start_offset
+        if start_offset == _NOT_RESOLVED:
+            start_offset = await self._choose_start(share, found.state_epoch)
+        machine = SharePartition(
+            ShareSettings.of(share.settings),
+            start_offset=start_offset,
+            ranges=[
+                StateRange(b.first_offset, b.last_offset, RecordState(b.delivery_state), b.delivery_count)
+                for b in found.state_batches
+            ],
+            leader_epoch=share.leader_epoch,
+            state_epoch=found.state_epoch,
+        )
+        if not share.is_current:
+            return None
+        self.reads.loaded(key, partition)
+        machine.log_start(partition.log.start_offset)
+        return machine
+
+    async def _choose_start(self, share: Share, state_epoch: int) -> int:
+        """Where the group begins. It is persisted before anything is delivered: a next leader that had to
+        choose again could begin later, and skip what was delivered here."""
+        start_offset = await self._resolve_start(share.partition, share.settings, lambda: share.is_current)
+        write = StateWrite(number=0, start_offset=start_offset, ranges=[], delivery_complete_count=0)
+        await share.persist(write, state_epoch)
+        return start_offset

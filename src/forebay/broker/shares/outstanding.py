@@ -1,0 +1,81 @@
+"""What the answer to a member of a share group waits for: share coordinators that write, and disks that read.
+
+A share coordinator that cannot be reached must not hold a client for ever. After a time its writes are given
+up: the answer says so, and the next leader or a later write decides what becomes of them. A disk is waited
+for longer. What the answer was to bring is given back after the duration of a lock, and does not count as
+delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
+
+from forebay.errors import ErrorCode, KafkaError
+
+Done: TypeAlias = Callable[[KafkaError | None], None]
+"""Called with what went wrong with a write or a read."""
+
+
+class Outstanding:
+    def __init__(self, loop: asyncio.AbstractEventLoop, nothing_left: Callable[[], None]) -> None:
+        """`nothing_left` is called each time that the last of them is done."""
+        self._loop = loop
+        self._nothing_left = nothing_left
+        self._writes: dict[object, Done] = {}
+        self._reads = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._writes or self._reads)
+
+    def add_write(self, then: Done) -> Done:
+        """Wait until what is returned here is called, or writes are given up."""
+        token = object()
+        self._writes[token] = then
+
+        def done(error: KafkaError | None) -> None:
+            if self._writes.pop(token, None) is not None:  # else it is given up
+                then(error)
+                self._one_less()
+
+        return done
+
+    def add_read(self, then: Done) -> Done:
+        """Wait until what is returned here is called, however long that takes."""
+        self._reads += 1
+
+        def done(error: KafkaError | None) -> None:
+            self._reads -= 1
+            then(error)
+            self._one_less()
+
+        return done
+
+    def limit_writes(self, timeout_s: float) -> None:
+        """Give up what is not written by then; the first limit counts."""
+        if self._writes and self._timer is None:
+            self._timer = self._loop.call_later(timeout_s, self._give_up)
+
+    def close(self) -> None:
+        """Nobody waits any more. Without the cycle through the call no collector is needed."""
+        self._nothing_left = _nothing
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _give_up(self) -> None:
+        self._timer = None
+        writes, self._writes = self._writes, {}
+        late = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the share coordinator does not answer")
+        for then in writes.values():
+            then(late)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        if not self:
+            self._nothing_left()
+
+
+def _nothing() -> None:
+    """For a call that is answered."""
