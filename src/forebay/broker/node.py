@@ -33,13 +33,14 @@ from forebay.broker.composition.views import view_filling, view_filters
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.view_offsets import ViewOffsets
+from forebay.broker.folds.handovers import Handovers
+from forebay.broker.folds.takers import BatchTakers
 from forebay.broker.handlers.describe_disk import DiskReport
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher, Endpoint
 from forebay.broker.net.large_requests import LargeRequests
 from forebay.broker.net.server import Server
 from forebay.broker.produce.ack_expiry import AckExpiry
-from forebay.broker.produce.folded_batches import Handovers
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.prometheus.exporter import Exporter
@@ -99,7 +100,7 @@ class Node:
             local,
             parts,
             peers=self.peers,
-            handovers=self.handovers,
+            takers=self.takers,
             topic_changes=self.topic_changes,
             cold_reads=self.cold_reads,
             examiner=self.examiner,
@@ -135,7 +136,13 @@ class Node:
             dialing=base.dialing,
             own_address=lambda: self.server.addresses[self.config.node.listeners.inter_broker.name],
         )
-        self.handovers = Handovers(self.peers, self.background)
+        self.takers = BatchTakers(
+            self.partitions,
+            self.metadata,
+            Handovers(self.peers, self.background),
+            node_id=self.node_id,
+            now_ms=self.time.now_ms,
+        )
         self.membership = Membership(
             node_id=self.node_id,
             settings=base.settings,
@@ -301,7 +308,7 @@ class Node:
             write_cycle=self.write_cycle,
             examiner=self.examiner,
             verify_transaction=self.transactions.verify,
-            handovers=self.handovers,
+            takers=self.takers,
             sent_by_broker=partial(sent_by_broker, self._base.authorization),
             metrics=self.metrics,
             now_ms=self.time.now_ms,

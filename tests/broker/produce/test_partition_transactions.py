@@ -19,6 +19,7 @@ from forebay.broker.partition.producer_replay import load_producers, save_produc
 from forebay.broker.partition.topic_policy import append_policy
 from forebay.config import TopicConfig, broker_config
 from forebay.core.cluster.partition_state import PartitionState
+from forebay.core.partition.record_rules import UNEXAMINED
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.leader_epochs import LEADER_EPOCHS, LeaderEpochs
@@ -126,9 +127,14 @@ class Bench:
         guard = None
         if transactional and not self.partition.producers.in_transaction(producer, epoch):
             guard = self.partition.verifications.begin(producer, epoch, sequence)
-        base_offset, _ = self.partition.append(data, NOW_MS, guard=guard)
+        base_offset = self.append(data, guard=guard)
         self.sequences[producer] = (epoch, sequence + 1)
         return base_offset
+
+    def append(self, data: memoryview, guard: object | None = None) -> int:
+        appended = self.partition.append(data, NOW_MS, guard=guard)
+        assert appended is not UNEXAMINED
+        return appended[0]
 
     @staticmethod
     def batch(producer: int, epoch: int, sequence: int, *, transactional: bool = True) -> memoryview:
@@ -340,7 +346,7 @@ def test_a_marker_that_is_not_written_is_undone(bench: Bench) -> None:
 def test_numbers_of_an_ended_transaction_stay_used_over_a_restart(bench: Bench, clean: bool) -> None:
     def outcome(sequence: int) -> int | ErrorCode:
         try:
-            return bench.partition.append(bench.batch(1, 0, sequence), NOW_MS)[0]
+            return bench.append(bench.batch(1, 0, sequence))
         except KafkaError as error:
             return error.code
 
@@ -540,8 +546,8 @@ def test_producers_whose_messages_are_deleted_are_known_though_the_leader_epochs
         (bench.path / name).unlink(missing_ok=True)
     bench.partition = bench.open(clean=False)
     assert bench.partition.epochs.entries == [(0, 1)]
-    assert bench.partition.append(bench.batch(1, 0, 0, transactional=False), NOW_MS)[0] == 0
-    assert bench.partition.append(bench.batch(9, 0, 1, transactional=False), NOW_MS)[0] == 2
+    assert bench.append(bench.batch(1, 0, 0, transactional=False)) == 0
+    assert bench.append(bench.batch(9, 0, 1, transactional=False)) == 2
     assert bench.partition.log.end_offset == 3, "they are repeats"
 
 
@@ -558,7 +564,7 @@ def test_producers_that_send_a_batch_again_are_not_forgotten(bench: Bench) -> No
     partition = bench.partition
     partition.write()
     for time_ms in range(0, 5000, 500):
-        assert partition.append(bench.batch(1, 0, 0, transactional=False), NOW_MS)[0] == 0
+        assert bench.append(bench.batch(1, 0, 0, transactional=False)) == 0
         assert partition.producers.expire(time_ms, 1000, partition.high_watermark) == 0
 
 

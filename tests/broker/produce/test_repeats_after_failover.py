@@ -10,6 +10,7 @@ from forebay.core.partition.batch_rules import AppendPolicy, place, validate
 from forebay.core.partition.delayed_records import DelayPolicy
 from forebay.core.partition.producer_admission import Decision, Refused, Repeats, admit
 from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.record_rules import UNEXAMINED
 from forebay.errors import ErrorCode
 from forebay.wire.batch import TRANSACTIONAL, build_batch, read_header
 from forebay.wire.compression import Codec
@@ -42,7 +43,9 @@ def sent(value: bytes) -> memoryview:
 def decision_of_a_new_leader(policy: AppendPolicy, before: bytes, now: bytes) -> Decision:
     """About a batch that comes under the same numbers as one that the leader before has stored."""
     batch = sent(before)
-    stored, header, _ = as_stored(batch, validate(batch, policy, NOW_MS), policy, NOW_MS + 5, None)
+    found = as_stored(batch, validate(batch, policy, NOW_MS), policy, NOW_MS + 5, None)
+    assert found is not UNEXAMINED
+    stored, header, _ = found
     table = ProducerTable()
     accept_batch(table, stored, place(stored, header, 7, 1))
     return admit(table.find(1), read_header(sent(now)))

@@ -127,7 +127,14 @@ def test_a_partition_that_opens_while_the_coordinator_is_asked_about_others_is_a
         topic = TopicProduceData(name=TOPIC, partition_data=data)
         request = ProduceRequest(transactional_id="t", acks=-1, topic_data=[topic])
         closed.fold.is_returning = True
-        verify(request, IMPLICIT_ADD, partitions=node.partitions, ask=ask, proceed=admissions.append)
+        verify(
+            request,
+            IMPLICIT_ADD,
+            partitions=node.partitions,
+            takers=node.takers,
+            ask=ask,
+            proceed=admissions.append,
+        )
         fold, closed.fold = closed.fold, None
         asked[0]({})
         assert _refusal(admissions[0], 0, node.partitions.get(TOPIC, 0)) is None

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from forebay.broker.coordinators import markers
+from forebay.broker.folds import takers
 from forebay.broker.handlers import folded_producers
 from forebay.broker.partition import passed_on_batches, topic_policy
-from forebay.broker.produce import request, transaction_verification
 from forebay.broker.upkeep import folded_partitions, growing_topics, number_handover
 from forebay.core.cluster import fewer_partitions
 from forebay.core.cluster.image_changes import TopicPut
@@ -33,7 +33,7 @@ def let_markers_hide_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch)
 def give_folded_batches_no_alias(patch: pytest.MonkeyPatch) -> None:
     """Two numberings of one producer meet in one log."""
     patch.setattr(passed_on_batches, "under_alias", lambda batch, *_: memoryview(bytearray(batch)))
-    patch.setattr(transaction_verification, "aliased", lambda header, *_: header)
+    patch.setattr(takers, "aliased", lambda header, *_: header)
 
 
 def forget_repeats_in_closed_logs(patch: pytest.MonkeyPatch) -> None:
@@ -43,7 +43,7 @@ def forget_repeats_in_closed_logs(patch: pytest.MonkeyPatch) -> None:
         passed = whole(*args)
         return passed._replace(known=passed.known._replace(before=None, repeats=None))
 
-    patch.setattr(request, "pass_on", pass_on)
+    patch.setattr(takers, "pass_on", pass_on)
 
 
 def end_transactions_only_where_they_were_named(patch: pytest.MonkeyPatch) -> None:

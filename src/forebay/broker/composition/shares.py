@@ -8,9 +8,9 @@ from forebay.broker.composition.coordinators import Coordinators
 from forebay.broker.composition.foundations import Foundations
 from forebay.broker.composition.local_partitions import LocalPartitions
 from forebay.broker.fetch.cold_reads import ColdReads
+from forebay.broker.folds.takers import BatchTakers
 from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.live_mover import MoverHost
-from forebay.broker.produce.folded_batches import Handovers
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
 from forebay.broker.shares.dead_letters.source import DeadLetterHost
@@ -36,7 +36,7 @@ class Shares:
         coordinators: Coordinators,
         *,
         peers: Peers,
-        handovers: Handovers,
+        takers: BatchTakers,
         topic_changes: TopicChanges,
         cold_reads: ColdReads,
         examiner: Examiner,
@@ -48,9 +48,8 @@ class Shares:
         sessions = ShareSessions(limits.max_share_sessions, limits.max_session_partitions)
         appends = MoveAppends(
             base.metadata,
-            local.table,
             peers,
-            handovers,
+            takers,
             local.write_cycle,
             examiner,
             base.time,

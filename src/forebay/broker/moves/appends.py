@@ -9,18 +9,15 @@ import asyncio
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.peers import Peers
+from forebay.broker.folds.takers import BatchTakers, OtherBroker, SentBatch
 from forebay.broker.partition.append_refusals import not_enough_replicas
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.passed_on_batches import PassedOn, append_passed_on, pass_on, pass_on_removed
-from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.commit_wait import committed
-from forebay.broker.produce.folded_batches import Handovers, folded_request
 from forebay.broker.produce.record_checks import Examiner, Outcome
 from forebay.broker.produce.write_cycle import ACKS_ALL, WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.partition_state import NO_LEADER
-from forebay.core.partition.folds.closed_partition import OUT_OF_PLACE, PassOn
-from forebay.core.partition.record_rules import Examined, Unexamined
+from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined
 from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.wire.messages.produce import (
     PartitionProduceData,
@@ -39,9 +36,8 @@ class MoveAppends:
     def __init__(
         self,
         metadata: Metadata,
-        partitions: PartitionTable,
         peers: Peers,
-        handovers: Handovers,
+        takers: BatchTakers,
         write_cycle: WriteCycle,
         examiner: Examiner,
         time: BrokerTime,
@@ -50,9 +46,8 @@ class MoveAppends:
         node_id: int,
     ) -> None:
         self._metadata = metadata
-        self._partitions = partitions
         self._peers = peers
-        self._handovers = handovers
+        self._takers = takers
         self._write_cycle = write_cycle
         self._examiner = examiner
         self._time = time
@@ -67,17 +62,21 @@ class MoveAppends:
         topic = self._metadata.image.topic_by_id(topic_id)
         if topic is None or not topic.path(index):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
-        removed = pass_on_removed(topic, index, memoryview(batch), self._time.now_ms())
-        if removed is not None:
-            await self._pass_on(topic_id, removed)
-            return
-        leader = topic.partitions[index].leader
-        if leader == NO_LEADER:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{index} has no leader now")
-        if leader == self._node_id:
-            await self._append_here(self._partitions.get(topic.name, index), memoryview(batch))
+        if index < len(topic.partitions):
+            leader = topic.partitions[index].leader
+            if leader == NO_LEADER:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{index} has no leader now")
+            if leader != self._node_id:
+                await self._append_there(leader, topic_id, index, batch)
+                return
+        sent = SentBatch(index, memoryview(batch))
+        taker = self._takers.who_takes(topic.name, sent)
+        if isinstance(taker, OtherBroker):
+            answer = await self._takers.ask(sent, taker)
+            if answer.error_code and sent.stored_before(answer.error_code) is None:
+                raise KafkaError(known_code(answer.error_code), answer.error_message or "it was refused")
         else:
-            await self._append_there(leader, topic_id, index, batch)
+            await self._append_here(taker, sent)
 
     async def _append_there(self, leader: int, topic_id: bytes, index: int, batch: bytearray) -> None:
         data = PartitionProduceData(index=index, records=memoryview(batch))
@@ -92,57 +91,34 @@ class MoveAppends:
         if result.error_code:
             raise KafkaError(known_code(result.error_code), result.error_message or "the batch was refused")
 
-    async def _append_here(
-        self, partition: Partition, batch: memoryview, known: PassOn | None = None
-    ) -> None:
-        """`known`: it was sent for a folded partition, which knows this of its producer."""
-        if partition.fold is not None:
-            await self._pass_on(partition.topic_id, pass_on(partition, batch, known, self._time.now_ms()))
-            return
-        known = known or PassOn()
+    async def _append_here(self, partition: Partition, batch: SentBatch) -> None:
         try:
-            try:
-                self._queue(partition, batch, known)
-            except Unexamined:
+            examined = None
+            while self._queue(partition, batch, examined) is UNEXAMINED:
                 examined = await self._examine(batch, partition)
-                self._queue(partition, batch, known, examined)
         except KafkaError as error:
-            if known.repeats is None or error.code not in OUT_OF_PLACE:
+            if batch.stored_before(error.code) is None:
                 raise
         # A duplicate's original may not be committed yet either.
         await committed(self._write_cycle, partition, self._loop)
 
-    async def _pass_on(self, topic_id: bytes, passed: PassedOn) -> None:
-        """Have a batch for a folded partition appended to the one that takes it."""
-        topic = self._metadata.image.topic_by_id(topic_id)
-        if topic is None or passed.target >= len(topic.partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
-        leader = topic.partitions[passed.target].leader
-        if leader == self._node_id:
-            partition = self._partitions.get(topic.name, passed.target)
-            await self._append_here(partition, passed.records, passed.known)
-            return
-        request = folded_request(passed.records, passed.known, topic_id, passed.target)
-        answer = await self._handovers.ask(leader, request)
-        if answer.error_code and not (passed.known.repeats and answer.error_code in OUT_OF_PLACE):
-            raise KafkaError(known_code(answer.error_code), answer.error_message or "the batch was refused")
-
-    def _queue(
-        self, partition: Partition, batch: memoryview, known: PassOn, examined: Examined | None = None
-    ) -> None:
+    def _queue(self, partition: Partition, batch: SentBatch, examined: Examined | None) -> Unexamined | None:
+        records = batch.records
+        assert records is not None
         if not partition.enough_replicas:
-            raise not_enough_replicas(str(partition), partition.producers, batch)
+            raise not_enough_replicas(str(partition), partition.producers, records)
         end_offset = partition.log.end_offset
-        topic = self._metadata.image.topic_by_id(partition.topic_id)
-        if topic is None:
-            raise partition.not_leader()
-        append_passed_on(partition, topic, batch, self._time.now_ms(), known, examined=examined)
+        now_ms = self._time.now_ms()
+        if self._takers.append(partition, batch, now_ms, examined=examined) is UNEXAMINED:
+            return UNEXAMINED
         if partition.log.end_offset > end_offset:
-            self._write_cycle.queued(partition, len(batch))
+            self._write_cycle.queued(partition, len(records))
+        return None
 
-    async def _examine(self, batch: memoryview, partition: Partition) -> Examined:
+    async def _examine(self, batch: SentBatch, partition: Partition) -> Examined:
         outcome: asyncio.Future[Outcome] = self._loop.create_future()
-        self._examiner.submit(batch, partition, outcome.set_result)
+        assert batch.records is not None
+        self._examiner.submit(batch.records, partition, outcome.set_result)
         found = await outcome
         if isinstance(found, KafkaError):
             raise found

@@ -6,7 +6,7 @@ from forebay.core.partition.batch_rules import AppendPolicy
 from forebay.core.partition.delayed_records import Delayed
 from forebay.core.partition.producer_admission import VERIFY, Decision, Refused
 from forebay.core.partition.producer_table import ProducerTable
-from forebay.core.partition.record_rules import Examined, examine_at_once
+from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined, examine_at_once
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.log import Log
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, patch_append_time, read_header
@@ -28,14 +28,17 @@ class HeldBack(dict[int, str]):
 
 def as_stored(
     batch: memoryview, header: BatchHeader, policy: AppendPolicy, now_ms: int, examined: Examined | None
-) -> tuple[memoryview, BatchHeader, Delayed | None]:
+) -> tuple[memoryview, BatchHeader, Delayed | None] | Unexamined:
     """The batch as its topic stores it: its records checked, under the topic's codec, at our time; and what
     was taken out of it, to be delivered later.
 
     `examined`: what came of it in a thread, if it was examined there.
     """
     if examined is None or examined.policy is not policy:
-        examined = examine_at_once(batch, header, policy, now_ms)
+        found = examine_at_once(batch, header, policy, now_ms)
+        if found is UNEXAMINED:
+            return UNEXAMINED
+        examined = found
     stored = examined.batch
     if policy.log_append_time:
         patch_append_time(stored, 0, now_ms)

@@ -31,7 +31,7 @@ from forebay.core.partition.fetch_session import FetchTarget
 from forebay.core.partition.leadership import Leadership
 from forebay.core.partition.producer_admission import APPEND, Repeats
 from forebay.core.partition.producer_table import ProducerTable
-from forebay.core.partition.record_rules import Examined
+from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.leader_epochs import LeaderEpochs
@@ -289,12 +289,12 @@ class Partition:
         *,
         guard: object | None = None,
         examined: Examined | None = None,
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int] | Unexamined:
         """Queue a client's batch for writing; its base offset and the append time (or -1).
 
-        A batch that begins a transaction needs the guard of its verification. Raises KafkaError with the code
-        to answer with, or Unexamined if the batch must be examined in a thread first; then nothing has
-        changed. `examined`: what came of that.
+        UNEXAMINED if the batch must be examined in a thread first; then nothing has changed. `examined`: what
+        came of that. A batch that begins a transaction needs the guard of its verification. Raises KafkaError
+        with the code to answer with.
         """
         if not self.is_leader:
             raise self.not_leader()
@@ -316,7 +316,10 @@ class Partition:
                 raise refusal(header, decision, asked=guard is not None, offline=offline)
         received, sent, delayed = records, header, None
         if not policy.stores_unread:
-            records, header, delayed = as_stored(records, header, policy, now_ms, examined)
+            stored = as_stored(records, header, policy, now_ms, examined)
+            if stored is UNEXAMINED:
+                return UNEXAMINED
+            records, header, delayed = stored
         base_offset = log.end_offset
         try:
             if delayed is None:
@@ -324,7 +327,10 @@ class Partition:
                 log.append_at(records, base_offset, base_offset + header[6], header[8])
             else:
                 assert self.waiting is not None
-                base_offset = self.waiting.append_delayed(log, records, header, delayed)
+                appended = self.waiting.append_delayed(log, records, header, delayed)
+                if appended is UNEXAMINED:
+                    return UNEXAMINED
+                base_offset = appended
         except StorageError as error:
             restore(received, sent)
             if known:

@@ -20,7 +20,7 @@ from forebay.core.partition.folds.closed_partition import (
 )
 from forebay.core.partition.producer_admission import VERIFY, Refused, admit
 from forebay.core.partition.producer_table import ProducerState
-from forebay.core.partition.record_rules import Examined
+from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import BatchHeader, read_header
 
@@ -104,19 +104,25 @@ def known_producer(partition: Partition, producer_id: int) -> ProducerState | No
     return None
 
 
-def pass_on(partition: Partition, records: memoryview | None, known: PassOn | None, now_ms: int) -> PassedOn:
-    """A batch that was sent for a closed partition, for the one that takes it; raises KafkaError.
+def decided(partition: Partition, fold: FoldedInto, header: BatchHeader, known: PassOn | None) -> PassOn:
+    """What a closed partition tells the one that takes a batch; raises KafkaError.
 
     `known`: if it came from another closed partition, what that one knows of its producer.
     """
-    fold = partition.fold
-    assert fold is not None
-    header = whole_header(records, now_ms)
-    assert records is not None
     check_passes_on(partition, fold)
     decision = decide_closed(known_producer(partition, header.producer_id), header, known)
     if isinstance(decision, Refused):
         raise decision.error()
+    return decision
+
+
+def pass_on(partition: Partition, records: memoryview | None, known: PassOn | None, now_ms: int) -> PassedOn:
+    """A batch that was sent for a closed partition, for the one that takes it; raises KafkaError."""
+    fold = partition.fold
+    assert fold is not None
+    header = whole_header(records, now_ms)
+    assert records is not None
+    decision = decided(partition, fold, header, known)
     partition.producers.heard(header.producer_id)
     copy = under_alias(records, header, partition.index, fold.generation)
     return PassedOn(fold.index, copy, decision)
@@ -143,7 +149,7 @@ def append_passed_on(
     *,
     guard: object | None = None,
     examined: Examined | None = None,
-) -> tuple[int, int]:
+) -> tuple[int, int] | Unexamined:
     """Like `Partition.append`, for a batch that was sent for another partition.
 
     If its producer has sent nothing here yet, the batch must be the one that comes next there.
@@ -161,11 +167,13 @@ def append_passed_on(
     if assumed is state or assumed is None:
         return partition.append(records, now_ms, guard=guard, examined=examined)
     producers.assume(assumed)
+    appended: tuple[int, int] | Unexamined = UNEXAMINED
     try:
-        return partition.append(records, now_ms, guard=guard, examined=examined)
-    except BaseException:
-        producers.take_back(producer_id, state)
-        raise
+        appended = partition.append(records, now_ms, guard=guard, examined=examined)
+    finally:
+        if appended is UNEXAMINED:
+            producers.take_back(producer_id, state)
+    return appended
 
 
 def begins_transaction(partition: Partition, header: BatchHeader, known: PassOn | None) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from forebay.core.delays.unindexed import UnindexedNotes
 from forebay.core.partition.batch_rules import AppendPolicy, place
 from forebay.core.partition.delayed_records import Delayed
-from forebay.core.partition.record_rules import Unexamined
+from forebay.core.partition.record_rules import UNEXAMINED, Unexamined
 from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError
 from forebay.storage.delays.index import IndexState
 from forebay.storage.log.log import Log
@@ -123,13 +123,17 @@ class WaitingMessages:
         self.index = state
         self.unindexed.indexed(state.position)
 
-    def append_delayed(self, log: Log, batch: memoryview, header: BatchHeader, delayed: Delayed) -> int:
-        """Queue a client's batch and the note of what was taken out of it; the offset of the batch.
+    def append_delayed(
+        self, log: Log, batch: memoryview, header: BatchHeader, delayed: Delayed
+    ) -> int | Unexamined:
+        """Queue a client's batch and the note of what was taken out of it; the offset of the batch, or
+        UNEXAMINED if it has to be found out in a thread how many messages it replaces.
 
-        Raises KafkaError if too much would wait, or the log cannot be written; Unexamined if it has to be
-        found out in a thread how many messages it replaces.
+        Raises KafkaError if too much would wait, or the log cannot be written.
         """
         replaced = self._check_room(delayed)
+        if replaced is UNEXAMINED:
+            return UNEXAMINED
         base_offset = self.append_noted(log, delayed.note, batch, header)
         self.unindexed.appended(
             log.end_offset,
@@ -167,13 +171,13 @@ class WaitingMessages:
     def _count(self, more: int) -> int:
         return self.pending + self.unindexed.messages + more
 
-    def _check_room(self, delayed: Delayed) -> int:
-        """How many of the messages are known to take the place of others. Raises KafkaError or Unexamined."""
+    def _check_room(self, delayed: Delayed) -> int | Unexamined:
+        """How many of the messages are known to take the place of others. Raises KafkaError."""
         count, most = self._count(len(delayed.numbers)), delayed.pending_max
         if not delayed.numbers or count <= most:
             return 0
         if delayed.scheduled and delayed.replaces is None and self.find_keys is not None:
-            raise Unexamined
+            return UNEXAMINED
         replaced = self._replaced(delayed)
         if count - replaced <= most:
             return replaced

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from forebay.broker.folds.takers import BatchTakers
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.folded_batches import Handovers
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.produce.transaction_verification import VerifyTransaction
 from forebay.broker.produce.write_cycle import WriteCycle
@@ -24,8 +24,8 @@ class ProduceHost:
     examiner: Examiner
     verify_transaction: VerifyTransaction
     """Asks the transaction coordinator whether partitions take part in a producer's transaction."""
-    handovers: Handovers
-    """Takes batches of folded partitions to the leaders of those that take them."""
+    takers: BatchTakers
+    """Tells which partition takes a batch."""
     sent_by_broker: Callable[[RequestContext], bool]
     """Whether a broker has sent a request, which may be what it says and is not."""
     metrics: Metrics

@@ -5,9 +5,8 @@ transaction coordinator (`transactional_request.py`), and large batches for topi
 read, for the thread that reads them (`record_checks.py`). Such a wait is not pipelined: the connection is not
 read any further, so that the batches behind it stay behind it.
 
-A batch for a folded partition goes on to the one that takes it, under the alias of its producer: at once if
-that is led here, else at its leader (`folded_batches.py`). The answer names the partition that the client
-named.
+Which partition takes a batch is not always the one that the request names (`folds/takers.py`), and another
+broker may lead it. The answer names the partition that the client named.
 """
 
 from __future__ import annotations
@@ -15,29 +14,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from forebay.broker.folds.takers import OtherBroker, SentBatch
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.append_refusals import not_enough_replicas
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.passed_on_batches import (
-    PassedOn,
-    append_passed_on,
-    begins_transaction,
-    pass_on,
-    pass_on_removed,
-)
-from forebay.broker.produce.folded_batches import folded_request, take_answer
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Outcome
-from forebay.broker.produce.transaction_verification import Admission, find_partition, folded_meanwhile
+from forebay.broker.produce.transaction_verification import Admission, topic_name
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
-from forebay.core.cluster.partition_state import NO_LEADER
-from forebay.core.cluster.topics import INTERNAL_TOPICS
-from forebay.core.partition.folds.closed_partition import OUT_OF_PLACE, PassOn
+from forebay.core.partition.folds.closed_partition import PassOn
 from forebay.core.partition.producer_admission import LATER_STATE_MAY_ADMIT
-from forebay.core.partition.record_rules import Examined, Unexamined, with_records_named
+from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined, with_records_named
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE, is_transactional, read_header
 from forebay.wire.compression import Codec
@@ -59,14 +49,14 @@ Encode: TypeAlias = Callable[[ProduceRequest, Sequence[Appended]], Response]
 """Makes the response of a request, from the result of each of its partitions in their order."""
 
 
-class _Entry(NamedTuple):
+class _Entry(SentBatch):
     """One partition of a request, and what has become of its batch."""
 
-    topic: TopicProduceData
-    data: PartitionProduceData
-    result: Appended
-    known: PassOn | None = None
-    """If it was sent for a folded partition: what that one knows of its producer."""
+    __slots__ = ("data", "result", "topic")
+
+    def __init__(self, topic: TopicProduceData, data: PartitionProduceData, known: PassOn | None) -> None:
+        self.topic, self.data, self.result = topic, data, Appended(data.index)
+        self.index, self.records, self.known = data.index, data.records, known
 
 
 class AppendRequest:
@@ -102,7 +92,7 @@ class AppendRequest:
         known: PassOn | None = None,
     ) -> None:
         """`version`: of Produce, in which the client has sent it. `reply`: made already, for a request that
-        had to wait before. `known`: another broker has handed it over, of a folded partition."""
+        had to wait before. `known`: as in `SentBatch`, for a request that another broker hands over."""
         self._service = service
         self._context = context
         self._request = request
@@ -111,9 +101,7 @@ class AppendRequest:
         self._admission = admission
         self._reply = reply
         self._entries = [
-            _Entry(topic, data, Appended(data.index), known)
-            for topic in request.topic_data
-            for data in topic.partition_data
+            _Entry(topic, data, known) for topic in request.topic_data for data in topic.partition_data
         ]
         self._next = 0
         """The first entry that is neither appended nor refused yet."""
@@ -131,163 +119,113 @@ class AppendRequest:
     def _go_on(self, examined: Examined | None = None) -> None:
         """Append what is left, up to a batch that has to be examined. `examined`: what the first one is."""
         first, entries = self._next, self._entries
-        try:
-            for entry in entries[first:]:
-                self._append(entry, examined)
-                self._next += 1
-                examined = None
-        except Unexamined:
-            self._examine(entries[self._next])
+        for entry in entries[first:]:
+            if self._append(entry, examined) is UNEXAMINED:
+                self._examine(entry)
+                break
+            self._next += 1
+            examined = None
         if self._admission is not None and self._next == len(entries):
             self._admission.release()
         self._acknowledge([entry.result for entry in entries[first : self._next]])
 
-    def _append(self, entry: _Entry, examined: Examined | None, now_ms: int | None = None) -> None:
-        topic, data, result, known = entry
-        service, request = self._service, self._request
+    def _append(self, entry: _Entry, examined: Examined | None) -> Unexamined | None:
+        """Append a batch, hand it over or refuse it, unless it has to be examined first."""
+        service, result, named = self._service, entry.result, entry.index
         try:
-            _check(self._version, request, data)
-            partition = self._find(topic, data)
-            if partition.fold is not None:
-                service.partitions.get_for_certain(partition.topic, partition.index)
-                passed = pass_on(partition, data.records, known, service.now_ms())
-                self._pass_on(entry, passed, partition.topic)
-                return
-            guard = self._admission and self._admission.guard_for(result.index, partition)
-            result.partition = partition
-            if request.acks == ACKS_ALL and not partition.enough_replicas:
-                raise not_enough_replicas(str(partition), partition.producers, data.records)
-            end_offset = partition.log.end_offset
-            if known is None:
-                time_ms = service.now_ms() if now_ms is None else now_ms
-                result.base_offset, result.log_append_time_ms = partition.append(
-                    data.records, time_ms, guard=guard, examined=examined
-                )
-            else:
-                self._append_passed_on(entry, partition, guard, examined)
-            result.log_start_offset = partition.log.start_offset
-        except Unexamined:
-            raise
+            _check(self._version, self._request, entry.records)
+            topic = topic_name(service.partitions, self._version, entry.topic)
+            taker = service.takers.who_takes(topic, entry)
+            if entry.index != named:
+                service.metrics.folded_batches += 1
+                self._context.connection.names_folded = True
+                examined = None  # that was the batch as the other partition would have stored it
+            if isinstance(taker, OtherBroker):
+                self._hand_over(entry, taker)
+                return None
+            end_offset = taker.log.end_offset
+            appended = self._append_to(taker, entry, examined)
+            if appended is UNEXAMINED:
+                return UNEXAMINED
+            result.base_offset, result.log_append_time_ms = appended
+            result.log_start_offset = taker.log.start_offset
         except KafkaError as error:
-            if error.code == ErrorCode.INVALID_TIMESTAMP and now_ms is None and self._is_moved(entry):
-                # It has the time of the broker that moves it, and must not wait until the clocks agree.
-                assert data.records is not None
-                self._append(entry, examined, read_header(data.records).max_timestamp)
-            else:
-                self._refuse(entry, error)
-            return
-        if partition.log.end_offset > end_offset:
-            assert data.records is not None
-            service.write_cycle.queued(partition, len(data.records))
+            self._refuse(entry, error)
+            return None
+        if taker.log.end_offset > end_offset:
+            assert entry.records is not None
+            service.write_cycle.queued(taker, len(entry.records))
         else:
             service.metrics.duplicates_dropped += 1
+        return None
+
+    def _append_to(
+        self, partition: Partition, entry: _Entry, examined: Examined | None
+    ) -> tuple[int, int] | Unexamined:
+        admission, service, records = self._admission, self._service, entry.records
+        is_verified = admission is not None
+        guard = admission and admission.guard_for(entry.result.index, partition)
+        entry.result.partition = partition
+        if self._request.acks == ACKS_ALL and not partition.enough_replicas:
+            raise not_enough_replicas(str(partition), partition.producers, records)
+        append = service.takers.append
+        try:
+            return append(
+                partition, entry, service.now_ms(), guard=guard, is_verified=is_verified, examined=examined
+            )
+        except KafkaError as error:
+            if error.code != ErrorCode.INVALID_TIMESTAMP or not self._is_moved(entry):
+                raise
+            # It has the time of the broker that moves it, and must not wait until the clocks agree.
+            assert records is not None
+            moved_ms = read_header(records).max_timestamp
+            return append(partition, entry, moved_ms, guard=guard, is_verified=is_verified, examined=examined)
 
     def _is_moved(self, entry: _Entry) -> bool:
-        """Whether a broker has made the batch. What it hands over of a folded partition is a client's."""
+        """Whether a broker has made the batch. What it hands over is a client's."""
         return entry.known is None and self._service.sent_by_broker(self._context)
 
     def _refuse(self, entry: _Entry, error: KafkaError) -> None:
-        _, data, result, known = entry
-        partition = result.partition
+        result, partition = entry.result, entry.result.partition
         if partition is None:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not self._find_removed(entry):
-                result.fail(error)
+            result.fail(error)
             return
-        if known is not None and known.repeats is not None and error.code in OUT_OF_PLACE:
-            result.base_offset, result.log_append_time_ms = known.repeats
-            self._service.metrics.duplicates_dropped += 1
+        if self._is_repeat(entry, error.code):
             return
-        result.fail(with_records_named(error, data.records, partition.policy, self._service.now_ms()))
+        result.fail(with_records_named(error, entry.records, partition.policy, self._service.now_ms()))
         if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
             # Java compares it with its last acknowledged offset; without it, Java retries for ever.
             result.log_start_offset = partition.log.start_offset
 
-    def _find(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
-        partition = find_partition(self._service.partitions, self._version, topic, data)
-        if partition.topic in INTERNAL_TOPICS:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"only brokers write to {partition.topic}; use another topic",
-            )
-        return partition
-
-    # -- folded partitions -----------------------------------------------------------------------------
-
-    def _append_passed_on(
-        self, entry: _Entry, partition: Partition, guard: object | None, examined: Examined | None
-    ) -> None:
-        """Append a batch that was sent for a partition which is folded into this one."""
-        records, result = entry.data.records, entry.result
-        assert records is not None and entry.known is not None
-        asks = guard is None and self._admission is not None
-        if asks and begins_transaction(partition, read_header(records), entry.known):
-            raise folded_meanwhile(partition)
-        topic = self._service.metadata.image.topics[partition.topic]
-        result.base_offset, result.log_append_time_ms = append_passed_on(
-            partition, topic, records, self._service.now_ms(), entry.known, guard=guard, examined=examined
-        )
-
-    def _find_removed(self, entry: _Entry) -> bool:
-        """Pass on a batch for a partition that was folded and is gone; False if there was none."""
-        image = self._service.metadata.image
-        name = image.topic_names.get(entry.topic.topic_id, entry.topic.name)
-        topic = image.topics.get(name)
-        if topic is None:
+    def _is_repeat(self, entry: _Entry, code: int) -> bool:
+        """Answer with where the batch is already, if it is refused with this code because it is elsewhere."""
+        repeats = entry.stored_before(code)
+        if repeats is None:
             return False
-        try:
-            passed = pass_on_removed(topic, entry.data.index, entry.data.records, self._service.now_ms())
-            if passed is None:
-                return False
-            self._pass_on(entry, passed, name)
-        except KafkaError as error:
-            if isinstance(error, Unexamined):
-                raise
-            entry.result.fail(error)
+        entry.result.base_offset, entry.result.log_append_time_ms = repeats
+        self._service.metrics.duplicates_dropped += 1
         return True
 
-    def _pass_on(self, entry: _Entry, passed: PassedOn, topic: str) -> None:
-        """Go on with a batch in the partition that takes it: here, or at its leader."""
-        service, index = self._service, passed.target
-        state = service.metadata.image.partition(topic, index)
-        if state is None or state.leader == NO_LEADER:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} has no leader now")
-        service.metrics.folded_batches += 1
-        self._context.connection.names_folded = True
-        data = PartitionProduceData(index=index, records=passed.records)
-        onward = self._entries[self._next] = _Entry(entry.topic, data, entry.result, passed.known)
-        if state.leader == service.node_id:
-            self._append(onward, None)
-        else:
-            self._hand_over(onward, state.leader, service.metadata.image.topics[topic].topic_id)
+    # -- batches for other brokers ---------------------------------------------------------------------
 
-    def _hand_over(self, entry: _Entry, leader: int, topic_id: bytes) -> None:
-        request, known = self._request, entry.known
-        assert known is not None
+    def _hand_over(self, entry: _Entry, to: OtherBroker) -> None:
+        request = self._request
         self._parts_left += 1
-        self._service.handovers.send(
-            leader,
-            folded_request(
-                entry.data.records,
-                known,
-                topic_id,
-                entry.data.index,
-                version=self._version,
-                acks=request.acks,
-                timeout_ms=request.timeout_ms,
-                transactional_id=request.transactional_id,
-            ),
+        self._service.takers.hand_over(
+            entry,
+            to,
             partial(self._handed_over, entry),
+            version=self._version,
+            acks=request.acks,
+            timeout_ms=request.timeout_ms,
+            transactional_id=request.transactional_id,
         )
 
     def _handed_over(self, entry: _Entry, answer: FoldedProduceResponse) -> None:
-        result, known = entry.result, entry.known
+        result = entry.result
         try:
-            assert known is not None
-            if answer.error_code in OUT_OF_PLACE and known.repeats is not None:
-                result.base_offset, result.log_append_time_ms = known.repeats
-                self._service.metrics.duplicates_dropped += 1
-            else:
-                take_answer(result, answer)
+            if not self._is_repeat(entry, answer.error_code):
+                _take_answer(result, answer)
             if result.error_code:
                 self._service.metrics.produce_failures += 1
                 if self._request.acks == 0:
@@ -298,12 +236,14 @@ class AppendRequest:
             if self._reply is not None:
                 self._reply.abort()
 
+    # -- batches that are examined first ---------------------------------------------------------------
+
     def _examine(self, entry: _Entry) -> None:
         """Have a batch examined, then go on with it."""
         self._own_batches()
-        data, partition = entry.data, entry.result.partition
-        assert data.records is not None and partition is not None
-        self._service.examiner.submit(data.records, partition, partial(self._examined, entry))
+        records, partition = entry.records, entry.result.partition
+        assert records is not None and partition is not None
+        self._service.examiner.submit(records, partition, partial(self._examined, entry))
 
     def _examined(self, entry: _Entry, outcome: Outcome) -> None:
         try:
@@ -329,8 +269,10 @@ class AppendRequest:
         if not self._owned:
             self._owned = True
             for entry in self._entries[self._next :]:
-                if entry.data.records is not None:
-                    entry.data.records = memoryview(bytearray(entry.data.records))
+                if entry.records is not None:
+                    entry.records = entry.data.records = memoryview(bytearray(entry.records))
+
+    # -- the response ----------------------------------------------------------------------------------
 
     def _acknowledge(self, results: list[Appended]) -> None:
         """Have these acknowledged once they are written, and refuse those that have failed."""
@@ -369,7 +311,7 @@ class AppendRequest:
             raise
 
 
-def _check(version: int, request: ProduceRequest, data: PartitionProduceData) -> None:
+def _check(version: int, request: ProduceRequest, records: memoryview | None) -> None:
     """Raise KafkaError for what is wrong with a request before its batch is looked at."""
     if version < FORMAT_V2_FROM:
         raise KafkaError(
@@ -382,12 +324,12 @@ def _check(version: int, request: ProduceRequest, data: PartitionProduceData) ->
         raise KafkaError(
             ErrorCode.INVALID_REQUIRED_ACKS, "a transaction needs acknowledgements: set acks=all"
         )
-    if request.transactional_id is None and is_transactional(data.records):
+    if request.transactional_id is None and is_transactional(records):
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "a transactional batch needs the transactional id of its producer in the request",
         )
-    if version < ZSTD_FROM and data.records is not None and _codec(data.records) == Codec.ZSTD:
+    if version < ZSTD_FROM and records is not None and _codec(records) == Codec.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_FROM} or later, not {version}"
         )
@@ -395,6 +337,17 @@ def _check(version: int, request: ProduceRequest, data: PartitionProduceData) ->
 
 def _codec(records: memoryview) -> int:
     return read_header(records).codec if len(records) >= HEADER_SIZE else Codec.NONE
+
+
+def _take_answer(result: Appended, answer: FoldedProduceResponse) -> None:
+    """What the other broker says of a batch is what its client is told."""
+    result.error_code, result.error_message = answer.error_code, answer.error_message
+    result.base_offset, result.log_append_time_ms = answer.base_offset, answer.log_append_time_ms
+    result.log_start_offset = answer.log_start_offset
+    if answer.record_errors:
+        result.bad_records = {
+            bad.batch_index: bad.batch_index_error_message or "" for bad in answer.record_errors
+        }
 
 
 def _log_unheard(context: RequestContext, failures: list[Appended]) -> None:

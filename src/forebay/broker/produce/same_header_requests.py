@@ -24,6 +24,7 @@ from forebay.broker.produce.next_leaders import with_next_leaders
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.write_cycle import ACKS_ALL, NUMBERS, Appended, Unacknowledged
 from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.partition.record_rules import UNEXAMINED
 from forebay.errors import KafkaError
 from forebay.wire.batch import ATTRIBUTES_LOW_AT, HEADER_SIZE, TRANSACTIONAL
 from forebay.wire.fields import ZERO_UUID
@@ -140,9 +141,12 @@ class RepeatedProduce:
         log = partition.log
         end_offset = log.end_offset
         try:
-            base_offset, append_time_ms = partition.append(view[position:end], self._now_ms())
+            appended = partition.append(view[position:end], self._now_ms())
         except KafkaError:
             return False  # the full path meets the same error, and answers with it
+        if appended is UNEXAMINED:
+            return False
+        base_offset, append_time_ms = appended
         self._metrics.produce_requests += 1
         if base_offset < end_offset:
             self._metrics.duplicates_dropped += 1

@@ -15,13 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from forebay.broker.partition.append_refusals import filled_by_view
+from forebay.broker.folds.takers import BatchTakers, Destination, folded_meanwhile
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.passed_on_batches import begins_transaction, check_passes_on, known_producer
 from forebay.broker.partition.table import PartitionTable
-from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, named_by
-from forebay.core.partition.folds.closed_partition import PassOn, aliased, decide_closed
-from forebay.core.partition.producer_admission import Refused
+from forebay.core.partition.folds.closed_partition import PassOn
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
@@ -68,14 +65,12 @@ class Admission:
     """By the partition of the request; each counts for the partition that the batch goes to."""
     errors: Verdict = field(default_factory=dict)
     named: dict[TopicPartition, TopicPartition] = field(default_factory=dict)
-    """Which partition of the request the coordinator is asked about under another name, if it is folded."""
+    """Which partition of the request the coordinator is asked about under this name."""
     _asking: list[tuple[Verifications, int, object]] = field(default_factory=list)
 
-    def begin(self, index: int, partition: Partition, header: BatchHeader) -> None:
-        """Get a guard for a partition that will be asked about.
-
-        `index` is that of the request; the batch goes to `partition`.
-        """
+    def begin(self, index: int, destination: Destination) -> None:
+        """Get a guard for where the batch goes that the request has for the partition `index`."""
+        partition, header = destination.partition, destination.header
         key, verifications = (partition.topic, index), partition.verifications
         if key in self.guards:
             return
@@ -88,7 +83,7 @@ class Admission:
             self.errors[key] = error
         else:
             self.guards[key] = guard, partition
-            self.named[partition.topic, named_by(header.producer_id, index).partition] = key
+            self.named[partition.topic, destination.named.partition] = key
             self._asking.append((verifications, header.producer_id, guard))
 
     def guard_for(self, index: int, partition: Partition) -> object | None:
@@ -115,6 +110,7 @@ def verify(
     *,
     known: PassOn | None = None,
     partitions: PartitionTable,
+    takers: BatchTakers,
     ask: VerifyTransaction,
     proceed: Callable[[Admission], None],
 ) -> bool:
@@ -124,21 +120,18 @@ def verify(
     """
     assert request.transactional_id is not None
     undecided: Verdict = {}
-    unverified = list(_unverified(partitions, version, request, known, undecided))
+    unverified = list(_unverified(partitions, takers, version, request, known, undecided))
     if not unverified:
         proceed(Admission())
         return True
-    producers = {
-        (named_by(header.producer_id, index).producer_id, header.producer_epoch)
-        for index, _, header in unverified
-    }
+    producers = {(each.named.producer_id, each.header.producer_epoch) for _, each in unverified}
     if len(producers) > 1:
-        proceed(Admission(errors=_mixed([(partition.topic, index) for index, partition, _ in unverified])))
+        proceed(Admission(errors=_mixed([(each.partition.topic, index) for index, each in unverified])))
         return True
     ((producer_id, epoch),) = producers
     admission = Admission(errors=undecided)
-    for index, partition, header in unverified:
-        admission.begin(index, partition, header)
+    for index, destination in unverified:
+        admission.begin(index, destination)
     question = Verification(
         request.transactional_id, producer_id, epoch, list(admission.named), version >= _IMPLICIT_ADD_FROM
     )
@@ -162,98 +155,46 @@ def verify(
 
 def _unverified(
     partitions: PartitionTable,
+    takers: BatchTakers,
     version: int,
     request: ProduceRequest,
     known: PassOn | None,
     undecided: Verdict,
-) -> Iterator[tuple[int, Partition, BatchHeader]]:
+) -> Iterator[tuple[int, Destination]]:
     """Partitions where a transaction would begin. What cannot be appended anyway is refused later.
 
-    A batch for a folded partition begins it in the one that takes it, which its leader finds out. `undecided`
-    gets those of which that cannot be said now: while the coordinator is asked about others, they may come to
-    take messages, and would find the batch unverified.
+    A transaction begins where the batch goes, which the leader there finds out. `undecided` gets those of
+    which that cannot be said now: while the coordinator is asked about others, they may come to take
+    messages, and would find the batch unverified.
     """
     for topic in request.topic_data:
         for data in topic.partition_data:
             header = _header(data)
             if header is None or not header.is_transactional:
                 continue
-            if known is None and header.producer_id >= PRODUCER_IDS_END:
-                # A client's batch under an alias, which only brokers give. The coordinator would be asked
-                # about the partition that it names, and this one would never get a marker.
-                continue
             try:
-                taking = _find_taking(partitions, version, topic, data, header)
+                name = topic_name(partitions, version, topic)
             except KafkaError:
                 continue
             try:
-                partition, header, decided = _follow_folds(partitions, *taking, known)
+                destination = takers.would_take(name, data.index, header, known)
             except KafkaError as error:
                 if error.code == ErrorCode.NOT_ENOUGH_REPLICAS:
-                    undecided[taking[0].topic, data.index] = error
+                    undecided[name, data.index] = error
                 continue
-            if begins_transaction(partition, header, decided):
-                yield data.index, partition, header
+            if destination.begins_transaction:
+                yield data.index, destination
 
 
-def _follow_folds(
-    partitions: PartitionTable, partition: Partition, header: BatchHeader, known: PassOn | None
-) -> tuple[Partition, BatchHeader, PassOn | None]:
-    """The partition that takes a batch, if it is led here, and what closed ones on the way know of it."""
-    while partition.fold is not None:
-        fold = partition.fold
-        check_passes_on(partition, fold)
-        decision = decide_closed(known_producer(partition, header.producer_id), header, known)
-        if isinstance(decision, Refused):
-            raise decision.error()
-        known, header = decision, aliased(header, partition.index, fold.generation)
-        partition = partitions.get(partition.topic, fold.index)
-    return partition, header, known
-
-
-def find_partition(
-    partitions: PartitionTable, version: int, topic: TopicProduceData, data: PartitionProduceData
-) -> Partition:
-    """The partition that a request names, if this broker leads it and clients may write to it.
-
-    Raises KafkaError.
-    """
-    name = partitions.name_of(topic.topic_id) if version >= TOPIC_IDS_FROM else topic.name
-    partition = partitions.get(name, data.index)
-    if partition.is_filled:
-        raise filled_by_view(partition.topic)
-    return partition
-
-
-def _find_taking(
-    partitions: PartitionTable,
-    version: int,
-    topic: TopicProduceData,
-    data: PartitionProduceData,
-    header: BatchHeader,
-) -> tuple[Partition, BatchHeader]:
-    """The partition that a request names, or the one that takes its messages since it is gone."""
-    try:
-        return find_partition(partitions, version, topic, data), header
-    except KafkaError:
-        name = partitions.name_of(topic.topic_id) if version >= TOPIC_IDS_FROM else topic.name
-        stop = partitions.removed_into(name, data.index)
-        if stop is None:
-            raise
-        return partitions.get(name, stop.partition), aliased(header, data.index, stop.generation)
+def topic_name(partitions: PartitionTable, version: int, topic: TopicProduceData) -> str:
+    """The topic that a request names. Raises KafkaError."""
+    return partitions.name_of(topic.topic_id) if version >= TOPIC_IDS_FROM else topic.name
 
 
 def _held(partition: Partition) -> KafkaError:
     return KafkaError(
         ErrorCode.NOT_ENOUGH_REPLICAS,
         f"{partition} is about to be closed, and no transaction begins there now",
-    )
-
-
-def folded_meanwhile(partition: Partition) -> KafkaError:
-    """The error for a batch whose partition was folded while the coordinator was asked about it."""
-    return KafkaError(
-        ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition} takes the batch now, and has to verify its transaction"
     )
 
 

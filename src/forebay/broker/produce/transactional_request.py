@@ -46,6 +46,7 @@ class TransactionalRequest:
             self._version,
             known=self._known,
             partitions=service.partitions,
+            takers=service.takers,
             ask=service.verify_transaction,
             proceed=self._proceed,
         )

@@ -7,13 +7,14 @@ out (`delayed_records.py`). Such batches are examined: every record is checked, 
 topic stores it.
 
 That can take long: a few kilobytes can stand for a million records. So `examine_at_once`, for the event loop,
-takes small batches only, and raises `Unexamined` for the others; those go through `examine` in a thread.
+takes small batches only. For the others it gives `UNEXAMINED`: they go through `examine` in a thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from enum import Enum
+from typing import Final, NamedTuple
 
 from forebay.core.partition.batch_rules import AppendPolicy, out_of_range, too_large
 from forebay.core.partition.delayed_records import MARK, Delayed, cancels_by_id, take_delayed
@@ -32,11 +33,13 @@ NAMED_RECORDS_MAX = 1000
 _RECORDS_PER_STRETCH = 64
 
 
-class Unexamined(KafkaError):
-    """The records of this batch have to be read in a thread first. No client is ever answered with it."""
+class Unexamined(Enum):
+    """What becomes of a batch whose records have to be read in a thread first: nothing yet."""
 
-    def __init__(self) -> None:
-        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, "the records of this batch were not examined")
+    UNEXAMINED = "it goes through `examine`, and is tried again with the result"
+
+
+UNEXAMINED: Final = Unexamined.UNEXAMINED
 
 
 class Examined(NamedTuple):
@@ -48,16 +51,18 @@ class Examined(NamedTuple):
     delayed: Delayed | None = None
 
 
-def examine_at_once(batch: memoryview, header: BatchHeader, policy: AppendPolicy, now_ms: int) -> Examined:
-    """What to store in place of the batch. Raises KafkaError to refuse it, Unexamined if it is large."""
+def examine_at_once(
+    batch: memoryview, header: BatchHeader, policy: AppendPolicy, now_ms: int
+) -> Examined | Unexamined:
+    """What to store in place of the batch, unless it is large. Raises KafkaError to refuse it."""
     if not needs_reading(batch, header, policy):
         return Examined(policy, batch)
     if header.record_count > AT_ONCE_RECORDS_MAX or header.size > AT_ONCE_BYTES_MAX:
-        raise Unexamined
+        return UNEXAMINED
     try:
         payload = _unpack(batch, header, min(AT_ONCE_BYTES_MAX, policy.max_output_bytes))
     except OutputTooLarge:
-        raise Unexamined from None
+        return UNEXAMINED
     return _examine(batch, header, payload, policy, now_ms, _nothing)
 
 

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 from forebay.broker.background import Background
 from forebay.broker.cluster.peers import Peers
-from forebay.broker.produce.write_cycle import ACKS_ALL, Appended
 from forebay.core.partition.folds.closed_partition import NOTHING_BEFORE, PassOn
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.folded_produce import FoldedProduceRequest, FoldedProduceResponse
 from forebay.wire.messages.produce import ProduceRequest
 
+_ACKS_ALL = -1
 _TIMEOUT_MS = 10_000
 _MARGIN_S = 5.0
 """How much longer than the client is willing to wait for acknowledgements."""
@@ -31,7 +31,7 @@ def folded_request(
     index: int,
     *,
     version: int = ProduceRequest.MAX_VERSION,
-    acks: int = ACKS_ALL,
+    acks: int = _ACKS_ALL,
     timeout_ms: int = _TIMEOUT_MS,
     transactional_id: str | None = None,
 ) -> FoldedProduceRequest:
@@ -74,14 +74,3 @@ class Handovers:
             )
         assert isinstance(response, FoldedProduceResponse)
         return response
-
-
-def take_answer(result: Appended, answer: FoldedProduceResponse) -> None:
-    """What the other broker says of a batch is what its client is told."""
-    result.error_code, result.error_message = answer.error_code, answer.error_message
-    result.base_offset, result.log_append_time_ms = answer.base_offset, answer.log_append_time_ms
-    result.log_start_offset = answer.log_start_offset
-    if answer.record_errors:
-        result.bad_records = {
-            bad.batch_index: bad.batch_index_error_message or "" for bad in answer.record_errors
-        }

@@ -1,0 +1,1 @@
+"""Batches that were sent for folded partitions: who takes them, and how they get there."""
