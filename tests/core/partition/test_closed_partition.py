@@ -74,13 +74,13 @@ def test_an_alias_says_who_sent_it_and_for_which_partition(producer_id: int) -> 
 def test_no_producer_no_alias() -> None:
     assert alias_of(-1, 3, 0) == -1 and named_by(-1, 3) == (-1, 3, None)
     plain = batch_of(-1, epoch=-1, producer_id=-1)
-    assert bytes(under_alias(plain, read_header(plain), 3, 0)) == bytes(plain)
+    assert bytes(under_alias(plain, read_header(plain), alias_of(-1, 3, 0))) == bytes(plain)
 
 
 def test_a_batch_under_an_alias_is_a_whole_batch_and_the_original_stays() -> None:
     batch = batch_of(4, 3)
     before = bytes(batch)
-    copy = under_alias(batch, read_header(batch), FOLDED, 0)
+    copy = under_alias(batch, read_header(batch), alias_of(PRODUCER, FOLDED, 0))
     assert bytes(batch) == before
     assert crc_ok(copy, 0, len(copy)) and copy[HEADER_SIZE:] == batch[HEADER_SIZE:]
     changed = read_header(copy)
@@ -118,7 +118,7 @@ class Log:
         self.stored: list[tuple[int, int]] = []
 
     def offer(self, header: BatchHeader, known: PassOn | None = None) -> Repeats | Refused | int:
-        """As `append_passed_on` does it: the offset, or why not."""
+        """As `BatchTakers.append` does it: the offset, or why not."""
         producer_id = header.producer_id
         state = self.producers.find(producer_id)
         assumed = (

@@ -11,7 +11,8 @@ import pytest
 from forebay.broker.coordinators import markers
 from forebay.broker.folds import takers
 from forebay.broker.handlers import folded_producers
-from forebay.broker.partition import passed_on_batches, topic_policy
+from forebay.broker.partition import closed_partition as closed
+from forebay.broker.partition import topic_policy
 from forebay.broker.upkeep import folded_partitions, growing_topics, number_handover
 from forebay.core.cluster import fewer_partitions
 from forebay.core.cluster.image_changes import TopicPut
@@ -23,7 +24,7 @@ from forebay.core.partition.folds import closed_partition, gathered
 
 def forget_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch) -> None:
     """The partition that takes over begins with any batch."""
-    patch.setattr(passed_on_batches, "assumed_state", lambda state, *_known, **_how: state)
+    patch.setattr(takers, "assumed_state", lambda state, *_known, **_how: state)
 
 
 def let_markers_hide_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch) -> None:
@@ -32,18 +33,12 @@ def let_markers_hide_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch)
 
 def give_folded_batches_no_alias(patch: pytest.MonkeyPatch) -> None:
     """Two numberings of one producer meet in one log."""
-    patch.setattr(passed_on_batches, "under_alias", lambda batch, *_: memoryview(bytearray(batch)))
     patch.setattr(takers, "aliased", lambda header, *_: header)
 
 
 def forget_repeats_in_closed_logs(patch: pytest.MonkeyPatch) -> None:
-    whole = passed_on_batches.pass_on
-
-    def pass_on(*args: Any) -> passed_on_batches.PassedOn:
-        passed = whole(*args)
-        return passed._replace(known=passed.known._replace(before=None, repeats=None))
-
-    patch.setattr(takers, "pass_on", pass_on)
+    whole = closed.decided
+    patch.setattr(takers, "decided", lambda *args: whole(*args)._replace(before=None, repeats=None))
 
 
 def end_transactions_only_where_they_were_named(patch: pytest.MonkeyPatch) -> None:
@@ -66,7 +61,7 @@ def take_batches_in_closed_partitions(patch: pytest.MonkeyPatch) -> None:
 
 
 def pass_on_before_all_is_committed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(passed_on_batches, "is_settled", lambda partition: partition.is_leader)
+    patch.setattr(closed, "is_settled", lambda partition: partition.is_leader)
 
 
 def pass_on_while_others_may_have_more(patch: pytest.MonkeyPatch) -> None:
@@ -109,7 +104,7 @@ def tell_numbers_before_hearing_that_they_stay(patch: pytest.MonkeyPatch) -> Non
 
 
 def take_what_goes_elsewhere_now(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(passed_on_batches, "takes", lambda *_: True)
+    patch.setattr(takers, "takes", lambda *_: True)
 
 
 def end_transactions_only_where_messages_go_now(patch: pytest.MonkeyPatch) -> None:

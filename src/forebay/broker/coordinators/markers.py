@@ -20,9 +20,9 @@ from typing import TypeAlias
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.peers import Peers
+from forebay.broker.partition.closed_partition import is_settled
 from forebay.broker.partition.fold_state import FoldedInto
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.passed_on_batches import is_settled
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged, WriteCycle
 from forebay.coordination.metadata import Metadata

@@ -14,22 +14,24 @@ from typing import Any, NamedTuple
 
 from forebay.broker.folds.handovers import Done, Handovers, folded_request
 from forebay.broker.partition.append_refusals import filled_by_view
+from forebay.broker.partition.closed_partition import decided
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.passed_on_batches import (
-    append_passed_on,
-    begins_transaction,
-    decided,
-    pass_on,
-    pass_on_removed,
-)
 from forebay.broker.partition.table import PartitionTable
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.partition_state import NO_LEADER
+from forebay.core.cluster.topic_folds import Stop
 from forebay.core.cluster.topics import INTERNAL_TOPICS
-from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, NamedProducer, named_by
-from forebay.core.partition.folds.closed_partition import OUT_OF_PLACE, PassOn, aliased
-from forebay.core.partition.producer_admission import Repeats
-from forebay.core.partition.record_rules import Examined, Unexamined
+from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, NamedProducer, named_by, under_alias
+from forebay.core.partition.folds.closed_partition import (
+    OUT_OF_PLACE,
+    PassOn,
+    aliased,
+    assumed_state,
+    takes,
+    whole_header,
+)
+from forebay.core.partition.producer_admission import VERIFY, Repeats, admit
+from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import BatchHeader, read_header
 from forebay.wire.messages.folded_produce import FoldedProduceRequest, FoldedProduceResponse
@@ -61,18 +63,19 @@ class OtherBroker(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """A partition, led here, to which a batch would go."""
+    """Where a batch goes."""
 
-    partition: Partition
+    taker: Partition | OtherBroker
+    target: int
+    """Index of the partition that gets it."""
     header: BatchHeader
-    """As the partition would see it."""
+    """As the partition sees it."""
     known: PassOn | None
-    named: NamedProducer
-    """Whom the transaction coordinator has to be asked about."""
+    """As in `SentBatch`."""
 
-    @property
-    def begins_transaction(self) -> bool:
-        return begins_transaction(self.partition, self.header, self.known)
+    def named(self, index: int) -> NamedProducer:
+        """Whom the transaction coordinator knows, if a request has sent the batch for partition `index`."""
+        return named_by(self.header.producer_id, index)
 
 
 class BatchTakers:
@@ -96,48 +99,48 @@ class BatchTakers:
 
         A batch for a folded partition becomes one for the partition that takes it.
         """
-        while True:
-            try:
-                partition = self._find(topic, batch.index)
-            except KafkaError as error:
-                passed = None
-                image = self._metadata.image.topics.get(topic)
-                if image is not None and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    passed = pass_on_removed(image, batch.index, batch.records, self._now_ms())
-                if passed is None:
-                    raise
-            else:
-                if partition.fold is None:
-                    return partition
-                self._partitions.get_for_certain(topic, batch.index)
-                passed = pass_on(partition, batch.records, batch.known, self._now_ms())
-            batch.index, batch.records, batch.known = passed
-            other = self._led_elsewhere(topic, batch.index)
-            if other is not None:
-                return other
+        try:
+            partition = self._find(topic, batch.index)
+            if partition.fold is None:
+                return partition
+        except KafkaError as error:
+            self._removed_into(topic, batch.index, error)
+        header = whole_header(batch.records, self._now_ms())
+        assert batch.records is not None
+        taker, batch.index, sent, batch.known = self.destination(topic, batch.index, header, batch.known)
+        batch.records = under_alias(batch.records, header, sent.producer_id)
+        return taker
 
-    def would_take(self, topic: str, index: int, header: BatchHeader, known: PassOn | None) -> Destination:
-        """Where a batch with this header would go. Nothing changes. Raises KafkaError, as `who_takes`."""
-        if known is None and header.producer_id >= PRODUCER_IDS_END:
-            # The coordinator would be asked about the partition that the alias names, and this one would
-            # never get a marker.
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "only brokers give aliases")
-        sent_for = index
+    def destination(self, topic: str, index: int, header: BatchHeader, known: PassOn | None) -> Destination:
+        """Where a batch with this header goes that was sent for this partition. Raises KafkaError."""
         while True:
             try:
                 partition = self._find(topic, index)
-            except KafkaError:
-                stop = self._partitions.removed_into(topic, index)
-                if stop is None:
-                    raise
-                header, known = aliased(header, index, stop.generation), PassOn()
-                index = stop.partition
-                continue
-            fold = partition.fold
-            if fold is None:
-                return Destination(partition, header, known, named_by(header.producer_id, sent_for))
-            known = decided(partition, fold, header, known)
-            header, index = aliased(header, index, fold.generation), fold.index
+            except KafkaError as error:
+                onward, generation = self._removed_into(topic, index, error)
+                known = PassOn()
+            else:
+                fold = partition.fold
+                if fold is None:
+                    return Destination(partition, index, header, known)
+                self._partitions.get_for_certain(topic, index)
+                onward, generation, known = fold.index, fold.generation, decided(partition, header, known)
+            header, index = aliased(header, index, generation), onward
+            other = self._led_elsewhere(topic, index)
+            if other is not None:
+                return Destination(other, index, header, known)
+
+    def transaction_begins(
+        self, topic: str, index: int, header: BatchHeader, known: PassOn | None
+    ) -> Destination | None:
+        """Where a transaction would begin with a batch, if that is here. Raises KafkaError."""
+        if known is None and header.producer_id >= PRODUCER_IDS_END:
+            # A client's batch under an alias, which only brokers give. The coordinator would be asked about
+            # the partition that it names, and this one would never get a marker.
+            return None
+        found = self.destination(topic, index, header, known)
+        is_begun = isinstance(found.taker, Partition) and _begins(found.taker, found.header, found.known)
+        return found if is_begun else None
 
     def append(
         self,
@@ -157,10 +160,30 @@ class BatchTakers:
         if known is None:
             return partition.append(records, now_ms, guard=guard, examined=examined)
         assert records is not None
-        if is_verified and guard is None and begins_transaction(partition, read_header(records), known):
+        header, producers = read_header(records), partition.producers
+        if is_verified and guard is None and _begins(partition, header, known):
             raise folded_meanwhile(partition)
-        topic = self._partitions.topic_of(partition)
-        return append_passed_on(partition, topic, records, now_ms, known, guard=guard, examined=examined)
+        self._check_takes(partition, header)
+        state = producers.find(header.producer_id)
+        # If its producer has sent nothing here yet, the batch must be the one that comes next there.
+        assumed = assumed_state(state, known, header, forgets=producers.forgets)
+        if assumed is None or assumed is state:
+            return partition.append(records, now_ms, guard=guard, examined=examined)
+        producers.assume(assumed)
+        appended: tuple[int, int] | Unexamined = UNEXAMINED
+        try:
+            appended = partition.append(records, now_ms, guard=guard, examined=examined)
+        finally:
+            if appended is UNEXAMINED:
+                producers.take_back(header.producer_id, state)
+        return appended
+
+    def _check_takes(self, partition: Partition, header: BatchHeader) -> None:
+        """Raise KafkaError for a batch that came by a fold of which this partition is no part any more."""
+        if not takes(self._partitions.topic_of(partition), partition.index, header.producer_id):
+            named = named_by(header.producer_id, partition.index).partition
+            text = f"messages for {partition.topic}-{named} do not go to {partition} any more"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
 
     def hand_over(self, batch: SentBatch, to: OtherBroker, done: Done, **how: Any) -> None:
         """Call `done` later, with the answer of that broker or with an error that clients retry.
@@ -184,6 +207,13 @@ class BatchTakers:
             )
         return partition
 
+    def _removed_into(self, topic: str, index: int, error: KafkaError) -> Stop:
+        """Where batches go whose partition is folded and gone. Raises the error if there never was one."""
+        stop = self._partitions.removed_into(topic, index)
+        if stop is None or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise error
+        return stop
+
     def _led_elsewhere(self, topic: str, index: int) -> OtherBroker | None:
         image = self._metadata.image
         state = image.partition(topic, index)
@@ -199,6 +229,14 @@ def folded_meanwhile(partition: Partition) -> KafkaError:
     return KafkaError(
         ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition} takes the batch now, and has to verify its transaction"
     )
+
+
+def _begins(partition: Partition, header: BatchHeader, known: PassOn | None) -> bool:
+    """Whether a batch begins a transaction, so that the coordinator has to be asked before."""
+    state = partition.producers.find(header.producer_id)
+    if known is not None:
+        state = assumed_state(state, known, header, forgets=partition.producers.forgets)
+    return admit(state, header) is VERIFY
 
 
 def _request(batch: SentBatch, to: OtherBroker, **how: Any) -> FoldedProduceRequest:

@@ -30,12 +30,12 @@ from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.departure import Departure
 from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.closed_partition import follow_fold
 from forebay.broker.partition.late_roles import LateRoles
 from forebay.broker.partition.log_jobs import LogJobs
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.opening import PartitionOpener
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.passed_on_batches import follow_fold
 from forebay.broker.partition.producer_replay import save_producers
 from forebay.broker.partition.strays import is_in_doubt
 from forebay.broker.partition.table import PartitionTable

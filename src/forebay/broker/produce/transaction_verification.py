@@ -70,7 +70,8 @@ class Admission:
 
     def begin(self, index: int, destination: Destination) -> None:
         """Get a guard for where the batch goes that the request has for the partition `index`."""
-        partition, header = destination.partition, destination.header
+        partition, header = destination.taker, destination.header
+        assert isinstance(partition, Partition)
         key, verifications = (partition.topic, index), partition.verifications
         if key in self.guards:
             return
@@ -83,7 +84,7 @@ class Admission:
             self.errors[key] = error
         else:
             self.guards[key] = guard, partition
-            self.named[partition.topic, destination.named.partition] = key
+            self.named[partition.topic, destination.named(index).partition] = key
             self._asking.append((verifications, header.producer_id, guard))
 
     def guard_for(self, index: int, partition: Partition) -> object | None:
@@ -124,13 +125,13 @@ def verify(
     if not unverified:
         proceed(Admission())
         return True
-    producers = {(each.named.producer_id, each.header.producer_epoch) for _, each in unverified}
+    producers = {(each.named(at[1]).producer_id, each.header.producer_epoch) for at, each in unverified}
     if len(producers) > 1:
-        proceed(Admission(errors=_mixed([(each.partition.topic, index) for index, each in unverified])))
+        proceed(Admission(errors=_mixed([at for at, _ in unverified])))
         return True
     ((producer_id, epoch),) = producers
     admission = Admission(errors=undecided)
-    for index, destination in unverified:
+    for (_, index), destination in unverified:
         admission.begin(index, destination)
     question = Verification(
         request.transactional_id, producer_id, epoch, list(admission.named), version >= _IMPLICIT_ADD_FROM
@@ -160,7 +161,7 @@ def _unverified(
     request: ProduceRequest,
     known: PassOn | None,
     undecided: Verdict,
-) -> Iterator[tuple[int, Destination]]:
+) -> Iterator[tuple[TopicPartition, Destination]]:
     """Partitions where a transaction would begin. What cannot be appended anyway is refused later.
 
     A transaction begins where the batch goes, which the leader there finds out. `undecided` gets those of
@@ -172,18 +173,16 @@ def _unverified(
             header = _header(data)
             if header is None or not header.is_transactional:
                 continue
+            at = topic.name, data.index
             try:
-                name = topic_name(partitions, version, topic)
-            except KafkaError:
-                continue
-            try:
-                destination = takers.would_take(name, data.index, header, known)
+                at = topic_name(partitions, version, topic), data.index
+                destination = takers.transaction_begins(*at, header, known)
             except KafkaError as error:
                 if error.code == ErrorCode.NOT_ENOUGH_REPLICAS:
-                    undecided[name, data.index] = error
+                    undecided[at] = error
                 continue
-            if destination.begins_transaction:
-                yield data.index, destination
+            if destination is not None:
+                yield at, destination
 
 
 def topic_name(partitions: PartitionTable, version: int, topic: TopicProduceData) -> str:

@@ -8,8 +8,8 @@ from functools import partial
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.moves.fold_copies import FoldCopies
+from forebay.broker.partition.closed_partition import is_settled
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.passed_on_batches import is_settled
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.upkeep.number_handover import NumberHandover
 from forebay.coordination.metadata import Metadata

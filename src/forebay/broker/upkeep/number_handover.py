@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.partition.append_refusals import require_known_producers
+from forebay.broker.partition.closed_partition import known_producer
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.passed_on_batches import known_producer
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.commit_wait import committed
 from forebay.broker.produce.write_cycle import WriteCycle

@@ -60,10 +60,9 @@ def named_by(producer_id: int, index: int) -> NamedProducer:
     )
 
 
-def under_alias(batch: memoryview, header: BatchHeader, index: int, generation: int | None) -> memoryview:
-    """A copy of a client's batch for partition `index`, as another partition stores it."""
+def under_alias(batch: memoryview, header: BatchHeader, alias: int) -> memoryview:
+    """A copy of a client's batch, as another partition stores it."""
     copy = memoryview(bytearray(batch))
-    alias = alias_of(header.producer_id, index, generation)
     if header.producer_id not in (NO_PRODUCER_ID, alias):
         patch_producer_id(copy, alias)
     return copy
