@@ -14,7 +14,8 @@ from typing import Generic
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.coordinators.loaded_shard import Commit, M, Shard
-from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged, WriteCycle
+from forebay.broker.produce.commit_wait import when_committed
+from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.core.step import Effect, RequestInfo, Step
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_batch
@@ -132,14 +133,12 @@ class StepRunner(Generic[M]):
     def await_commit(self, shard: Shard[M], commit: Commit) -> None:
         """Deliver once everything that has been appended so far is committed."""
         shard.last = commit
-        result = Appended(shard.partition.index, shard.partition)
 
-        def settle() -> None:
+        def done(refusal: KafkaError | None) -> None:
             if not shard.ready:
                 return
-            if result.error_code != ErrorCode.NONE:
-                code = ErrorCode(result.error_code)
-                self._unwritable(shard, KafkaError(code, result.error_message or "not committed"))
+            if refusal is not None:
+                self._unwritable(shard, refusal)
                 return
             if shard.last is commit:
                 shard.last = None
@@ -148,8 +147,7 @@ class StepRunner(Generic[M]):
             except Exception as error:
                 self._broken(shard, "acting on a decision", error)
 
-        self._write_cycle.add(Unacknowledged([result], ACKS_ALL, settle))
-        self._write_cycle.finish_soon()
+        when_committed(self._write_cycle, shard.partition, done)
 
     def _deliver(self, shard: Shard[M], commit: Commit) -> None:
         for ticket, response in commit.replies:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from forebay.broker.delays.following import DelayHost, IndexFollower
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.waiting_messages import WaitingMessages
-from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
+from forebay.broker.produce.commit_wait import commit_of
 from forebay.core.delays.delivered_batch import fired_batch, fired_note
-from forebay.errors import ErrorCode, KafkaError, StorageError, known_code
+from forebay.errors import KafkaError, StorageError
 from forebay.wire.batch import read_header
 from forebay.wire.state.delay_notes import Waiting
 
@@ -150,23 +150,12 @@ class NoteAppender:
 
     async def _committed(self, size: int) -> None:
         """Wait until what was just queued is committed, or this broker stops. Raises KafkaError."""
-        partition = self._partition
-        result = Appended(partition.index, partition)
-        settled: asyncio.Future[None] = self._host.loop.create_future()
-
-        def settle() -> None:
-            if not settled.done():
-                settled.set_result(None)
-
-        self._host.write_cycle.queued(partition, size)
-        self._host.write_cycle.add(Unacknowledged([result], ACKS_ALL, settle))
-        self._host.write_cycle.finish_soon()
-        await asyncio.wait((settled, self._closing), return_when=asyncio.FIRST_COMPLETED)
-        code = known_code(result.error_code)
-        if code == ErrorCode.KAFKA_STORAGE_ERROR:
-            raise StorageError(result.error_message or "not written")
-        if code != ErrorCode.NONE:
-            raise KafkaError(code, result.error_message or "not committed")
+        self._host.write_cycle.queued(self._partition, size)
+        outcome = commit_of(self._host.write_cycle, self._partition, self._host.loop)
+        await asyncio.wait((outcome, self._closing), return_when=asyncio.FIRST_COMPLETED)
+        error = outcome.result() if outcome.done() else None
+        if error is not None:
+            raise error
 
 
 def _parts(messages: Sequence[Waiting], bytes_max: int) -> list[Sequence[Waiting]]:

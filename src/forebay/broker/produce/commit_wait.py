@@ -1,14 +1,50 @@
-"""Waiting until a partition's log is committed."""
+"""Waiting until what this broker has appended by itself is committed.
+
+Each of these is called in the turn of the loop in which something was appended. If the disk refuses the
+write, that is undone, and only those who wait by then are told.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from forebay.broker.partition.partition import Partition
-from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged, WriteCycle
-from forebay.errors import KafkaError, known_code
+from forebay.broker.produce.write_cycle import ACKS_ALL, TIMEOUT_MS, Appended, Unacknowledged, WriteCycle
+from forebay.errors import KafkaError
 
 _TIMEOUT_MS = 10_000
+
+
+def when_committed(
+    write_cycle: WriteCycle,
+    partition: Partition,
+    done: Callable[[KafkaError | None], None],
+    *,
+    timeout_ms: int = TIMEOUT_MS,
+) -> None:
+    """Call `done` once everything that is appended now is committed, or with the reason why it is not."""
+    result = Appended(partition.index, partition)
+    write_cycle.add(Unacknowledged([result], ACKS_ALL, lambda: done(result.error), timeout_ms))
+    write_cycle.finish_soon()
+
+
+def commit_of(
+    write_cycle: WriteCycle,
+    partition: Partition,
+    loop: asyncio.AbstractEventLoop,
+    *,
+    timeout_ms: int = TIMEOUT_MS,
+) -> asyncio.Future[KafkaError | None]:
+    """A future of what `when_committed` calls `done` with."""
+    outcome: asyncio.Future[KafkaError | None] = loop.create_future()
+
+    def done(error: KafkaError | None) -> None:
+        if not outcome.done():
+            outcome.set_result(error)
+
+    when_committed(write_cycle, partition, done, timeout_ms=timeout_ms)
+    return outcome
 
 
 async def committed(
@@ -18,20 +54,7 @@ async def committed(
     *,
     timeout_ms: int = _TIMEOUT_MS,
 ) -> None:
-    """Return once everything that is appended now is committed. Raises KafkaError.
-
-    Call it in the turn of the loop in which it was appended. If the disk refuses the write, that is undone,
-    and only those who wait by then are told.
-    """
-    result = Appended(partition.index, partition)
-    settled: asyncio.Future[None] = loop.create_future()
-
-    def settle() -> None:
-        if not settled.done():
-            settled.set_result(None)
-
-    write_cycle.add(Unacknowledged([result], ACKS_ALL, settle, timeout_ms))
-    write_cycle.finish_soon()
-    await settled
-    if result.error_code:
-        raise KafkaError(known_code(result.error_code), result.error_message or "not committed")
+    """Return once everything that is appended now is committed. Raises KafkaError."""
+    error = await commit_of(write_cycle, partition, loop, timeout_ms=timeout_ms)
+    if error is not None:
+        raise error

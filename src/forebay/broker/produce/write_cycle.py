@@ -34,7 +34,7 @@ from forebay.broker.produce.flush import GroupCommit
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.core.partition.leadership import LeaderProof
-from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError
+from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError, known_code
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,13 @@ class Appended:
     log_start_offset: int = -1
     bad_records: Mapping[int, str] | None = None
     """If a batch was refused because of some of its records: which, and what is wrong with each."""
+
+    @property
+    def error(self) -> KafkaError | None:
+        code, message = known_code(self.error_code), self.error_message or "not committed"
+        if code == ErrorCode.NONE:
+            return None
+        return StorageError(message) if code == ErrorCode.KAFKA_STORAGE_ERROR else KafkaError(code, message)
 
     def fail(self, error: KafkaError) -> None:
         self.error_code = error.code
