@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Protocol
 
 from forebay.clock import Clock
 from forebay.config import BrokerConfig
 from forebay.coordination.store import Store
+from forebay.lazy import dataclass
 from forebay.storage.delays.index import DelayIndexes
 from forebay.storage.disk import Disk
 from forebay.wire.parts import FileRange

@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ import click
 
 from forebay.cli.properties import read_properties
 from forebay.errors import ForebayError
+from forebay.lazy import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

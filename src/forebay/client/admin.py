@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Self
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
@@ -21,6 +20,7 @@ from confluent_kafka.admin import (
 
 from forebay.client.errors import ClientError, error_of, from_kafka, kafka_errors
 from forebay.client.presets import Settings, admin_settings
+from forebay.lazy import dataclass
 
 REQUEST_SECONDS = 30.0
 _INTERNAL_TOPICS = frozenset(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import confluent_kafka
 
 from forebay.client.errors import ClientError
+from forebay.lazy import dataclass
 
 Place = tuple[str, int]
 """A topic and the number of one of its partitions."""

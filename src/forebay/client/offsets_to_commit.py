@@ -7,11 +7,11 @@ and up to where they are done. Kafka's committed offset is the next one to read,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition
 
 from forebay.client.messages import Message, Place
+from forebay.lazy import dataclass
 
 
 @dataclass(slots=True)

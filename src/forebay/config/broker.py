@@ -7,7 +7,7 @@ set, and comparing two objects tells whether anything moved.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from forebay.config.lookup import broker_definition, is_dynamic_of_listener
 from forebay.config.per_listener import PREFIX, ListenerValues, check_listeners_exist, listener_of
 from forebay.config.values import Source, Value
 from forebay.errors import ConfigError
+from forebay.lazy import dataclass
 
 Overrides = Mapping[str, str]
 

@@ -11,44 +11,52 @@ whose fields have the defaults of their settings.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from forebay.config.values import Definition
+from forebay.lazy import dataclass
 
 G = TypeVar("G")
 
 
+class _Subgroup(NamedTuple):
+    group: type
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings_group(cls: type[G]) -> type[G]:
-    for name, definition in list(vars(cls).items()):
-        if isinstance(definition, Definition):
-            setattr(cls, name, field(default=definition.default, metadata={"definition": definition}))
+    declared = {name: value for name, value in vars(cls).items() if isinstance(value, Definition | _Subgroup)}
+    for name, value in declared.items():
+        inner = isinstance(value, _Subgroup)
+        setattr(cls, name, field(default_factory=value.group) if inner else field(default=value.default))
+    cls.DECLARED = declared  # type: ignore[attr-defined]
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
 def subgroup(group: type[G]) -> Any:
     """A group inside of a group."""
-    return field(default_factory=group, metadata={"group": group})
+    return _Subgroup(group)
 
 
 def definitions_of(group: Any) -> list[Definition]:
     found: list[Definition] = []
-    for each in fields(group):
-        inner = each.metadata.get("group")
-        found += definitions_of(inner) if inner else [each.metadata["definition"]]
+    for value in group.DECLARED.values():
+        found += definitions_of(value.group) if isinstance(value, _Subgroup) else [value]
     return found
 
 
 def read_group(group: type[G], values: Mapping[str, Any]) -> G:
     """A group with its values among those of all settings, by their names."""
-    found: dict[str, Any] = {}
-    for each in fields(group):  # type: ignore[arg-type]
-        inner = each.metadata.get("group")
-        found[each.name] = read_group(inner, values) if inner else values[each.metadata["definition"].name]
-    return group(**found)
+    declared: dict[str, Any] = group.DECLARED  # type: ignore[attr-defined]
+    return group(
+        **{
+            name: read_group(value.group, values) if isinstance(value, _Subgroup) else values[value.name]
+            for name, value in declared.items()
+        }
+    )
 
 
 def value_of(group: Any, name: str) -> Any:
@@ -61,10 +69,9 @@ def value_of(group: Any, name: str) -> Any:
 def _paths(group: Any) -> dict[str, str]:
     """Where each setting is found, by its name."""
     found: dict[str, str] = {}
-    for each in fields(group):
-        inner = each.metadata.get("group")
-        if inner:
-            found |= {name: f"{each.name}.{path}" for name, path in _paths(inner).items()}
+    for attribute, value in group.DECLARED.items():
+        if isinstance(value, _Subgroup):
+            found |= {name: f"{attribute}.{path}" for name, path in _paths(value.group).items()}
         else:
-            found[each.metadata["definition"].name] = each.name
+            found[value.name] = attribute
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from forebay.config.broker import BrokerConfig
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS, GroupKey
@@ -13,6 +13,7 @@ from forebay.config.lookup import altered_broker_definition, broker_definition, 
 from forebay.config.per_listener import PREFIX
 from forebay.config.topic import TopicConfig
 from forebay.config.values import ConfigType, Definition, Source, format_value
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

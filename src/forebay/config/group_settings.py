@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from forebay.config.declared_settings import value_of
@@ -14,6 +14,7 @@ from forebay.config.keys.share import SHARE_GROUP_KEYS
 from forebay.config.offset_reset import OffsetReset
 from forebay.config.values import Definition, Value
 from forebay.errors import ConfigError
+from forebay.lazy import dataclass
 
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from ipaddress import ip_address
 from typing import Any
 
 from forebay.config.values import Value
 from forebay.errors import ConfigError
+from forebay.lazy import dataclass
 
 _PORT_MAX = 65535
 _NAME = re.compile(r"[A-Z0-9_-]{1,100}")

@@ -9,11 +9,11 @@ matched, L and U make it lower and upper case. DEFAULT takes the whole name. A s
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from forebay.config.values import Value
+from forebay.lazy import dataclass
 
 _DEFAULT = "DEFAULT"
 _PART = r"((?:\\.|[^\\/])*)"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from forebay.config.broker import BrokerConfig
 from forebay.config.keys.topic import ALL_REPLICAS, TOPIC_KEYS, TopicKey
 from forebay.config.values import Value
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,14 @@ Every source (file, environment, command line, admin client, store) speaks text,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from enum import IntEnum
 from functools import partial
 from math import inf, isfinite
 from typing import Any
 
 from forebay.errors import ConfigError
+from forebay.lazy import dataclass
 
 
 class Secret(str):

@@ -28,12 +28,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from forebay.core.cluster.image_changes import ConfigOwner
 from forebay.core.cluster.image_text import topic_id_text
 from forebay.errors import ProtocolError
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 TXN_OPERATIONS_MAX = 128
 """Compares, and puts plus deletes; the limit of etcd's default settings, which counts the two apart."""

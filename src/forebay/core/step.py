@@ -26,9 +26,10 @@ that ignores a clock that was set forward by mistake.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from forebay.lazy import dataclass
 from forebay.wire.fields import Response
 
 Ticket = Hashable

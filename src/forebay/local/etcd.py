@@ -22,11 +22,11 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forebay.errors import ForebayError
+from forebay.lazy import dataclass
 from forebay.local.etcd_peers import PeerAddress, announce
 from forebay.local.ports import HOST, ReservedPort
 

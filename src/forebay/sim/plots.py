@@ -9,8 +9,9 @@ the brokers, it is caught by most stories of its plot.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from forebay.lazy import dataclass
 from forebay.sim.actors.dialects import (
     AIOKAFKA,
     CONFLUENT,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from forebay.broker.moves.journal import MOVES_TOPIC
 from forebay.coordination.keys import Keys
 from forebay.errors import ForebayError
+from forebay.lazy import dataclass
 from forebay.sim.actors.consumers.members import SESSION_MS
 from forebay.sim.actors.consumers.views import LastFillReader, ViewMaker
 from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader

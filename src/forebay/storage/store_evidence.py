@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from forebay.lazy import dataclass
 from forebay.storage.disk import Disk
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
+from forebay.lazy import dataclass
 from forebay.storage.checkpoint import (
     CLEANED_OFFSETS,
     HIGH_WATERMARKS,

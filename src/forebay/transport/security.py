@@ -12,9 +12,9 @@ import re
 import ssl
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from forebay.errors import ConfigError
+from forebay.lazy import dataclass
 from forebay.wire.sasl.client import Login, new_login
 from forebay.wire.sasl.scram import BY_NAME
 

@@ -7,8 +7,9 @@ wire layer only has to know how long each piece is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+from forebay.lazy import dataclass
 
 
 class RangeFile(Protocol):

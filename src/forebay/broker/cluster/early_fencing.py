@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Container
-from dataclasses import dataclass
 
 from forebay.broker.background import Background
 from forebay.broker.cluster.failover_times import FailoverTimes
@@ -30,6 +29,7 @@ from forebay.coordination.store import Compare, Delete, Put, Store, StoreClosed,
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.early_fencing import obstacle, turn
+from forebay.lazy import dataclass
 
 log = logging.getLogger(__name__)
 

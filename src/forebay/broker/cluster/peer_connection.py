@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from forebay.broker.ports import Stream
 from forebay.errors import ErrorCode, KafkaError, ProtocolError, known_code
+from forebay.lazy import dataclass
 from forebay.wire.fields import Request, Response
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.sasl_authenticate import SaslAuthenticateRequest

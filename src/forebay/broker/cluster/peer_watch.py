@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -24,6 +23,7 @@ from forebay.broker.cluster.peer_dialing import PeerDialing
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.errors import KafkaError
+from forebay.lazy import dataclass
 
 _ANSWER_BYTES_MAX = 1 << 20
 _FIRST_PAUSE_S = 0.2

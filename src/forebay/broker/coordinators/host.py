@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
@@ -14,6 +13,7 @@ from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.metadata import Metadata
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

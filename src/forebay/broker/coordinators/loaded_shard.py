@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from forebay.broker.partition.partition import Partition
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.step import Effect, Now, RequestInfo, StateRecord, Step
+from forebay.lazy import dataclass
 from forebay.wire.batch import BatchHeader, EndTxnMarker, read_marker, records
 from forebay.wire.fields import Request, Response
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
@@ -33,6 +32,7 @@ from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, alias_of
 from forebay.core.partition.folds.closed_partition import takes
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.wire.batch import EndTxnMarker
 from forebay.wire.messages.write_txn_markers import (
     UNKNOWN_REVISION,

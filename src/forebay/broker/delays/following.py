@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -17,6 +16,7 @@ from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.worker_threads import LazyThreads
+from forebay.lazy import dataclass
 from forebay.storage.delays.index import DelayIndex, DelayIndexes, IndexState
 
 _FOLLOWER_PAUSE_S = 0.2

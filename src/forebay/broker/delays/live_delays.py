@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -24,6 +24,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.core.delays.backoff import Backoff
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.storage.delays.index import IndexState
 from forebay.wire.state.delay_notes import NoMore, Waiting, build_note
 

@@ -7,10 +7,11 @@ known from the list of aborted transactions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
 from forebay.errors import ProtocolError, StorageError
+from forebay.lazy import dataclass
 from forebay.storage.delays.index import Ended, Entry, Noted, Undecided
 from forebay.storage.disk import FileClosed
 from forebay.storage.log.segment.batch_file import BatchFile, Stretch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.background import Background
@@ -22,6 +21,7 @@ from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.views.filters import ViewFilters
 from forebay.coordination.metadata import Metadata
 from forebay.core.partition.fetch_session import FetchSessions
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from forebay.broker.background import Background
 from forebay.broker.coordinators.producer_ids import end_of_ids
 from forebay.broker.net.deferred_replies import Reply
@@ -17,6 +15,7 @@ from forebay.coordination.store import KeyValue, Store, StoreError
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.replicas.restored_partitions import ClaimBook, unsettled_partitions
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.storage.datadir import DataDir
 from forebay.storage.store_evidence import StoreEvidence
 from forebay.wire.messages.describe_disk import (

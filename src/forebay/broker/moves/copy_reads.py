@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ from forebay.core.moves.key_copies import size_of
 from forebay.core.partition.compaction.batch_filter import TransactionTrack, note_keys, raise_keys
 from forebay.core.partition.compaction.offset_map import OffsetMap
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.lazy import dataclass
 from forebay.storage.log.log import Log
 from forebay.storage.log.segment.batch_file import Stretch
 from forebay.storage.log.segment.txn_index import AbortedTxn

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from forebay.broker.broker_time import BrokerTime
@@ -32,6 +31,7 @@ from forebay.core.moves.key_copies import copied_batch, pack_offsets, placed_rec
 from forebay.core.moves.move import Move, MoverState
 from forebay.core.partition.compaction.offset_map import OffsetMap
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -35,6 +34,7 @@ from forebay.core.moves.mover import (
     moving,
 )
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.wire.batch import build_batch
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record

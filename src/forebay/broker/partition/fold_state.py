@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from forebay.config.keys.broker import StorageConfig
+from forebay.lazy import dataclass
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from forebay.broker.folds.takers import BatchTakers
 from forebay.broker.net.dispatch import RequestContext
@@ -13,6 +12,7 @@ from forebay.broker.produce.transaction_verification import VerifyTransaction
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.metadata import Metadata
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ comes later, the batches of the request have been copied, because the buffer the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from forebay.broker.folds.takers import BatchTakers, Destination, folded_meanwhile
@@ -22,6 +22,7 @@ from forebay.core.partition.folds.closed_partition import PassOn
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, read_header
 from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 
@@ -35,6 +34,7 @@ from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.core.partition.leadership import LeaderProof
 from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError, known_code
+from forebay.lazy import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 
 from forebay.broker.background import Background
@@ -40,6 +39,7 @@ from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import SharePartition
 from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 Written = Callable[[KafkaError | None], None]
 """Called with what went wrong with a write."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.broker_time import BrokerTime
@@ -18,6 +17,7 @@ from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import ShareGroupSettings
 from forebay.coordination.metadata import Metadata
 from forebay.core.shares.sessions import ShareSessions
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from forebay.broker.fetch.cold_reads import Outcomes
@@ -27,6 +27,7 @@ from forebay.core.shares.call_states import AWAITING_RECORDS, LINGER, LONG_POLLS
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand
 from forebay.core.shares.sessions import SessionPartition, ShareRequest, ShareSession
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.wire.fields import Response
 from forebay.wire.messages.share_fetch import (
     AcquiredRecords,

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.state_store import ShareStateStore
 from forebay.core.partition.leadership import Leadership
 from forebay.core.shares.coordinator.persisted_state import NO_LEADER, ShareKey
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.storage.log.leader_epochs import UNDEFINED_OFFSET
 from forebay.wire.messages.read_share_group_state import PartitionResult
 

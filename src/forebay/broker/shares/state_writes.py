@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from forebay.broker.background import Background
@@ -22,6 +21,7 @@ from forebay.broker.shares.state_store import REFUSED_FOR_GOOD, RETRY_S, RETRY_S
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode, KafkaError, known_code
+from forebay.lazy import dataclass
 from forebay.wire.messages.write_share_group_state import (
     PartitionData,
     PartitionResult,

@@ -6,7 +6,9 @@ Names follow Kafka's where Kafka has the same thing (`kafka_`), and ours otherwi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
+
+from forebay.lazy import dataclass
 
 
 def _counter(exported_name: str) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -33,6 +32,7 @@ from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.views.copying import UNKNOWN_EPOCH, Aborted, copy_batches
 from forebay.errors import ErrorCode, KafkaError, ProtocolError, StorageError, known_code
+from forebay.lazy import dataclass
 from forebay.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,

@@ -7,7 +7,6 @@ that is stopped can be looked at instead.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import click
 
 from forebay.cli.client import Client, CommandError, client_options
 from forebay.cli.output import json_option, print_json, print_table
+from forebay.lazy import dataclass
 
 if TYPE_CHECKING:
     from forebay.core.cluster.image import ClusterImage

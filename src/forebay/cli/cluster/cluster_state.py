@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from forebay.cli.views.described import read_views
 from forebay.cli.wire import WireConnection, check
@@ -19,6 +18,7 @@ from forebay.core.cluster.placement import staying
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.topic_image import TopicImage, TopicRecord
+from forebay.lazy import dataclass
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import click
 
 from forebay.cli.messages.formats import Line, iso_time
 from forebay.cli.messages.positions import TIME_HELP, time_option
+from forebay.lazy import dataclass
 
 PREFIX = "__dlq.errors."
 TOPIC, PARTITION, OFFSET = "topic", "partition", "offset"

@@ -15,7 +15,9 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from forebay.lazy import dataclass
 
 NOTE_CHARACTERS_MAX = 4_096
 BITMAP_BYTES_MAX = 1 << 22

@@ -6,13 +6,14 @@ Nothing here is final. A batch of moves and how far the pass has come are handed
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
 from forebay.cli.dead_letter.letters import Filter, Letter, letter_of
 from forebay.cli.dead_letter.progress import Progress
 from forebay.cli.messages.formats import Line
 from forebay.client import Record
+from forebay.lazy import dataclass
 
 
 class Left(NamedTuple):

@@ -8,12 +8,13 @@ message per lagging partition is read, by a consumer that joins nothing and comm
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from forebay.cli.client import REQUEST_SECONDS, Client, settle
 from forebay.cli.log_offsets import Place, ends_of
 from forebay.cli.message_ages import message_ages
+from forebay.lazy import dataclass
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupListing

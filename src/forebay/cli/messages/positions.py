@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 import click
 
 from forebay.cli.client import CommandError
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

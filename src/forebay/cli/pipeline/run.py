@@ -15,7 +15,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ import click
 from forebay.cli.client import Client, CommandError, pairs_option
 from forebay.cli.output import print_json
 from forebay.cli.pipeline.checks import CONNECT, check_archive, check_master
+from forebay.lazy import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ command. So there is one list of options, one set of checks, and one way to say 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from click.core import ParameterSource
 
 from forebay.cli.client import Client, CommandError
 from forebay.cli.pipeline.run import INSTALL, Collected, Engine, Step
+from forebay.lazy import dataclass
 
 _HEAD = ("bootstrap-server", "properties", "master", "conf", "steps")
 _SHARED = ("bootstrap", "properties", "master", "conf", "verbose", "as_json")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forebay.cli.client import Client, CommandError
@@ -12,6 +11,7 @@ from forebay.cli.wire import BrokerConnections, WireConnection, check
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.views.catalog import KEEP_TOMBSTONES, MATERIALIZE, SELECT, SOURCE, WHERE
 from forebay.errors import ErrorCode
+from forebay.lazy import dataclass
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

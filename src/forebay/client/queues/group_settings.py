@@ -7,12 +7,12 @@ a group that was set up before.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from forebay.client.admin import Admin
 from forebay.client.errors import ClientError
 from forebay.client.presets import Start
 from forebay.errors import ConfigError
+from forebay.lazy import dataclass
 
 _START = "share.auto.offset.reset"
 _LOCK = "share.record.lock.duration.ms"

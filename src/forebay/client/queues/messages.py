@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import confluent_kafka
 
 from forebay.client.messages import Message, fields_of
+from forebay.lazy import dataclass
 
 
 class Outcome(enum.Enum):

@@ -10,12 +10,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from forebay.client.errors import ClientError, LockLost
 from forebay.client.queues.messages import Outcome, QueueMessage, Reject, unfinished_outcome
 from forebay.client.queues.receiver import Receiver
 from forebay.errors import ConfigError
+from forebay.lazy import dataclass
 
 log = logging.getLogger("forebay.client")
 

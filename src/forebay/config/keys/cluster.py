@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forebay.config.listeners import parse_address
 from forebay.config.values import Secret, Value, int_key, password_key, text_key
 from forebay.errors import ConfigError
+from forebay.lazy import dataclass
 
 EXAMPLE = "etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/NAME"
 ENDPOINTS_MAX = 16

@@ -8,11 +8,12 @@ topic's alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from forebay.config.keys.broker import BROKER_KEYS
 from forebay.config.keys.ignored import IGNORED_TOPIC_FALLBACKS, IGNORED_TOPIC_KEYS
 from forebay.config.values import LONG_MAX, Definition, Value, bool_key, list_key, long_key
+from forebay.lazy import dataclass
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000

@@ -6,12 +6,12 @@ what a newer client means that this broker does not know; it is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import ip_address, ip_network
 
 from forebay.config.names import WHITE_SPACE, is_trimmed
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 WILDCARD = "*"
 """As a literal name: every resource of the type. As a host: every host."""

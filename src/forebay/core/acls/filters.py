@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from forebay.core.acls.bindings import WILDCARD, AclBinding, Operation, PatternType, Permission, ResourceType
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

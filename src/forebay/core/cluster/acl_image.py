@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from forebay.core.acls.bindings import AclBinding
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

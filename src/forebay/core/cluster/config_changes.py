@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from forebay.config import DRAINED, BrokerConfig, ConfigType
@@ -13,6 +12,7 @@ from forebay.core.cluster.image_changes import Change, ConfigOwner, ConfigPut
 from forebay.core.cluster.placement import drained_brokers, staying
 from forebay.core.cluster.resources import Kind, ResourceType, kind_of
 from forebay.errors import ConfigError, ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 
 class AlterOp(IntEnum):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from forebay.core.cluster.user_image import ScramCredential
+from forebay.lazy import dataclass
 from forebay.wire.sasl.scram import ScramMechanism
 
 

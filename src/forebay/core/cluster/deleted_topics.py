@@ -11,8 +11,9 @@ earlier versions write none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import attrgetter
+
+from forebay.lazy import dataclass
 
 _FORGOTTEN_AT_ONCE = 1_000
 

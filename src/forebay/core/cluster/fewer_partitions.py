@@ -19,7 +19,7 @@ values of a key are in the later partition; in this order they are copied behind
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from forebay.config import BrokerConfig, TopicConfig
 from forebay.core.cluster.image import ClusterImage
@@ -36,6 +36,7 @@ from forebay.core.cluster.topics import (
     filled_from,
 )
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 REMOVED_AT_ONCE_MAX = 32
 """Partitions that one transaction of the store takes away."""

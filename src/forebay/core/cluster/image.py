@@ -13,7 +13,7 @@ partition epoch is 0, the revision of a key that is not there.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from forebay.core.acls.bindings import AclBinding
@@ -51,6 +51,7 @@ from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.cluster.unreadable import NONE_UNREADABLE, Unreadable, UnreadableKeys, UnreadablePut
 from forebay.core.cluster.user_image import UserDeleted, UserImage, UserPut, UsersDraft
 from forebay.core.cluster.view_image import ViewDeleted, ViewImage, ViewPut, ViewsDraft
+from forebay.lazy import dataclass
 
 if TYPE_CHECKING:
     from forebay.core.cluster.delegation_token import DelegationToken

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from forebay.core.cluster.acl_image import AclDeleted, AclPut
@@ -22,6 +21,7 @@ from forebay.core.cluster.topic_image import TopicRecord
 from forebay.core.cluster.unreadable import UnreadablePut
 from forebay.core.cluster.user_image import UserDeleted, UserPut
 from forebay.core.cluster.view_image import ViewDeleted, ViewPut
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from forebay.core.cluster.restore_image import EPOCHS_SKIPPED, Restore
+from forebay.lazy import dataclass
 
 NO_LEADER = -1
 

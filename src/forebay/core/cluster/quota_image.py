@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from forebay.core.quotas.entities import QuotaEntity
 from forebay.core.quotas.keys import QuotaOp, altered
 from forebay.core.quotas.text import quota_id
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

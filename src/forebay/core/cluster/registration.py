@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from forebay.lazy import dataclass
 
 _ONLY_LISTENER = "PLAINTEXT"
 FIRST_FORMAT = 1

@@ -12,8 +12,10 @@ Brokers report what they hold as *claims*. A report may take several keys, and c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
+
+from forebay.lazy import dataclass
 
 EPOCHS_SKIPPED = 1000
 """There may have been later epochs than any replica remembers, of leaders that have written nothing. They are

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from forebay.lazy import dataclass
 
 GENERATIONS_END = 1 << 9
 """Folds of a topic have generations below it."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.topic_folds import Folding, Stop
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

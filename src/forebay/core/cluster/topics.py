@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from forebay.config import BrokerConfig, validate_topic_override
 from forebay.core.cluster.image import ClusterImage
@@ -20,6 +20,7 @@ from forebay.core.cluster.topic_folds import GENERATIONS_END, Folding
 from forebay.core.cluster.topic_image import TopicImage, TopicRecord
 from forebay.core.cluster.view_image import ViewDeleted
 from forebay.errors import ConfigError, ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__forebay_moves", "__share_group_state", "__transaction_state")
 """The brokers' own: what groups, share groups, transactions and movers are made of."""

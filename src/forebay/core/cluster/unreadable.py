@@ -16,10 +16,10 @@ The image is a function of what the store holds, so all brokers of a version see
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from forebay.core.acls.bindings import AclBinding
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 SAFE_TOPIC_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "delete",

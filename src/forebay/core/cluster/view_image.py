@@ -7,7 +7,8 @@ view is then what it is filled by, and is known to clients by nothing but the se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from forebay.lazy import dataclass
 
 FORMAT = 1
 """Of the text in the store. Views from before there was the number have none, and are of this one."""

@@ -7,12 +7,13 @@ partition. The group itself says whether the caller may; `Claim` carries what it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from forebay.core.groups.group import Context, Group
 from forebay.core.groups.offsets import Offsets, commit_record, tombstone
 from forebay.core.step import Now, RequestInfo, StateRecord
 from forebay.errors import ErrorCode
+from forebay.lazy import dataclass
 from forebay.wire.batch import TIMESTAMP_MAX
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.offset_commit import (

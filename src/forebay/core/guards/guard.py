@@ -12,13 +12,13 @@ is in `table.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from forebay.core.acls.authorizer import Authorizer
 from forebay.core.acls.bindings import CLUSTER_NAME, Operation, ResourceType
 from forebay.core.cluster.image import ClusterImage
 from forebay.errors import ErrorCode
+from forebay.lazy import dataclass
 from forebay.wire.fields import ZERO_UUID, Struct
 from forebay.wire.fields import changed as changed
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 
+from forebay.lazy import dataclass
 from forebay.wire.batch import NO_PRODUCER_ID, SEQUENCE_MASK
 
 MOVER_ID_CHARS_MAX = 1_000

@@ -38,11 +38,11 @@ at any point; another one goes on from the journal.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from forebay.core.moves.move import Move, MoverState
+from forebay.lazy import dataclass
 
 
 class Sent(Enum):

@@ -11,12 +11,13 @@ What needs the records is paid for by the topics that need it alone: see core/ex
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from struct import Struct
 from struct import error as StructError
 
 from forebay.core.partition.delayed_records import DelayPolicy
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.wire.batch import (
     CODEC_MASK,
     CRC_START,

@@ -22,11 +22,11 @@ it does not know what its successor has taken since (`LeaderProof`).
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.replicas.isr_changes import commits
+from forebay.lazy import dataclass
 
 UNKNOWN_OFFSET = -1
 

@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from struct import Struct
 from typing import NamedTuple
 
 from forebay.core.partition.batch_checksums import NO_CRC, has_other_bytes
 from forebay.core.partition.open_transactions import CompletedTxn, OpenTransactions
 from forebay.errors import ProtocolError
+from forebay.lazy import dataclass
 from forebay.wire.batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,

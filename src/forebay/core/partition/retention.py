@@ -10,8 +10,9 @@ that one has had its time the log must be rolled first, and then it goes with th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from forebay.lazy import dataclass
 
 NO_LIMIT = -1
 

@@ -12,9 +12,10 @@ a higher one that comes before it is out of order (`core/partition/producer_admi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 PRODUCERS_MAX = 10_000
 """How many producers a partition may verify at once. It remembers as many that are verified."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from forebay.core.quotas.entities import EntityType, QuotaEntity
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 
 class MatchType(IntEnum):

@@ -8,13 +8,13 @@ room is seldom needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from forebay.core.quotas.entities import QuotaEntity
 from forebay.core.quotas.keys import QuotaKey
 from forebay.core.quotas.precedence import Quota, Quotas
 from forebay.core.quotas.token_bucket import TokenBucket
+from forebay.lazy import dataclass
 
 BUCKETS_MAX = 20_000
 SWEEP_S = 60.0

@@ -15,7 +15,7 @@ import hashlib
 import hmac
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from forebay.config.names import WHITE_SPACE, is_trimmed
@@ -25,6 +25,7 @@ from forebay.core.cluster.token_image import TokenDeleted, TokenPut
 from forebay.core.cluster.user_image import ScramCredential
 from forebay.core.security.users import NAME_CHARS_MAX, new_credential
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.wire.sasl.scram import ITERATIONS_MIN, ScramMechanism
 
 USER = "User"

@@ -6,7 +6,7 @@ A client sends the salted password, never the password. The keys that are stored
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from forebay.config.names import WHITE_SPACE, is_trimmed
 from forebay.core.cluster.image import ClusterImage
@@ -14,6 +14,7 @@ from forebay.core.cluster.image_changes import Change
 from forebay.core.cluster.token_image import TokenDeleted
 from forebay.core.cluster.user_image import ScramCredential, UserDeleted, UserImage, UserPut
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.wire.sasl.scram import BY_CODE, ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
 
 NAME_CHARS_MAX = 256

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.wire.messages.share_acknowledge import AcknowledgePartition, ShareAcknowledgeRequest
 from forebay.wire.messages.share_fetch import AcknowledgementBatch, FetchPartition, ShareFetchRequest
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from forebay.core.step import Effect, Now, Step, Ticket
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.transactions.state import Transaction, record_of, tombstone
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

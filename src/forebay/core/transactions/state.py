@@ -15,12 +15,12 @@ goes to PrepareAbort at once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from forebay.core.step import StateRecord
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ProtocolError
+from forebay.lazy import dataclass
 from forebay.wire.batch import NO_PRODUCER_ID
 from forebay.wire.state.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from forebay.wire.state.versioned import pack, unpack, version_of

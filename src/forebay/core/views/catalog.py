@@ -12,7 +12,7 @@ Decisions are made on an image: the changes to write, or the error to answer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from forebay.config import BrokerConfig
 from forebay.core.cluster.image import ClusterImage
@@ -21,6 +21,7 @@ from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.cluster.topics import DEFAULT, INTERNAL_TOPICS, NewTopic, check_new_name, create_topic
 from forebay.core.cluster.view_image import FORMAT, FORMAT_MATERIALIZED, ViewDeleted, ViewImage, ViewPut
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 SOURCE = "forebay.view.source"
 WHERE = "forebay.view.where"

@@ -7,9 +7,10 @@ to be refused. Every expression may be NULL, which Python's None stands for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+from forebay.lazy import dataclass
 
 Scalar = bool | int | float | str | None
 

@@ -17,7 +17,6 @@ A record that is over a bound raises `TooMuchWork`: it is not shown, and it is c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from forebay.core.views.expressions import (
     Call,
@@ -34,6 +33,7 @@ from forebay.core.views.expressions import (
     Matches,
     all_parts,
 )
+from forebay.lazy import dataclass
 
 WALKED_PER_STEP = 8
 _STEPS_PER_ELEMENT = 32

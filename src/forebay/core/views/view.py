@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from forebay.core.views.compiler import Compiler, Test
 from forebay.core.views.expressions import (
@@ -21,6 +20,7 @@ from forebay.core.views.projection import Projection, projection
 from forebay.core.views.rows import Scope
 from forebay.core.views.sizes import QuerySizes
 from forebay.core.views.view_error import ViewError
+from forebay.lazy import dataclass
 
 __all__ = ["CompiledView", "ViewError", "compile_view"]
 

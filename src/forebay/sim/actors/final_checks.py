@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
+from forebay.lazy import dataclass
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.administrators import TOPIC_RESOURCE
 from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check

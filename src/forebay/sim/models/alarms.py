@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 
+from forebay.lazy import dataclass
 from forebay.sim.models.facts import Outcome, Transaction, name_of
 from forebay.sim.world.places import ALARMS
 

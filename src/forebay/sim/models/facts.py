@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from forebay.core.topic_partition import TopicPartition
+from forebay.lazy import dataclass
 
 Content = Mapping[TopicPartition, Mapping[int, bytes]]
 """The values of messages, by partition and offset."""

@@ -12,9 +12,9 @@ has got the partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from forebay.core.topic_partition import TopicPartition
+from forebay.lazy import dataclass
 from forebay.sim.models.facts import name_of
 
 _Place = tuple[str, TopicPartition]

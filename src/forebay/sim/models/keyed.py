@@ -8,9 +8,9 @@ acknowledged one, and no earlier message may come back in its place. A key whose
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from forebay.core.topic_partition import TopicPartition
+from forebay.lazy import dataclass
 from forebay.sim.models.facts import Outcome, Transaction, name_of
 
 _Place = tuple[TopicPartition, bytes]

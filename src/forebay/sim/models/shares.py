@@ -27,10 +27,11 @@ has happened, nothing is checked; if it stays unknown, as after a lost answer, n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from forebay.core.topic_partition import TopicPartition
+from forebay.lazy import dataclass
 from forebay.sim.models.facts import Content, name_of
 
 Place = tuple[TopicPartition, int]

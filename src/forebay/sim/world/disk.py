@@ -16,9 +16,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from forebay.errors import ProtocolError
+from forebay.lazy import dataclass
 from forebay.wire.batch import HEADER_SIZE, split
 
 _DAMAGE_CHANCE = 0.3

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from forebay.coordination.keyspace import Keyspace
 from forebay.coordination.known_store import Header
+from forebay.lazy import dataclass
 
 _HISTORY_MAX = 300
 """Few, so that a broker that was away for long finds its events compacted."""

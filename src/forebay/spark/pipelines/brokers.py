@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from forebay.errors import ForebayError
+from forebay.lazy import dataclass
 from forebay.spark.source.offset_lookup import offsets_at
 from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange, TopicPartition
 from forebay.spark.source.options import batch_options

@@ -10,12 +10,12 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 
 from forebay.errors import ForebayError
+from forebay.lazy import dataclass
 from forebay.spark.metrics import distances
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +24,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from forebay.errors import ForebayError
+from forebay.lazy import dataclass
 
 OWN = "_forebay"
 """What is ours and no data; readers of Parquet pass over names that begin with an underscore."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from forebay.lazy import dataclass
 from forebay.spark.pipelines.archiving.compact import LOCK, archive_files
 from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.brokers import Brokers

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from forebay.errors import ForebayError
+from forebay.lazy import dataclass
 from forebay.spark.schemas.registry import Schema
 
 Row = dict[str, Any]

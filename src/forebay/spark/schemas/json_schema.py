@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urldefrag
 
 import pyarrow as pa
 
+from forebay.lazy import dataclass
 from forebay.spark.extras import require
 from forebay.spark.schemas.decoding import Decoding, ReadValue, Row, SchemaError, WriteValue
 from forebay.spark.schemas.registry import FRAME_BYTES, Schema, frame, schema_id_of

@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from forebay.errors import ConfigError, ForebayError
+from forebay.lazy import dataclass
 from forebay.spark.sink.options import Columns, WriteOptions, columns, write_options
 from forebay.spark.sink.producer import Producer, new_identity
 from forebay.spark.sink.task import TaskSink, rounds

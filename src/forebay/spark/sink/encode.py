@@ -12,7 +12,6 @@ bound of the sizes. A batch is a slice of the buffer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forebay.lazy import dataclass
 from forebay.spark.arrays import Ints, array, binary, constant, ends, lengths
 
 Varints = tuple[npt.NDArray[np.uint64], Ints]

@@ -8,10 +8,11 @@ the column `timestamp`, which keeps the time of a record that is copied or repla
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from forebay.errors import ConfigError
+from forebay.lazy import dataclass
 from forebay.spark.options import CONNECTION, FORBIDDEN, bootstrap_servers, lowered
 from forebay.spark.sink.producer import Limits
 from forebay.wire.compression import Codec

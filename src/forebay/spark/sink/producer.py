@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
 
 from forebay.errors import ConfigError, ErrorCode, ForebayError, KafkaError
+from forebay.lazy import dataclass
 from forebay.spark.sink.encode import Payload
 from forebay.spark.wire.connections import TRANSACTION, BrokerConnection, Cluster, check
 from forebay.wire.batch import MAGIC, NO_LEADER_EPOCH, SEQUENCE_MASK, TRANSACTIONAL, BatchHeader, assemble

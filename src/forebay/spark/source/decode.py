@@ -10,12 +10,12 @@ Only the columns that the schema names are made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from forebay.errors import ProtocolError
+from forebay.lazy import dataclass
 from forebay.spark.arrays import Ints, array, constant, flags
 from forebay.spark.batch_sizes import bounded
 from forebay.spark.source.columnar import Columns, Field, check_within, columns, field, varints

@@ -13,11 +13,11 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from forebay.errors import ConfigError
+from forebay.lazy import dataclass
 
 IDS_KEY = "topic:ids"
 """Beside the topics in a stream's offset; the colon keeps it apart from every topic's name."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from forebay.errors import ConfigError
+from forebay.lazy import dataclass
 from forebay.spark.options import CONNECTION, FORBIDDEN, bootstrap_servers, lowered
 from forebay.spark.source.offset_ranges import (
     EARLIEST,

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from forebay.errors import ErrorCode, ForebayError, KafkaError, ProtocolError
+from forebay.lazy import dataclass
 from forebay.spark.source.decode import ALL_ROWS, Decoder, Rows
 from forebay.spark.source.offset_lookup import offsets_at
 from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange, RangeGroup, joined, split

@@ -10,8 +10,7 @@ These are options of a read, and not filters that Spark pushes down: Spark keeps
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from forebay.lazy import dataclass
 from forebay.spark.source.decode import Rows
 from forebay.spark.source.offset_ranges import TopicPartition
 

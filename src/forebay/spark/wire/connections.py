@@ -16,10 +16,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
 from forebay.errors import ConfigError, ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.spark.wire.broker_connection import BrokerConnection
 from forebay.transport.security import security
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -13,10 +13,10 @@ import hashlib
 import hmac
 import re
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
 from enum import Enum
 
 from forebay.errors import ProtocolError
+from forebay.lazy import dataclass
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.shares.partition.dead_letter_headers import NoCopy
 from forebay.errors import ProtocolError, StorageError
+from forebay.lazy import dataclass
 from forebay.storage.log.intact_reads import is_lasting
 from forebay.storage.log.log import Log
 from forebay.storage.log.segment.batch_file import Stretch

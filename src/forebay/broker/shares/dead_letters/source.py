@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from forebay.broker.broker_time import BrokerTime
@@ -39,6 +38,7 @@ from forebay.core.shares.partition.dead_letter_headers import (
 from forebay.core.shares.partition.share_partition import DeadLetters, SharePartition
 from forebay.core.shares.partition.window import Range
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.storage.log.leader_epochs import UNDEFINED_OFFSET
 from forebay.wire.batch import HEADER_SIZE
 from forebay.wire.records import Record

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import level_leaders, racks_of, staying
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

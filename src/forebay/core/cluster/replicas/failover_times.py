@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 
 from forebay.errors import ProtocolError
+from forebay.lazy import dataclass
 
 KEPT_MAX = 10
 

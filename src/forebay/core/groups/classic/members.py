@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from forebay.core.step import RequestInfo, Ticket
 from forebay.errors import ProtocolError
+from forebay.lazy import dataclass
 from forebay.wire.layout import STRING_BYTES_MAX
 from forebay.wire.messages.join_group import JoinGroupRequest
 from forebay.wire.state.consumer_protocol import read_topics

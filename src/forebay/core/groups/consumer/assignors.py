@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 
 from forebay.core.groups.assigned_partitions import Partitions, TopicPartition
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,13 @@ Members are values: a change makes a new one, and a record of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple
 
 from forebay.core.groups.assigned_partitions import NOTHING, Partitions, read_partitions, write_partitions
 from forebay.core.step import RequestInfo
+from forebay.lazy import dataclass
 from forebay.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from forebay.wire.state.consumer_group import (
     ClassicMemberMetadata,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from forebay.core.groups.assigned_partitions import (
@@ -13,6 +13,7 @@ from forebay.core.groups.assigned_partitions import (
 )
 from forebay.core.groups.consumer.members import ConsumerMember
 from forebay.core.groups.draft import GroupDraft, RecordKinds
+from forebay.lazy import dataclass
 from forebay.wire.fields import Message
 from forebay.wire.state.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,

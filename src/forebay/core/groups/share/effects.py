@@ -14,12 +14,12 @@ Reports may come twice, late, or to a machine that was made anew since: a group 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from forebay.core.groups.assigned_partitions import TopicPartition
 from forebay.core.step import Effect, Ticket
 from forebay.errors import ErrorCode
+from forebay.lazy import dataclass
 
 UNINITIALIZED_OFFSET = -1
 """The partition's leader finds the first offset by `share.auto.offset.reset` when it is first asked."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from forebay.core.groups.assigned_partitions import NOTHING, Partitions, read_partitions, write_partitions
 from forebay.core.step import RequestInfo
+from forebay.lazy import dataclass
 from forebay.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from forebay.wire.state.share_group import (
     ShareGroupCurrentMemberAssignmentValue,

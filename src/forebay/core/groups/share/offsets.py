@@ -8,7 +8,6 @@ what was done; a deletion goes on after it, until it is done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from forebay.core.groups.assigned_partitions import TopicPartition
 from forebay.core.groups.group import Context
@@ -18,6 +17,7 @@ from forebay.core.groups.share.partition_states import DELETED, Results
 from forebay.core.groups.share.state import Draft
 from forebay.core.step import Now, Step, Ticket
 from forebay.errors import ErrorCode
+from forebay.lazy import dataclass
 from forebay.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,

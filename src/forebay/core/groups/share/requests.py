@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from forebay.core.acls.operations import ON_GROUP, operations
 from forebay.core.groups.assigned_partitions import TopicPartition
@@ -14,6 +14,7 @@ from forebay.core.groups.share.offsets import ShareGroup
 from forebay.core.groups.share.partition_states import Results
 from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import dataclass
 from forebay.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,

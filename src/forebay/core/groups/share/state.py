@@ -14,13 +14,14 @@ coordinator that takes over knows what is left to do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from forebay.core.groups.assigned_partitions import Partitions, read_partitions, write_partitions
 from forebay.core.groups.draft import GroupDraft, RecordKinds
 from forebay.core.groups.share.members import ShareMember
 from forebay.core.step import StateRecord
+from forebay.lazy import dataclass
 from forebay.wire.fields import Message
 from forebay.wire.state.share_group import (
     ShareGroupCurrentMemberAssignmentKey,

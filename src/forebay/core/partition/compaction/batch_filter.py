@@ -29,13 +29,14 @@ cleaning (OutputTooLarge).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import Protocol
 
 from forebay.core.partition.compaction.offset_map import OffsetMap
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import ProtocolError
+from forebay.lazy import dataclass
 from forebay.wire.batch import NOTED, TIMESTAMP_MAX, BatchHeader, read_header, read_marker
 from forebay.wire.compression import OutputTooLarge
 from forebay.wire.record_spans import (

@@ -12,8 +12,9 @@ min.compaction.lag.ms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
+
+from forebay.lazy import dataclass
 
 OFFSET_RANGE_MAX = 2**31 - 1
 """Offsets in a segment are stored relative to its base."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from forebay.config.names import is_trimmed
 from forebay.core.security.sasl.exchange import Accepted, Rejected, Verdict
+from forebay.lazy import dataclass
 
 ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from forebay.config import ShareCoordinatorConfig
 from forebay.core.shares.coordinator.decisions import StateDraft, Topics
 from forebay.core.shares.coordinator.persisted_state import ShareKey, ShareState
 from forebay.core.step import Effect, Now
+from forebay.lazy import dataclass
 
 _RECORDS_PER_STEP = 100
 _BYTES_PER_STEP = 256 * 1024

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 from forebay.config import ShareGroupSettings
+from forebay.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

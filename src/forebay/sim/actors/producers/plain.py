@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
+from forebay.lazy import dataclass
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import Client, Failed, Refused, check
 from forebay.sim.models.facts import Sent, Transaction, name_of

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from forebay.lazy import dataclass
 from forebay.spark.pipelines.archiving import hour_files
 from forebay.spark.pipelines.archiving.decoded import DecodeSettings, decoding, looked_up
 from forebay.spark.pipelines.archiving.hour_files import Written

@@ -26,13 +26,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from forebay.lazy import dataclass
 from forebay.spark.pipelines.archiving.hour_files import HOUR_US, write_rows
 from forebay.spark.pipelines.archiving.layout import (
     DELTA,

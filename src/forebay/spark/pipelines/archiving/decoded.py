@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from forebay.lazy import dataclass
 from forebay.spark.pipelines.archiving.layout import FIELDS, SCHEMA, Position
 from forebay.spark.pipelines.queries.values import KINDS, ValueFormat, registered
 from forebay.spark.schemas import codecs

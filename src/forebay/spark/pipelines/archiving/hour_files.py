@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from forebay.lazy import dataclass
 from forebay.spark.pipelines.archiving.decoded import AddFields, adder
 from forebay.spark.pipelines.archiving.layout import SCHEMA, UNKNOWN_HOUR, batch_file, hour_folder
 from forebay.spark.pipelines.lake import Lake

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from forebay.lazy import dataclass
 from forebay.spark.batch_sizes import bounded
 from forebay.spark.pipelines.archiving.layout import SCHEMA, hour_of
 from forebay.spark.pipelines.lake import Lake

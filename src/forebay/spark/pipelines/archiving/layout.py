@@ -22,12 +22,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
+from forebay.lazy import dataclass
 from forebay.spark.pipelines.lake import OWN, File, Lake, LakeError
 
 POSITION = f"{OWN}/position.json"

@@ -14,9 +14,9 @@ import hashlib
 import json
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from forebay.lazy import dataclass
 from forebay.spark.pipelines.archiving.compact import LOCK
 from forebay.spark.pipelines.archiving.hour_files import without_null_arrays
 from forebay.spark.pipelines.archiving.index import ALWAYS, TimeRange

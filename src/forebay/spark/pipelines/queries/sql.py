@@ -14,10 +14,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forebay.lazy import dataclass
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import ROWS, WRITTEN, Job, PipelineError, Trigger, explain
 from forebay.spark.pipelines.lake import Lake

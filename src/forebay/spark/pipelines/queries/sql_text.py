@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from forebay.lazy import dataclass
 from forebay.spark.pipelines.jobs import PipelineError
 
 OPTIONS = ("schema", "format", "watermark", "registry", "subject", "message")

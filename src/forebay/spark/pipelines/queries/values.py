@@ -9,10 +9,11 @@ message must not stop a stream, and must not pass unseen either.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forebay.lazy import dataclass
 from forebay.spark.dead_letters import dead_letters
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import PipelineError

@@ -9,13 +9,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from forebay.errors import ForebayError
+from forebay.lazy import dataclass
 from forebay.spark.sink.options import Columns, WriteOptions
 from forebay.spark.sink.producer import Producer, new_identity
 from forebay.spark.sink.task import TaskSink, rounds

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from forebay.errors import ForebayError
+from forebay.lazy import dataclass
 from forebay.spark.sink.producer import Identity
 from forebay.wire.messages.end_txn import FURTHER_MAX
 

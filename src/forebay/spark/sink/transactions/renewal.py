@@ -19,8 +19,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from forebay.lazy import dataclass
 from forebay.spark.sink.options import WriteOptions
 from forebay.spark.sink.transactions import id_prefixes
 from forebay.spark.wire.connections import Cluster

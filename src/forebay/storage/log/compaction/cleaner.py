@@ -12,7 +12,6 @@ new and valid checksum.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from forebay.core.partition.compaction.batch_filter import (
 from forebay.core.partition.compaction.offset_map import OffsetMap
 from forebay.core.partition.compaction.plan import OFFSET_RANGE_MAX, CompactionPlan, group_segments
 from forebay.errors import StorageError
+from forebay.lazy import dataclass
 from forebay.storage.disk import Disk
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.recovery.swap_recovery import CLEANED, remove_files
