@@ -7,12 +7,13 @@ changes of the cluster image reach them. `broker.py` opens what a node is made o
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
+from operator import attrgetter
 
-from forebay.broker.api_table import api_table
+from forebay.broker.api_table import APIS, open_endpoint
 from forebay.broker.authentication.gate import LoginGate
 from forebay.broker.authorization.authorization import opened_by_broker, sent_by_broker
-from forebay.broker.authorization.guarded_endpoints import guard_endpoints
+from forebay.broker.authorization.guarded_endpoints import guard_endpoint
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.cluster.controller import Controller
 from forebay.broker.cluster.membership import Membership
@@ -35,6 +36,7 @@ from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.view_offsets import ViewOffsets
 from forebay.broker.folds.handovers import Handovers
 from forebay.broker.folds.takers import BatchTakers
+from forebay.broker.handlers.api_versions import ApiVersions
 from forebay.broker.handlers.describe_disk import DiskReport
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher, Endpoint
@@ -47,6 +49,7 @@ from forebay.broker.prometheus.exporter import Exporter
 from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.quotas.metering import RequestMeter
 from forebay.broker.replication.claims import Claims
+from forebay.broker.shares.dead_letters.circles import CircleCheck
 from forebay.broker.tls.setting_changes import TlsSettingChanges
 from forebay.broker.tokens.expired_tokens import ExpiredTokens
 from forebay.broker.upkeep.compaction import Compactor
@@ -72,6 +75,8 @@ class Node:
         self.store = base.store
         self.disk = base.ports.disk
         self.metadata = base.metadata
+        self.settings = base.settings
+        self.quotas = base.quotas
         self.time = base.time
         self.loop = base.loop
         self.metrics = base.metrics
@@ -218,7 +223,7 @@ class Node:
             finish=self._finish_piece,
         )
         self._dispatcher = Dispatcher(
-            self._guarded_apis(), self.background, self._large_requests, self.stalls, self.loop.time
+            self._open_endpoint, self.background, self._large_requests, self.stalls, self.loop.time
         )
         self.login_gate = LoginGate(self.logins, self._dispatcher, self.loop)
         self.server = Server(
@@ -249,58 +254,49 @@ class Node:
         self.write_cycle.finish()
         self.local.arrivals.wake()
 
-    def _guarded_apis(self) -> dict[int, Endpoint]:
-        return guard_endpoints(self._api_table(), self._base.authorization, self._base.audit)
+    # -- what requests need ----------------------------------------------------------------------------
 
-    def _api_table(self) -> dict[int, Endpoint]:
-        base, fetch = self._base, self._fetch_service()
-        return api_table(
+    def _open_endpoint(self, api_key: int) -> Endpoint | None:
+        endpoint = open_endpoint(lambda name: attrgetter(name)(self), api_key)
+        return endpoint and guard_endpoint(endpoint, self._base.authorization, self.audit)
+
+    @cached_property
+    def api_versions(self) -> ApiVersions:
+        return ApiVersions(APIS)
+
+    @cached_property
+    def addresses(self) -> Addresses:
+        return Addresses(self.metadata, self.settings, self.node_id, self.failover.pending)
+
+    @cached_property
+    def view_creation(self) -> ViewCreation:
+        return ViewCreation(self.topic_changes, self.settings, self.workers)
+
+    @cached_property
+    def view_offsets(self) -> ViewOffsets:
+        return ViewOffsets(self.filters, self.metadata, self.loop)
+
+    @cached_property
+    def circles(self) -> CircleCheck:
+        return CircleCheck(self.groups, self.peers, self.metadata, self.time, node_id=self.node_id)
+
+    @cached_property
+    def tls_changes(self) -> TlsSettingChanges:
+        return TlsSettingChanges(self.node_id, self.settings, self.metadata, self.tls)
+
+    @cached_property
+    def disk_report(self) -> DiskReport:
+        return DiskReport(
             node_id=self.node_id,
-            settings=base.settings,
+            data=self.data,
+            store=self.store,
             metadata=self.metadata,
             partitions=self.partitions,
-            topic_changes=self.topic_changes,
-            view_creation=ViewCreation(self.topic_changes, base.settings, self.workers),
-            addresses=Addresses(self.metadata, base.settings, self.node_id, self.failover.pending),
-            peers=self.peers,
-            produce=self._produce_service(),
-            fetch=fetch,
-            view_offsets=ViewOffsets(fetch.filters, self.metadata, self.loop),
-            offsets_by_time=self.offsets_by_time,
-            topic_delays=self.local.delays,
-            delays=self.delays,
-            groups=self.groups,
-            transactions=self.transactions,
-            share_states=self.share_states,
-            shares=self.shares,
-            moves=self.move_journal,
-            copies=self.copy_appends,
-            numbers=self.number_handover,
-            filling=self.filling,
-            producer_ids=self.coordinators.producer_ids,
-            marker_appends=self.coordinators.marker_appends,
-            failovers=self.failover.times,
-            pending=self.failover.pending,
-            logins=self.logins,
-            tokens=self.tokens,
-            tls_changes=TlsSettingChanges(self.node_id, base.settings, self.metadata, self.tls),
-            quotas=base.quotas,
-            write_cycle=self.write_cycle,
-            disk=self.disk,
-            disk_report=DiskReport(
-                node_id=self.node_id,
-                data=self.data,
-                store=self.store,
-                metadata=self.metadata,
-                partitions=self.partitions,
-                workers=self.workers,
-            ),
-            background=self.background,
-            time=self.time,
-            loop=self.loop,
+            workers=self.workers,
         )
 
-    def _produce_service(self) -> ProduceHost:
+    @cached_property
+    def produce(self) -> ProduceHost:
         return ProduceHost(
             node_id=self.node_id,
             partitions=self.partitions,
@@ -315,7 +311,8 @@ class Node:
             sync_on_ack=self.config.storage.flush_on_ack,
         )
 
-    def _fetch_service(self) -> FetchHost:
+    @cached_property
+    def fetch(self) -> FetchHost:
         return FetchHost(
             node_id=self.node_id,
             settings=self._base.settings,

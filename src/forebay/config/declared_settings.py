@@ -28,10 +28,12 @@ class _Subgroup(NamedTuple):
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings_group(cls: type[G]) -> type[G]:
-    declared = {name: value for name, value in vars(cls).items() if isinstance(value, Definition | _Subgroup)}
+    declared: dict[str, Any] = {
+        name: value for name, value in vars(cls).items() if isinstance(value, Definition | _Subgroup)
+    }
     for name, value in declared.items():
-        inner = isinstance(value, _Subgroup)
-        setattr(cls, name, field(default_factory=value.group) if inner else field(default=value.default))
+        is_group = isinstance(value, _Subgroup)
+        setattr(cls, name, field(default_factory=value.group) if is_group else value.default)
     cls.DECLARED = declared  # type: ignore[attr-defined]
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 

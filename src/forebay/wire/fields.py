@@ -2,7 +2,7 @@
 
 A message is a class whose annotated attributes are given field specifiers:
 
-    class HeartbeatRequest(Request, api_key=12, versions=(0, 4), flexible=4):
+    class HeartbeatRequest(Request, api_key=ApiKey.HEARTBEAT, versions=(0, 4), flexible=4):
         group_id: str = string()
         generation_id: int = int32()
         member_id: str = string()
@@ -112,7 +112,7 @@ class ApiMessage(Message):
         cls, *, api_key: int = -1, versions: tuple[int, int] = (0, 0), flexible: int | None = None
     ) -> None:
         super().__init_subclass__(versions=versions, flexible=flexible)
-        cls.API_KEY = api_key
+        cls.API_KEY = int(api_key)  # as it comes over the wire
 
 
 class Request(ApiMessage):

@@ -16,6 +16,7 @@ from struct import error as struct_error
 from typing import TypeVar
 
 from forebay.errors import ProtocolError
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.codec import appender, decode, stepwise_appender
 from forebay.wire.encoding import Encoder
 from forebay.wire.fields import Request, Response
@@ -25,7 +26,6 @@ from forebay.wire.parts import Part, join, size_of
 
 R = TypeVar("R", bound=Response)
 
-API_VERSIONS_KEY = 18
 
 _LENGTH = Packing(">i")
 _REQUEST_HEADER = Packing(">hhih")
@@ -158,7 +158,7 @@ def _response_form(cls: type[Response], version: int) -> tuple[Encoder, bool]:
 
 
 def _has_response_tags(cls: type[Response], version: int) -> bool:
-    return version >= cls.FLEXIBLE_FROM and cls.API_KEY != API_VERSIONS_KEY
+    return version >= cls.FLEXIBLE_FROM and cls.API_KEY != ApiKey.API_VERSIONS
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import ErrorCode
+from forebay.wire.api_keys import OWN_KEYS_FROM, ApiKey
 from forebay.wire.frames import read_response
-from forebay.wire.messages import API_KEYS, OWN_KEYS_FROM, api
+from forebay.wire.messages import API_KEYS, api
 from forebay.wire.messages.api_versions import (
     OWN_SOFTWARE_NAME,
     ApiVersionsRequest,
@@ -22,7 +23,6 @@ from support.brokers.broker_process import BrokerProcess, running_broker
 from support.brokers.served_apis import ENDPOINTS
 from support.clients.wire_client import WireClient, append, batch, create, produce
 
-API_VERSIONS_KEY = 18
 PRODUCE_KEY = 0
 FORMAT_V2_FROM = 3
 
@@ -41,7 +41,7 @@ def client(broker: BrokerProcess) -> Iterator[WireClient]:
 
 def api_versions(version: int, correlation_id: int = 7) -> bytes:
     """A frame that claims any version, with a body that only its sender understands."""
-    body = struct.pack(">hhih", API_VERSIONS_KEY, version, correlation_id, 4) + b"test" + b"\0??"
+    body = struct.pack(">hhih", ApiKey.API_VERSIONS, version, correlation_id, 4) + b"test" + b"\0??"
     return struct.pack(">i", len(body)) + body
 
 
@@ -53,7 +53,7 @@ def test_a_version_of_api_versions_that_is_not_served_gets_the_list_in_its_oldes
     correlation_id, answer = read_response(ApiVersionsResponse, 0, memoryview(client.read_frame()))
     assert correlation_id == 1234
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert (API_VERSIONS_KEY, 0, 4) in {(a.api_key, a.min_version, a.max_version) for a in answer.api_keys}
+    assert (ApiKey.API_VERSIONS, 0, 4) in {(a.api_key, a.min_version, a.max_version) for a in answer.api_keys}
     # The client asks again on the same connection, as KIP-511 has it.
     assert client.call(ApiVersionsRequest(), 4).error_code == ErrorCode.NONE
 
@@ -84,7 +84,9 @@ def test_every_advertised_version_answers_a_minimal_request(
 
 
 def outside_of_the_table() -> list[tuple[int, int]]:
-    served = {key: (e.min_version, e.max_version) for key, e in ENDPOINTS.items() if key != API_VERSIONS_KEY}
+    served = {
+        key: (e.min_version, e.max_version) for key, e in ENDPOINTS.items() if key != ApiKey.API_VERSIONS
+    }
     beyond = [(key, high + 1) for key, (_, high) in served.items()]
     before = [(key, low - 1) for key, (low, _) in served.items()]
     unknown = [(key, 0) for key in (4, 7, 1000, -1, 32767)]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from forebay.core.guards.guard import unguarded
 from forebay.core.guards.table import CHECKED_BY_HANDLERS, RULES
-from forebay.wire.messages import API_KEYS, OWN_KEYS_FROM, api_name
+from forebay.wire.api_keys import OWN_KEYS_FROM
+from forebay.wire.messages import API_KEYS, api_name
 from support.brokers.served_apis import ENDPOINTS
 
 DOCS = Path(__file__).parents[3] / "docs" / "acls.md"

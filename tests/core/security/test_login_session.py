@@ -19,14 +19,12 @@ from forebay.core.security.sasl.exchange import (
     Verdict,
 )
 from forebay.core.security.sasl.login_session import (
-    API_VERSIONS,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
     LoginSession,
     Phase,
 )
 from forebay.core.security.sasl.plain import PlainExchange
 from forebay.errors import ErrorCode
+from forebay.wire.api_keys import ApiKey
 
 MECHANISMS: dict[str, Callable[[], Exchange]] = {"PLAIN": PlainExchange, "OAUTHBEARER": BearerExchange}
 ADA = b"\0ada\0secret"
@@ -47,12 +45,16 @@ def ready(reauthenticate_ms: int = 0) -> LoginSession:
 
 def test_versions_may_be_asked_once_and_only_first() -> None:
     one = session()
-    assert one.may_come(API_VERSIONS) and one.may_come(SASL_HANDSHAKE)
+    assert one.may_come(ApiKey.API_VERSIONS) and one.may_come(ApiKey.SASL_HANDSHAKE)
     one.versions_told()
-    assert not one.may_come(API_VERSIONS) and one.may_come(SASL_HANDSHAKE)
+    assert not one.may_come(ApiKey.API_VERSIONS) and one.may_come(ApiKey.SASL_HANDSHAKE)
     one.handshake("PLAIN", 0)
-    assert one.may_come(SASL_AUTHENTICATE)
-    assert not one.may_come(API_VERSIONS) and not one.may_come(SASL_HANDSHAKE) and not one.may_come(3)
+    assert one.may_come(ApiKey.SASL_AUTHENTICATE)
+    assert (
+        not one.may_come(ApiKey.API_VERSIONS)
+        and not one.may_come(ApiKey.SASL_HANDSHAKE)
+        and not one.may_come(3)
+    )
 
 
 def test_nothing_comes_while_a_check_is_under_way() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Field, Request, Struct
 from forebay.wire.messages import (
-    OWN_KEYS_FROM,
     alter_client_quotas,
     alter_delays,
     api,
@@ -138,10 +138,12 @@ def share_fetch(topic_id: bytes) -> ShareFetchRequest:
 
 
 SPECIAL: dict[int, Any] = {
-    0: produce,
-    1: fetch,
-    3: lambda _: MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False),
-    9: lambda topic_id: OffsetFetchRequest(
+    ApiKey.PRODUCE: produce,
+    ApiKey.FETCH: fetch,
+    ApiKey.METADATA: lambda _: MetadataRequest(
+        topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False
+    ),
+    ApiKey.OFFSET_FETCH: lambda topic_id: OffsetFetchRequest(
         groups=[
             OffsetFetchRequestGroup(
                 group_id=GROUP,
@@ -149,7 +151,7 @@ SPECIAL: dict[int, Any] = {
             )
         ]
     ),
-    11: lambda _: JoinGroupRequest(
+    ApiKey.JOIN_GROUP: lambda _: JoinGroupRequest(
         group_id=GROUP,
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
@@ -157,16 +159,18 @@ SPECIAL: dict[int, Any] = {
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
     ),
-    19: lambda _: CreateTopicsRequest(
+    ApiKey.CREATE_TOPICS: lambda _: CreateTopicsRequest(
         topics=[CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)], timeout_ms=10_000
     ),
-    22: lambda _: InitProducerIdRequest(transactional_id=TRANSACTION, transaction_timeout_ms=10_000),
-    24: lambda _: AddPartitionsToTxnRequest(
+    ApiKey.INIT_PRODUCER_ID: lambda _: InitProducerIdRequest(
+        transactional_id=TRANSACTION, transaction_timeout_ms=10_000
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: lambda _: AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=TRANSACTION,
         v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
     ),
-    26: lambda _: EndTxnRequest(transactional_id=TRANSACTION, committed=True),
-    49: lambda _: alter_client_quotas.AlterClientQuotasRequest(
+    ApiKey.END_TXN: lambda _: EndTxnRequest(transactional_id=TRANSACTION, committed=True),
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda _: alter_client_quotas.AlterClientQuotasRequest(
         entries=[
             alter_client_quotas.EntryData(
                 entity=[alter_client_quotas.EntityData(entity_type="user", entity_name="matrix")],
@@ -174,7 +178,7 @@ SPECIAL: dict[int, Any] = {
             )
         ]
     ),
-    68: lambda _: consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: lambda _: consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
         group_id=GROUP,
         member_id=MEMBER,
         member_epoch=0,
@@ -182,11 +186,13 @@ SPECIAL: dict[int, Any] = {
         subscribed_topic_names=[TOPIC],
         topic_partitions=[],
     ),
-    76: lambda _: share_group_heartbeat.ShareGroupHeartbeatRequest(
+    ApiKey.SHARE_GROUP_HEARTBEAT: lambda _: share_group_heartbeat.ShareGroupHeartbeatRequest(
         group_id=SHARE_GROUP, member_id=MEMBER, member_epoch=0, subscribed_topic_names=[TOPIC]
     ),
-    78: share_fetch,
-    OWN_KEYS_FROM + 4: lambda _: alter_delays.AlterDelaysRequest(topic=TOPIC, partition=0, action=0, ids=[7]),
+    ApiKey.SHARE_FETCH: share_fetch,
+    ApiKey.ALTER_DELAYS: lambda _: alter_delays.AlterDelaysRequest(
+        topic=TOPIC, partition=0, action=0, ids=[7]
+    ),
 }
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
-
-from forebay.broker.api_table import api_table
+from forebay.broker.api_table import APIS, open_endpoint
 from forebay.broker.net.dispatch import Endpoint
 
 
-def _table() -> dict[int, Endpoint]:
+def _endpoint(api_key: int) -> Endpoint:
     """Handlers are only bound to their collaborators here, so nothing will do for all of them."""
-    nothing: dict[str, Any] = dict.fromkeys(inspect.signature(api_table).parameters)
-    return api_table(**nothing)
+    endpoint = open_endpoint(lambda _: None, api_key)
+    assert endpoint is not None
+    return endpoint
 
 
-ENDPOINTS = _table()
+ENDPOINTS = {int(api_key): _endpoint(api_key) for api_key in APIS}

@@ -16,8 +16,9 @@ from forebay.broker.signals import Signal
 from forebay.config import Listener
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.security.sasl.exchange import Accepted, Rejected, Step
-from forebay.core.security.sasl.login_session import API_VERSIONS, SASL_HANDSHAKE, Phase
+from forebay.core.security.sasl.login_session import Phase
 from forebay.errors import ProtocolError
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.frames import RequestHeader, read_request_header
 from forebay.wire.messages import api_name
 from forebay.wire.messages.api_versions import ApiVersionsRequest
@@ -66,7 +67,7 @@ class LoginGate:
             connection.close()
             return
         self._dispatch.handle_body(connection, frame, header, position)
-        if header.api_key == API_VERSIONS and header.api_version <= ApiVersionsRequest.MAX_VERSION:
+        if header.api_key == ApiKey.API_VERSIONS and header.api_version <= ApiVersionsRequest.MAX_VERSION:
             login.session.versions_told()
 
     def _count(self, login: Login) -> None:
@@ -137,7 +138,7 @@ class LoginGate:
     def _handle_expired(self, connection: Connection, frame: memoryview) -> None:
         """Whoever comes late may still log in again, and do nothing else."""
         header, position = read_request_header(frame)
-        if header.api_key == SASL_HANDSHAKE:
+        if header.api_key == ApiKey.SASL_HANDSHAKE:
             self._dispatch.handle_body(connection, frame, header, position)
             return
         login = self._logins.of(connection)

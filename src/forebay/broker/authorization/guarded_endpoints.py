@@ -7,39 +7,40 @@ Without an authorizer only that and the audit are left, and every other endpoint
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from forebay.broker.authorization.audit import AuditLog
 from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import Endpoint, RequestContext
-from forebay.core.guards.canonical import CANONICAL
+from forebay.core.guards.administrative import ADMINISTRATIVE
 from forebay.core.guards.guard import Refused, unguarded
-from forebay.core.guards.table import RULES, Rule
+from forebay.lazy import load
+
+if TYPE_CHECKING:
+    from forebay.core.guards.table import Rule
 
 Complete = Callable[[Any], Any]
 Handler = Callable[[RequestContext, Any], Any]
 
 
-def guard_endpoints(
-    endpoints: Mapping[int, Endpoint], authorization: Authorization | None, audit: AuditLog
-) -> dict[int, Endpoint]:
-    """The same APIs, none of which can be used past its guard. An API without a rule is a mistake of ours."""
-    return {key: _guarded(endpoint, authorization, audit) for key, endpoint in endpoints.items()}
-
-
-def _guarded(endpoint: Endpoint, authorization: Authorization | None, audit: AuditLog) -> Endpoint:
-    rule = RULES[endpoint.api_key]
-    if authorization is not None and rule.guard is not unguarded:
-        guarded = _Guarded(endpoint, rule, authorization)
-        remember = None if endpoint.remember is None else guarded.remember
-        endpoint = endpoint._replace(handle=guarded.handle, remember=remember)
-    if rule.is_administrative:
-        audited = _Audited(endpoint.handle, audit, has_guard=authorization is not None)
-        endpoint = endpoint._replace(handle=audited.handle)
-    canonical = CANONICAL.get(endpoint.api_key)
-    return endpoint if canonical is None else endpoint._replace(handle=_canonical(canonical, endpoint.handle))
+def guard_endpoint(endpoint: Endpoint, authorization: Authorization | None, audit: AuditLog) -> Endpoint:
+    """The same API, which cannot be used past its guard. An API without a rule is a bug."""
+    api_key = endpoint.api_key
+    if authorization is not None:
+        rule: Rule = load("forebay.core.guards.table:RULES")[api_key]
+        if rule.guard is not unguarded:
+            guarded = _Guarded(endpoint, rule, authorization)
+            remember = None if endpoint.remember is None else guarded.remember
+            endpoint = endpoint._replace(handle=guarded.handle, remember=remember)
+    if api_key not in ADMINISTRATIVE:
+        return endpoint
+    audited = _Audited(endpoint.handle, audit, has_guard=authorization is not None)
+    canonical = load("forebay.core.guards.canonical:CANONICAL").get(api_key)
+    return endpoint._replace(
+        handle=audited.handle if canonical is None else _canonical(canonical, audited.handle)
+    )
 
 
 def _canonical(canonical: Callable[[Any], Any], handle: Handler) -> Handler:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Protocol
 
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.core.cluster.features import FEATURES
 from forebay.errors import ErrorCode
+from forebay.wire.api_keys import OWN_KEYS_FROM
 from forebay.wire.frames import EncodedResponse
-from forebay.wire.messages import OWN_KEYS_FROM
 from forebay.wire.messages import api_versions as wire
 from forebay.wire.messages.end_txn import END_TOGETHER, LOOKS_AFTER_FAMILIES
 
@@ -21,11 +22,20 @@ _ZERO_MINIMUM_FROM = 4
 """Java clients of the versions before cannot read a feature whose lowest level is 0."""
 
 
+class Served(Protocol):
+    """One API of the table."""
+
+    @property
+    def min_version(self) -> int: ...
+    @property
+    def max_version(self) -> int: ...
+
+
 class ApiVersions:
     """Anybody may ask, also before a login. So each of the few answers is encoded once."""
 
-    def __init__(self, endpoints: Mapping[int, Endpoint]) -> None:
-        self._endpoints = endpoints
+    def __init__(self, served: Mapping[int, Served]) -> None:
+        self._served = served
         self._encoded: dict[tuple[int, bool, bool], EncodedResponse] = {}
         """By version, whether our own client asks, and whether its version is served."""
 
@@ -50,12 +60,12 @@ class ApiVersions:
             error_code=ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_VERSION,
             api_keys=[
                 wire.ApiVersion(
-                    api_key=endpoint.api_key,
-                    min_version=endpoint.min_version,
-                    max_version=endpoint.max_version,
+                    api_key=api_key,
+                    min_version=api.min_version,
+                    max_version=api.max_version,
                 )
-                for endpoint in self._endpoints.values()
-                if own or endpoint.api_key < OWN_KEYS_FROM
+                for api_key, api in self._served.items()
+                if own or api_key < OWN_KEYS_FROM
             ],
             supported_features=_supported(version, own=own),
             finalized_features_epoch=0,
@@ -64,6 +74,12 @@ class ApiVersions:
                 for name, level in FEATURES.items()
             ],
         )
+
+
+def handle(
+    versions: ApiVersions, context: RequestContext, request: wire.ApiVersionsRequest | None
+) -> wire.ApiVersionsResponse | EncodedResponse:
+    return versions.handle(context, request)
 
 
 def _software(request: wire.ApiVersionsRequest) -> str:

@@ -10,6 +10,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.produce.next_leaders import with_next_leaders
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.request import AppendRequest
+from forebay.broker.produce.same_header_requests import remember as remember
 from forebay.broker.produce.transactional_request import TransactionalRequest
 from forebay.broker.produce.write_cycle import Appended
 from forebay.wire.messages.produce import (

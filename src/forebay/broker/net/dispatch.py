@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from forebay.broker.background import Background
@@ -23,13 +23,12 @@ from forebay.broker.telemetry.stalls import StallWatch
 from forebay.core.large_requests.table import cut_from_bytes, division_of
 from forebay.core.step import RequestInfo
 from forebay.errors import TooManyElements, UnservedRequest
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.codec import bounded_decoder, decoder
 from forebay.wire.frames import EncodedResponse, RequestHeader, read_request_header, response_frame
 from forebay.wire.messages import api, api_name
 
 log = logging.getLogger(__name__)
-
-API_VERSIONS_KEY = 18
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -167,17 +166,16 @@ class Dispatcher:
 
     def __init__(
         self,
-        endpoints: Mapping[int, Endpoint],
+        open_endpoint: Callable[[int], Endpoint | None],
         background: Background,
         large: LargeRequests,
         stalls: StallWatch,
         now: Callable[[], float],
     ) -> None:
-        """`stalls` is told of requests that are handled in several turns of the loop, and block it in one."""
-        self._endpoints = {
-            key: endpoint._replace(looked_at_from=cut_from_bytes(key) or COUNTED_FROM_BYTES)
-            for key, endpoint in endpoints.items()
-        }
+        """`open_endpoint` is asked for the endpoint of an API with its first request; None if there is none.
+        `stalls` is told of requests that are handled in several turns of the loop, and block it in one."""
+        self._open_endpoint = open_endpoint
+        self._endpoints: dict[int, Endpoint] = {}
         self._background = background
         self._large = large
         self._stalls = stalls
@@ -193,7 +191,7 @@ class Dispatcher:
         self, connection: Connection, frame: memoryview, header: RequestHeader, position: int
     ) -> None:
         """Like `handle`, for a frame whose header was read; `position` is where its body begins."""
-        endpoint = self._endpoints.get(header.api_key)
+        endpoint = self._endpoints.get(header.api_key) or self.open(header.api_key)
         version = header.api_version
         if endpoint is None or not endpoint.min_version <= version <= endpoint.max_version:
             self._refuse(connection, header)
@@ -221,6 +219,14 @@ class Dispatcher:
             self._background.spawn(work, "answering a request", outcome)
             return
         _respond(connection, header.api_key, version, header.correlation_id, outcome)
+
+    def open(self, api_key: int) -> Endpoint | None:
+        """Have an API ready for requests."""
+        endpoint = self._endpoints.get(api_key) or self._open_endpoint(api_key)
+        if endpoint is not None:
+            looked_at_from = cut_from_bytes(api_key) or COUNTED_FROM_BYTES
+            self._endpoints[api_key] = endpoint._replace(looked_at_from=looked_at_from)
+        return self._endpoints.get(api_key)
 
     def _watched(
         self, work: Coroutine[Any, Any, Any], connection: Connection, header: RequestHeader, size: int
@@ -293,20 +299,21 @@ class Dispatcher:
         No other API has a response that a client could read in a version the two do not share: the
         connection is closed, as Kafka does.
         """
-        if header.api_key != API_VERSIONS_KEY:
+        if header.api_key != ApiKey.API_VERSIONS:
             raise UnservedRequest(self._unserved(header))
-        endpoint = self._endpoints[API_VERSIONS_KEY]
-        context = RequestContext(connection, API_VERSIONS_KEY, 0, header.correlation_id, header.client_id)
+        endpoint = self.open(ApiKey.API_VERSIONS)
+        assert endpoint is not None, "ApiVersions is served"
+        context = RequestContext(connection, ApiKey.API_VERSIONS, 0, header.correlation_id, header.client_id)
         handle, meter = endpoint.handle, self.meter
         if meter is None:
             response = handle(context, None)
         else:
             response = meter.handle(handle, context, None, 0, meter.now())
-        _respond(connection, API_VERSIONS_KEY, 0, header.correlation_id, response)
+        _respond(connection, ApiKey.API_VERSIONS, 0, header.correlation_id, response)
 
     def _unserved(self, header: RequestHeader) -> str:
         """Which API in which version, and which versions of it there are."""
-        known = self._endpoints.get(header.api_key)
+        known = self.open(header.api_key)
         wanted = f"{api_name(header.api_key)} in version {header.api_version}"
         if known is None:
             return f"{wanted}: there is no such API here"

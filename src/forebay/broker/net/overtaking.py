@@ -11,10 +11,10 @@ from collections.abc import Callable
 from struct import Struct
 
 from forebay.broker.net.receiving import Receiving
+from forebay.wire.api_keys import ApiKey
 
 _API_KEY = Struct(">4xh")
-_LONG_POLLS = (1, 78)
-"""The keys of Fetch and ShareFetch."""
+_LONG_POLLS = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
 
 
 class Overtaking(Receiving):

@@ -22,8 +22,8 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.core.quotas.keys import QuotaKey
 from forebay.core.quotas.limiter import ClientLimits
+from forebay.wire.api_keys import ApiKey
 
-_PRODUCE = 0
 _SIZE_BYTES = 4
 _OWED_S_ALLOWED = 0.1
 """Connections that share a quota may be over it together by this much."""
@@ -78,9 +78,9 @@ class RequestMeter:
         if limits is None:
             return handle(context, request)
         throttle = _Throttle()
-        if context.api_key == _PRODUCE and frame_bytes:
+        if context.api_key == ApiKey.PRODUCE and frame_bytes:
             self._count_bytes(limits, context, throttle, frame_bytes + _SIZE_BYTES)
-        has_response = context.api_key != _PRODUCE or request.acks != 0
+        has_response = context.api_key != ApiKey.PRODUCE or request.acks != 0
         if has_response:
             context = context._replace(complete=throttle.stamp, meter=self)
         outcome = handle(context, request)

@@ -11,9 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay.core.guards.guard import changed
-from forebay.wire.messages.alter_configs import AlterConfigsRequest
-from forebay.wire.messages.create_topics import CreateTopicsRequest
-from forebay.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from forebay.wire.api_keys import ApiKey
 
 
 def _with_trimmed_values(owners: str) -> Callable[[Any], Any]:
@@ -38,8 +36,8 @@ def _trimmed(config: Any) -> Any:
 
 
 CANONICAL: dict[int, Callable[[Any], Any]] = {
-    CreateTopicsRequest.API_KEY: _with_trimmed_values("topics"),
-    AlterConfigsRequest.API_KEY: _with_trimmed_values("resources"),
-    IncrementalAlterConfigsRequest.API_KEY: _with_trimmed_values("resources"),
+    ApiKey.CREATE_TOPICS: _with_trimmed_values("topics"),
+    ApiKey.ALTER_CONFIGS: _with_trimmed_values("resources"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _with_trimmed_values("resources"),
 }
 """By the API's key: makes a request canonical."""

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from forebay.core.acls.bindings import Operation
 from forebay.core.guards import administration, groups, metadata, records, shares, topics, transactions
 from forebay.core.guards.guard import Guard, Shortcut, on_cluster, on_group, unguarded, with_code
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.messages import (
-    OWN_KEYS_FROM,
     alter_partition_reassignments,
     append_copies,
     consumer_group_describe,
@@ -43,8 +43,6 @@ class Rule(NamedTuple):
     needs: str
     denied: str
     guard: Guard
-    is_administrative: bool = False
-    """Whether the audit log has every such request, whatever becomes of it."""
     shortcut: Shortcut | None = None
 
 
@@ -58,172 +56,154 @@ _ALTER_CONFIGS = (
 )
 
 RULES: dict[int, Rule] = {
-    0: Rule(
+    ApiKey.PRODUCE: Rule(
         "Write Topic; Write TransactionalId",
         "29 per partition; 53 for all; 53 also, without an authorizer too, for a transactional batch in a"
         " request without transactional id",
         records.produce,
         shortcut=records.may_produce,
     ),
-    1: Rule("Read Topic; followers ClusterAction Cluster", "29 per partition", unguarded),
-    2: Rule("Describe Topic", "29 per partition", records.list_offsets),
-    3: Rule(
+    ApiKey.FETCH: Rule("Read Topic; followers ClusterAction Cluster", "29 per partition", unguarded),
+    ApiKey.LIST_OFFSETS: Rule("Describe Topic", "29 per partition", records.list_offsets),
+    ApiKey.METADATA: Rule(
         "Describe Topic; to create it, Create Cluster or Topic",
         "29 per topic that was named, whether it exists or not; others are left out",
         metadata.metadata,
     ),
-    8: Rule("Read Group, Read Topic", "30 for all; 29 per topic", groups.offset_commit),
-    9: Rule(
+    ApiKey.OFFSET_COMMIT: Rule("Read Group, Read Topic", "30 for all; 29 per topic", groups.offset_commit),
+    ApiKey.OFFSET_FETCH: Rule(
         "Describe Group, Describe Topic",
         "30 per group; 29 per topic that was named, others are left out",
         groups.offset_fetch,
     ),
-    10: Rule(
+    ApiKey.FIND_COORDINATOR: Rule(
         "Describe Group; Describe TransactionalId; for share state ClusterAction Cluster",
         "30; 53; 31 per key",
         groups.find_coordinator,
     ),
-    11: Rule(_MEMBER, "30", groups.join_group),
-    12: Rule(_MEMBER, "30", groups.heartbeat),
-    13: Rule(_MEMBER, "30", groups.leave_group),
-    14: Rule(_MEMBER, "30", groups.sync_group),
-    15: Rule("Describe Group", "30 per group", groups.describe_groups),
-    16: Rule("Describe Cluster, or Describe Group", "groups are left out", groups.list_groups),
-    17: Rule("nothing", "", unguarded),
-    18: Rule("nothing", "", unguarded),
-    19: Rule(
+    ApiKey.JOIN_GROUP: Rule(_MEMBER, "30", groups.join_group),
+    ApiKey.HEARTBEAT: Rule(_MEMBER, "30", groups.heartbeat),
+    ApiKey.LEAVE_GROUP: Rule(_MEMBER, "30", groups.leave_group),
+    ApiKey.SYNC_GROUP: Rule(_MEMBER, "30", groups.sync_group),
+    ApiKey.DESCRIBE_GROUPS: Rule("Describe Group", "30 per group", groups.describe_groups),
+    ApiKey.LIST_GROUPS: Rule(
+        "Describe Cluster, or Describe Group", "groups are left out", groups.list_groups
+    ),
+    ApiKey.SASL_HANDSHAKE: Rule("nothing", "", unguarded),
+    ApiKey.API_VERSIONS: Rule("nothing", "", unguarded),
+    ApiKey.CREATE_TOPICS: Rule(
         "Create Cluster or Topic; for a view also Read of its source; its settings are shown with"
         " DescribeConfigs Topic",
         "29 per topic",
         topics.create_topics,
-        is_administrative=True,
     ),
-    20: Rule("Delete Topic", "29 per topic", topics.delete_topics, is_administrative=True),
-    21: Rule("Delete Topic", "29 per partition", records.delete_records, is_administrative=True),
-    22: Rule(
+    ApiKey.DELETE_TOPICS: Rule("Delete Topic", "29 per topic", topics.delete_topics),
+    ApiKey.DELETE_RECORDS: Rule("Delete Topic", "29 per partition", records.delete_records),
+    ApiKey.INIT_PRODUCER_ID: Rule(
         "Write TransactionalId; without one, IdempotentWrite Cluster or Write of any topic",
         "53; 31",
         transactions.init_producer_id,
     ),
-    23: Rule("ClusterAction Cluster, or Describe Topic", "29 per partition", records.offset_for_leader_epoch),
-    24: Rule(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(
+        "ClusterAction Cluster, or Describe Topic", "29 per partition", records.offset_for_leader_epoch
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Rule(
         "Write TransactionalId, Write Topic; from version 4 on ClusterAction Cluster",
         "53; 29, and 55 for the other topics; 31",
         transactions.add_partitions_to_txn,
     ),
-    25: Rule("Write TransactionalId, Read Group", "53; 30", transactions.add_offsets_to_txn),
-    26: Rule("Write TransactionalId", "53", transactions.end_txn),
-    27: Rule("ClusterAction or Alter Cluster", "31 per partition", transactions.write_txn_markers),
-    28: Rule(
+    ApiKey.ADD_OFFSETS_TO_TXN: Rule(
+        "Write TransactionalId, Read Group", "53; 30", transactions.add_offsets_to_txn
+    ),
+    ApiKey.END_TXN: Rule("Write TransactionalId", "53", transactions.end_txn),
+    ApiKey.WRITE_TXN_MARKERS: Rule(
+        "ClusterAction or Alter Cluster", "31 per partition", transactions.write_txn_markers
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: Rule(
         "Write TransactionalId, Read Group, Read Topic",
         "53 for all; 30 for all; 29 per topic",
         transactions.txn_offset_commit,
     ),
-    29: Rule(_DESCRIBE, "31", on_cluster(Operation.DESCRIBE, with_code(describe_acls.DescribeAclsResponse))),
-    30: Rule(
-        _ALTER,
-        "31 per ACL",
-        on_cluster(Operation.ALTER, administration.refuse_create_acls),
-        is_administrative=True,
+    ApiKey.DESCRIBE_ACLS: Rule(
+        _DESCRIBE, "31", on_cluster(Operation.DESCRIBE, with_code(describe_acls.DescribeAclsResponse))
     ),
-    31: Rule(
-        _ALTER,
-        "31 per filter",
-        on_cluster(Operation.ALTER, administration.refuse_delete_acls),
-        is_administrative=True,
+    ApiKey.CREATE_ACLS: Rule(
+        _ALTER, "31 per ACL", on_cluster(Operation.ALTER, administration.refuse_create_acls)
     ),
-    32: Rule(
+    ApiKey.DELETE_ACLS: Rule(
+        _ALTER, "31 per filter", on_cluster(Operation.ALTER, administration.refuse_delete_acls)
+    ),
+    ApiKey.DESCRIBE_CONFIGS: Rule(
         "DescribeConfigs of the Topic or Group, or Cluster for a broker",
         "29, 30 or 31 per resource",
         topics.describe_configs,
     ),
-    33: Rule(
-        _ALTER_CONFIGS,
-        "29, 30 or 31 per resource",
-        topics.alter_topic_configs,
-        is_administrative=True,
+    ApiKey.ALTER_CONFIGS: Rule(_ALTER_CONFIGS, "29, 30 or 31 per resource", topics.alter_topic_configs),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Rule(
+        _ALTER, "31 per partition", on_cluster(Operation.ALTER, administration.refuse_alter_replica_log_dirs)
     ),
-    34: Rule(
-        _ALTER,
-        "31 per partition",
-        on_cluster(Operation.ALTER, administration.refuse_alter_replica_log_dirs),
-        is_administrative=True,
-    ),
-    35: Rule(
+    ApiKey.DESCRIBE_LOG_DIRS: Rule(
         _DESCRIBE,
         "31",
         on_cluster(Operation.DESCRIBE, with_code(describe_log_dirs.DescribeLogDirsResponse)),
     ),
-    36: Rule("nothing", "", unguarded),
-    37: Rule(
+    ApiKey.SASL_AUTHENTICATE: Rule("nothing", "", unguarded),
+    ApiKey.CREATE_PARTITIONS: Rule(
         "Alter Topic; to drop messages of folded partitions also Delete Topic",
         "29 per topic",
         topics.create_partitions,
-        is_administrative=True,
     ),
-    38: Rule(
-        "a login, by other means than a token; for another owner CreateTokens User",
-        "64; 65",
-        unguarded,
-        is_administrative=True,
+    ApiKey.CREATE_DELEGATION_TOKEN: Rule(
+        "a login, by other means than a token; for another owner CreateTokens User", "64; 65", unguarded
     ),
-    39: Rule(
-        "such a login of the token's owner, requester or renewer", "64; 63", unguarded, is_administrative=True
+    ApiKey.RENEW_DELEGATION_TOKEN: Rule(
+        "such a login of the token's owner, requester or renewer", "64; 63", unguarded
     ),
-    40: Rule(
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Rule(
         "such a login of the token's owner, requester or renewer; of others Alter Cluster",
         "64; 63",
         unguarded,
-        is_administrative=True,
     ),
-    41: Rule(
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Rule(
         "such a login; for tokens of others Describe DelegationToken, or DescribeTokens User",
         "64; tokens are left out",
         unguarded,
     ),
-    42: Rule("Delete Group", "30 per group", groups.delete_groups, is_administrative=True),
-    43: Rule(
-        _ALTER,
-        "31",
-        on_cluster(Operation.ALTER, administration.refuse_elect_leaders),
-        is_administrative=True,
+    ApiKey.DELETE_GROUPS: Rule("Delete Group", "30 per group", groups.delete_groups),
+    ApiKey.ELECT_LEADERS: Rule(
+        _ALTER, "31", on_cluster(Operation.ALTER, administration.refuse_elect_leaders)
     ),
-    44: Rule(
-        _ALTER_CONFIGS,
-        "29, 30 or 31 per resource",
-        topics.incremental_alter,
-        is_administrative=True,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Rule(
+        _ALTER_CONFIGS, "29, 30 or 31 per resource", topics.incremental_alter
     ),
-    45: Rule(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Rule(
         _ALTER,
         "31",
         on_cluster(
             Operation.ALTER, with_code(alter_partition_reassignments.AlterPartitionReassignmentsResponse)
         ),
-        is_administrative=True,
     ),
-    46: Rule(
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Rule(
         _DESCRIBE,
         "31",
         on_cluster(
             Operation.DESCRIBE, with_code(list_partition_reassignments.ListPartitionReassignmentsResponse)
         ),
     ),
-    47: Rule("Delete Group, Read Topic", "30; 29 per topic", groups.offset_delete, is_administrative=True),
-    48: Rule(
+    ApiKey.OFFSET_DELETE: Rule("Delete Group, Read Topic", "30; 29 per topic", groups.offset_delete),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Rule(
         "DescribeConfigs Cluster",
         "31",
         on_cluster(
             Operation.DESCRIBE_CONFIGS, with_code(describe_client_quotas.DescribeClientQuotasResponse)
         ),
     ),
-    49: Rule(
+    ApiKey.ALTER_CLIENT_QUOTAS: Rule(
         "AlterConfigs Cluster",
         "31 per entry",
         on_cluster(Operation.ALTER_CONFIGS, administration.refuse_alter_client_quotas),
-        is_administrative=True,
     ),
-    50: Rule(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Rule(
         _DESCRIBE,
         "31",
         on_cluster(
@@ -231,41 +211,36 @@ RULES: dict[int, Rule] = {
             with_code(describe_user_scram_credentials.DescribeUserScramCredentialsResponse),
         ),
     ),
-    51: Rule(
-        _ALTER,
-        "31 per user",
-        on_cluster(Operation.ALTER, administration.refuse_alter_credentials),
-        is_administrative=True,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Rule(
+        _ALTER, "31 per user", on_cluster(Operation.ALTER, administration.refuse_alter_credentials)
     ),
-    55: Rule(
+    ApiKey.DESCRIBE_QUORUM: Rule(
         _DESCRIBE, "31", on_cluster(Operation.DESCRIBE, with_code(describe_quorum.DescribeQuorumResponse))
     ),
-    57: Rule(
-        _ALTER,
-        "31",
-        on_cluster(Operation.ALTER, with_code(update_features.UpdateFeaturesResponse)),
-        is_administrative=True,
+    ApiKey.UPDATE_FEATURES: Rule(
+        _ALTER, "31", on_cluster(Operation.ALTER, with_code(update_features.UpdateFeaturesResponse))
     ),
-    60: Rule("nothing; operations are shown with Describe Cluster", "", metadata.describe_cluster),
-    61: Rule("Read Topic", "29 per partition", records.describe_producers),
-    64: Rule(
-        _ALTER,
-        "31",
-        on_cluster(Operation.ALTER, with_code(unregister_broker.UnregisterBrokerResponse)),
-        is_administrative=True,
+    ApiKey.DESCRIBE_CLUSTER: Rule(
+        "nothing; operations are shown with Describe Cluster", "", metadata.describe_cluster
     ),
-    65: Rule(
+    ApiKey.DESCRIBE_PRODUCERS: Rule("Read Topic", "29 per partition", records.describe_producers),
+    ApiKey.UNREGISTER_BROKER: Rule(
+        _ALTER, "31", on_cluster(Operation.ALTER, with_code(unregister_broker.UnregisterBrokerResponse))
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: Rule(
         "Describe TransactionalId",
         "53 per id; topics that may not be described are left out",
         transactions.describe_transactions,
     ),
-    66: Rule("Describe TransactionalId", "transactions are left out", transactions.list_transactions),
-    68: Rule(
+    ApiKey.LIST_TRANSACTIONS: Rule(
+        "Describe TransactionalId", "transactions are left out", transactions.list_transactions
+    ),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Rule(
         "Read Group, Describe of the topics that are named",
         "30; 29; a pattern matches only topics that may be described",
         groups.consumer_group_heartbeat,
     ),
-    69: Rule(
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Rule(
         "Describe Group, Describe of the topics that are assigned",
         "30 per group; 29 per group",
         groups.describe_members(
@@ -274,22 +249,22 @@ RULES: dict[int, Rule] = {
             ("assignment", "target_assignment"),
         ),
     ),
-    74: Rule(
+    ApiKey.LIST_CONFIG_RESOURCES: Rule(
         "DescribeConfigs Cluster",
         "31",
         on_cluster(Operation.DESCRIBE_CONFIGS, with_code(list_config_resources.ListConfigResourcesResponse)),
     ),
-    75: Rule(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Rule(
         "Describe Topic",
         "29 per topic that was named, others are left out",
         metadata.describe_topic_partitions,
     ),
-    76: Rule(
+    ApiKey.SHARE_GROUP_HEARTBEAT: Rule(
         "Read Group, Describe of the topics that are named",
         "30; 29",
         groups.member_heartbeat(share_group_heartbeat.ShareGroupHeartbeatResponse),
     ),
-    77: Rule(
+    ApiKey.SHARE_GROUP_DESCRIBE: Rule(
         "Describe Group, Describe of the topics that are assigned",
         "30 per group; 29 per group",
         groups.describe_members(
@@ -298,81 +273,89 @@ RULES: dict[int, Rule] = {
             ("assignment",),
         ),
     ),
-    78: Rule(
+    ApiKey.SHARE_FETCH: Rule(
         "Read Group, Read Topic",
         "30; 29 per partition",
         on_group(Operation.READ, with_code(share_fetch.ShareFetchResponse)),
     ),
-    79: Rule(
+    ApiKey.SHARE_ACKNOWLEDGE: Rule(
         "Read Group, Read Topic",
         "30; 29 per partition",
         on_group(Operation.READ, with_code(share_acknowledge.ShareAcknowledgeResponse)),
     ),
-    83: Rule(_ACTION, "31 per partition", shares.initialize_share_group_state),
-    84: Rule(_ACTION, "31 per partition", shares.read_share_group_state),
-    85: Rule(_ACTION, "31 per partition", shares.write_share_group_state),
-    86: Rule(_ACTION, "31 per partition", shares.delete_share_group_state),
-    87: Rule(_ACTION, "31 per partition", shares.read_share_group_state_summary),
-    90: Rule(
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: Rule(
+        _ACTION, "31 per partition", shares.initialize_share_group_state
+    ),
+    ApiKey.READ_SHARE_GROUP_STATE: Rule(_ACTION, "31 per partition", shares.read_share_group_state),
+    ApiKey.WRITE_SHARE_GROUP_STATE: Rule(_ACTION, "31 per partition", shares.write_share_group_state),
+    ApiKey.DELETE_SHARE_GROUP_STATE: Rule(_ACTION, "31 per partition", shares.delete_share_group_state),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Rule(
+        _ACTION, "31 per partition", shares.read_share_group_state_summary
+    ),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Rule(
         "Describe Group, Describe Topic",
         "30 per group; 29 per topic that was named, others are left out",
         shares.describe_share_group_offsets,
     ),
-    91: Rule(
-        "Read Group, Read Topic",
-        "30; 29 per topic",
-        shares.alter_share_group_offsets,
-        is_administrative=True,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Rule(
+        "Read Group, Read Topic", "30; 29 per topic", shares.alter_share_group_offsets
     ),
-    92: Rule(
-        "Delete Group, Read Topic",
-        "30; 29 per topic",
-        shares.delete_share_group_offsets,
-        is_administrative=True,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: Rule(
+        "Delete Group, Read Topic", "30; 29 per topic", shares.delete_share_group_offsets
     ),
-    OWN_KEYS_FROM: Rule(
+    ApiKey.MOVE_JOURNAL: Rule(
         _ACTION, "31", on_cluster(Operation.CLUSTER_ACTION, with_code(move_journal.MoveJournalResponse))
     ),
-    OWN_KEYS_FROM + 1: Rule(
+    ApiKey.RESUME_DEAD_LETTERS: Rule(
         _ACTION,
         "31",
         on_cluster(Operation.CLUSTER_ACTION, with_code(resume_dead_letters.ResumeDeadLettersResponse)),
     ),
-    OWN_KEYS_FROM + 2: Rule(
+    ApiKey.DESCRIBE_SHARE_WINDOWS: Rule(
         "Describe Group, Describe Topic", "partitions are left out", shares.describe_share_windows
     ),
-    OWN_KEYS_FROM + 3: Rule("Read Topic", "29", records.describe_delays),
-    OWN_KEYS_FROM + 4: Rule("Write Topic", "29", records.alter_delays, is_administrative=True),
-    OWN_KEYS_FROM + 11: Rule(
+    ApiKey.DESCRIBE_DELAYS: Rule("Read Topic", "29", records.describe_delays),
+    ApiKey.ALTER_DELAYS: Rule("Write Topic", "29", records.alter_delays),
+    ApiKey.FOLDED_PRODUCE: Rule(
         _ACTION, "31", on_cluster(Operation.CLUSTER_ACTION, with_code(folded_produce.FoldedProduceResponse))
     ),
-    OWN_KEYS_FROM + 12: Rule(
+    ApiKey.FOLDED_PRODUCERS: Rule(
         _ACTION,
         "31",
         on_cluster(Operation.CLUSTER_ACTION, with_code(folded_producers.FoldedProducersResponse)),
     ),
-    OWN_KEYS_FROM + 13: Rule(
+    ApiKey.APPEND_COPIES: Rule(
         _ACTION, "31", on_cluster(Operation.CLUSTER_ACTION, with_code(append_copies.AppendCopiesResponse))
     ),
-    OWN_KEYS_FROM + 14: Rule(
+    ApiKey.HAND_OVER_NUMBERS: Rule(
         _ACTION,
         "31",
         on_cluster(Operation.CLUSTER_ACTION, with_code(hand_over_numbers.HandOverNumbersResponse)),
     ),
-    OWN_KEYS_FROM + 20: Rule(
+    ApiKey.DESCRIBE_FAILOVERS: Rule(
         _DESCRIBE,
         "31",
         on_cluster(Operation.DESCRIBE, with_code(describe_failovers.DescribeFailoversResponse)),
     ),
-    OWN_KEYS_FROM + 21: Rule("Describe Topic", "29", records.describe_fills),
-    OWN_KEYS_FROM + 22: Rule(
+    ApiKey.DESCRIBE_FILLS: Rule("Describe Topic", "29", records.describe_fills),
+    ApiKey.DESCRIBE_DISK: Rule(
         _DESCRIBE,
         "31",
         on_cluster(Operation.DESCRIBE, with_code(describe_disk.DescribeDiskResponse)),
     ),
 }
 
-CHECKED_BY_HANDLERS = frozenset({1, 38, 39, 40, 41, 78, 79})
+CHECKED_BY_HANDLERS = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+    }
+)
 """Fetch, ShareFetch and ShareAcknowledge: the partitions are those of a session, and most requests do not
 name them. Their handlers ask about the topic of each partition that they read. Delegation tokens: what a
 client may do depends on how it has logged in, and on whose each token is."""

@@ -12,10 +12,9 @@ from functools import cache
 from typing import Any
 
 from forebay.core.large_requests.division import Division, Repeats
+from forebay.wire.api_keys import ApiKey
 
 ONCE, REFUSED = Repeats.ONCE, Repeats.REFUSED
-
-_PRODUCE = 0
 
 _PARTITIONS = (Division(("topics", "partitions"), ("topics", "partitions")),)
 _RESULTS = (Division(("topics", "partitions"), ("results", "partitions")),)
@@ -24,29 +23,31 @@ _GROUPS = (Division(("group_ids",), ("groups",), ONCE),)
 _SETTINGS = (Division(("resources",), ("responses",), REFUSED, ("resource_type", "resource_name")),)
 
 _FORMS: dict[int, tuple[Division, ...]] = {
-    0: (Division(("topic_data", "partition_data"), ("responses", "partition_responses")),),
-    2: _PARTITIONS,
-    3: (Division(("topics",), ("topics",), ONCE, ("name", "topic_id"), at_once=50),),
-    8: _PARTITIONS,
-    9: (
+    ApiKey.PRODUCE: (Division(("topic_data", "partition_data"), ("responses", "partition_responses")),),
+    ApiKey.LIST_OFFSETS: _PARTITIONS,
+    ApiKey.METADATA: (Division(("topics",), ("topics",), ONCE, ("name", "topic_id"), at_once=50),),
+    ApiKey.OFFSET_COMMIT: _PARTITIONS,
+    ApiKey.OFFSET_FETCH: (
         Division(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions")),
         Division(("topics", "partition_indexes"), ("topics", "partitions")),
     ),
-    10: (Division(("coordinator_keys",), ("coordinators",), ONCE),),
-    13: (Division(("members",), ("members",)),),
-    15: (Division(("groups",), ("groups",), ONCE),),
-    19: (Division(("topics",), ("topics",), REFUSED, ("name",)),),
-    20: (
+    ApiKey.FIND_COORDINATOR: (Division(("coordinator_keys",), ("coordinators",), ONCE),),
+    ApiKey.LEAVE_GROUP: (Division(("members",), ("members",)),),
+    ApiKey.DESCRIBE_GROUPS: (Division(("groups",), ("groups",), ONCE),),
+    ApiKey.CREATE_TOPICS: (Division(("topics",), ("topics",), REFUSED, ("name",)),),
+    ApiKey.DELETE_TOPICS: (
         Division(("topics",), ("responses",), REFUSED, ("name", "topic_id")),
         Division(("topic_names",), ("responses",), REFUSED),
     ),
-    21: _PARTITIONS,
-    23: _PARTITIONS,
-    27: (Division(("markers", "topics", "partition_indexes"), ("markers", "topics", "partitions")),),
-    28: _PARTITIONS,
-    30: (Division(("creations",), ("results",)),),
-    31: (Division(("filters",), ("filter_results",), at_once=10),),
-    32: (
+    ApiKey.DELETE_RECORDS: _PARTITIONS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _PARTITIONS,
+    ApiKey.WRITE_TXN_MARKERS: (
+        Division(("markers", "topics", "partition_indexes"), ("markers", "topics", "partitions")),
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: _PARTITIONS,
+    ApiKey.CREATE_ACLS: (Division(("creations",), ("results",)),),
+    ApiKey.DELETE_ACLS: (Division(("filters",), ("filter_results",), at_once=10),),
+    ApiKey.DESCRIBE_CONFIGS: (
         Division(
             ("resources",),
             ("results",),
@@ -55,26 +56,30 @@ _FORMS: dict[int, tuple[Division, ...]] = {
             at_once=10,
         ),
     ),
-    33: _SETTINGS,
-    37: (Division(("topics",), ("results",), REFUSED, ("name",)),),
-    42: (Division(("groups_names",), ("results",)),),
-    43: (Division(("topic_partitions", "partitions"), ("replica_election_results", "partition_result")),),
-    44: _SETTINGS,
-    47: _PARTITIONS,
-    49: (Division(("entries",), ("entries",), REFUSED, ("entity",)),),
-    50: (Division(("users",), ("results",), REFUSED, ("name",)),),
-    61: (Division(("topics", "partition_indexes"), ("topics", "partitions")),),
-    65: (Division(("transactional_ids",), ("transaction_states",), ONCE),),
-    69: _GROUPS,
-    77: _GROUPS,
-    83: _RESULTS,
-    84: _RESULTS,
-    85: _RESULTS,
-    86: _RESULTS,
-    87: _RESULTS,
-    90: (Division(("groups", "topics", "partitions"), ("groups", "topics", "partitions")),),
-    91: _RESPONSES,
-    92: (Division(("topics",), ("responses",)),),
+    ApiKey.ALTER_CONFIGS: _SETTINGS,
+    ApiKey.CREATE_PARTITIONS: (Division(("topics",), ("results",), REFUSED, ("name",)),),
+    ApiKey.DELETE_GROUPS: (Division(("groups_names",), ("results",)),),
+    ApiKey.ELECT_LEADERS: (
+        Division(("topic_partitions", "partitions"), ("replica_election_results", "partition_result")),
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _SETTINGS,
+    ApiKey.OFFSET_DELETE: _PARTITIONS,
+    ApiKey.ALTER_CLIENT_QUOTAS: (Division(("entries",), ("entries",), REFUSED, ("entity",)),),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (Division(("users",), ("results",), REFUSED, ("name",)),),
+    ApiKey.DESCRIBE_PRODUCERS: (Division(("topics", "partition_indexes"), ("topics", "partitions")),),
+    ApiKey.DESCRIBE_TRANSACTIONS: (Division(("transactional_ids",), ("transaction_states",), ONCE),),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _GROUPS,
+    ApiKey.SHARE_GROUP_DESCRIBE: _GROUPS,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: _RESULTS,
+    ApiKey.READ_SHARE_GROUP_STATE: _RESULTS,
+    ApiKey.WRITE_SHARE_GROUP_STATE: _RESULTS,
+    ApiKey.DELETE_SHARE_GROUP_STATE: _RESULTS,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _RESULTS,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (
+        Division(("groups", "topics", "partitions"), ("groups", "topics", "partitions")),
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: _RESPONSES,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (Division(("topics",), ("responses",)),),
 }
 
 
@@ -97,6 +102,6 @@ def cut_from_bytes(api_key: int) -> int | None:
     Produce is looked at only if it has more elements than any good client sends: its handler is fast, and its
     requests are many.
     """
-    if api_key == _PRODUCE or api_key not in _FORMS:
+    if api_key == ApiKey.PRODUCE or api_key not in _FORMS:
         return None
     return min(division.at_once for division in _FORMS[api_key])

@@ -8,6 +8,7 @@ not in use. A broker that does not know the tags skips them; whoever asks can te
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     OWN_TAGS_FROM,
     Request,
@@ -35,7 +36,7 @@ class AddPartitionsToTxnTransaction(Struct):
     topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
 
 
-class AddPartitionsToTxnRequest(Request, api_key=24, versions=(0, 5), flexible=3):
+class AddPartitionsToTxnRequest(Request, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), flexible=3):
     v3_and_below_transactional_id: str = string("0-3")
     v3_and_below_producer_id: int = int64("0-3")
     v3_and_below_producer_epoch: int = int16("0-3")
@@ -60,7 +61,7 @@ class AddPartitionsToTxnResult(Struct):
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
 
 
-class AddPartitionsToTxnResponse(Response, api_key=24, versions=(0, 5), flexible=3):
+class AddPartitionsToTxnResponse(Response, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), flexible=3):
     throttle_time_ms: int = int32()
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(
         AddPartitionsToTxnTopicResult, "0-3"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, float64, int16, int32, string
 
 
@@ -21,7 +22,7 @@ class EntryData(Struct):
     ops: list[OpData] = array(OpData)
 
 
-class AlterClientQuotasRequest(Request, api_key=49, versions=(0, 1), flexible=1):
+class AlterClientQuotasRequest(Request, api_key=ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1), flexible=1):
     entries: list[EntryData] = array(EntryData)
     validate_only: bool = boolean()
 
@@ -32,6 +33,6 @@ class ResponseEntryData(Struct):
     entity: list[EntityData] = array(EntityData)
 
 
-class AlterClientQuotasResponse(Response, api_key=49, versions=(0, 1), flexible=1):
+class AlterClientQuotasResponse(Response, api_key=ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1), flexible=1):
     throttle_time_ms: int = int32()
     entries: list[ResponseEntryData] = array(ResponseEntryData)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int8, int16, int32, string
 
 
@@ -16,7 +17,7 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = array(AlterableConfig)
 
 
-class AlterConfigsRequest(Request, api_key=33, versions=(0, 2), flexible=2):
+class AlterConfigsRequest(Request, api_key=ApiKey.ALTER_CONFIGS, versions=(0, 2), flexible=2):
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
 
@@ -28,6 +29,6 @@ class AlterConfigsResourceResponse(Struct):
     resource_name: str = string()
 
 
-class AlterConfigsResponse(Response, api_key=33, versions=(0, 2), flexible=2):
+class AlterConfigsResponse(Response, api_key=ApiKey.ALTER_CONFIGS, versions=(0, 2), flexible=2):
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

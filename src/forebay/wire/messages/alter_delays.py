@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int8, int16, int32, int64, string
 
 CANCEL = 0
@@ -10,7 +11,7 @@ IDS_MAX = 1_000
 """The most messages of one request."""
 
 
-class AlterDelaysRequest(Request, api_key=16_388, flexible=0):
+class AlterDelaysRequest(Request, api_key=ApiKey.ALTER_DELAYS, flexible=0):
     topic: str = string()
     partition: int = int32()
     action: int = int8()
@@ -27,7 +28,7 @@ class AlteredDelay(Struct):
     cancelled before, by such a request."""
 
 
-class AlterDelaysResponse(Response, api_key=16_388, flexible=0):
+class AlterDelaysResponse(Response, api_key=ApiKey.ALTER_DELAYS, flexible=0):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     """About all of them."""

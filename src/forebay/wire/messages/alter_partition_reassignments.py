@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, string
 
 
@@ -15,7 +16,9 @@ class ReassignableTopic(Struct):
     partitions: list[ReassignablePartition] = array(ReassignablePartition)
 
 
-class AlterPartitionReassignmentsRequest(Request, api_key=45, versions=(0, 1), flexible=0):
+class AlterPartitionReassignmentsRequest(
+    Request, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), flexible=0
+):
     timeout_ms: int = int32(default=60000)
     allow_replication_factor_change: bool = boolean("1+", default=True)
     topics: list[ReassignableTopic] = array(ReassignableTopic)
@@ -32,7 +35,9 @@ class ReassignableTopicResponse(Struct):
     partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
 
 
-class AlterPartitionReassignmentsResponse(Response, api_key=45, versions=(0, 1), flexible=0):
+class AlterPartitionReassignmentsResponse(
+    Response, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), flexible=0
+):
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean("1+", default=True)
     error_code: int = int16()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, string
 
 
@@ -15,7 +16,7 @@ class AlterReplicaLogDir(Struct):
     topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
 
 
-class AlterReplicaLogDirsRequest(Request, api_key=34, versions=(1, 2), flexible=2):
+class AlterReplicaLogDirsRequest(Request, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2), flexible=2):
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
 
 
@@ -29,6 +30,8 @@ class AlterReplicaLogDirTopicResult(Struct):
     partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
 
 
-class AlterReplicaLogDirsResponse(Response, api_key=34, versions=(1, 2), flexible=2):
+class AlterReplicaLogDirsResponse(
+    Response, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2), flexible=2
+):
     throttle_time_ms: int = int32()
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)

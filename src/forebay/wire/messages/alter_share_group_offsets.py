@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string, uuid
 
 
@@ -15,7 +16,7 @@ class AlterShareGroupOffsetsRequestTopic(Struct):
     partitions: list[AlterShareGroupOffsetsRequestPartition] = array(AlterShareGroupOffsetsRequestPartition)
 
 
-class AlterShareGroupOffsetsRequest(Request, api_key=91, flexible=0):
+class AlterShareGroupOffsetsRequest(Request, api_key=ApiKey.ALTER_SHARE_GROUP_OFFSETS, flexible=0):
     group_id: str = string()
     topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic)
 
@@ -32,7 +33,7 @@ class AlterShareGroupOffsetsResponseTopic(Struct):
     partitions: list[AlterShareGroupOffsetsResponsePartition] = array(AlterShareGroupOffsetsResponsePartition)
 
 
-class AlterShareGroupOffsetsResponse(Response, api_key=91, flexible=0):
+class AlterShareGroupOffsetsResponse(Response, api_key=ApiKey.ALTER_SHARE_GROUP_OFFSETS, flexible=0):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, binary, int8, int16, int32, string
 
 
@@ -18,7 +19,9 @@ class ScramCredentialUpsertion(Struct):
     salted_password: bytes = binary()
 
 
-class AlterUserScramCredentialsRequest(Request, api_key=51, versions=(0, 0), flexible=0):
+class AlterUserScramCredentialsRequest(
+    Request, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0), flexible=0
+):
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
 
@@ -29,6 +32,8 @@ class AlterUserScramCredentialsResult(Struct):
     error_message: str | None = string(nullable="0+", default=None)
 
 
-class AlterUserScramCredentialsResponse(Response, api_key=51, versions=(0, 0), flexible=0):
+class AlterUserScramCredentialsResponse(
+    Response, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0), flexible=0
+):
     throttle_time_ms: int = int32()
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, int64, string
 
 OWN_SOFTWARE_NAME = "forebay"
 """What Forebay's own clients call themselves; brokers list their own features for them."""
 
 
-class ApiVersionsRequest(Request, api_key=18, versions=(0, 4), flexible=3):
+class ApiVersionsRequest(Request, api_key=ApiKey.API_VERSIONS, versions=(0, 4), flexible=3):
     client_software_name: str = string("3+")
     client_software_version: str = string("3+")
 
@@ -31,7 +32,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = int16()
 
 
-class ApiVersionsResponse(Response, api_key=18, versions=(0, 4), flexible=3):
+class ApiVersionsResponse(Response, api_key=ApiKey.API_VERSIONS, versions=(0, 4), flexible=3):
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)
     throttle_time_ms: int = int32("1+")

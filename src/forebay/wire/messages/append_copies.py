@@ -5,15 +5,16 @@ Between brokers; not of Kafka. The batch is as it will be stored, but for its of
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, int16, int32, records, string, uuid
 
 
-class AppendCopiesRequest(Request, api_key=16_397, flexible=0):
+class AppendCopiesRequest(Request, api_key=ApiKey.APPEND_COPIES, flexible=0):
     topic_id: bytes = uuid()
     index: int = int32()
     records: memoryview | None = records(nullable="0+")
 
 
-class AppendCopiesResponse(Response, api_key=16_397, flexible=0):
+class AppendCopiesResponse(Response, api_key=ApiKey.APPEND_COPIES, flexible=0):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     Request,
     Response,
@@ -17,7 +18,9 @@ from forebay.wire.fields import (
 )
 
 
-class ConsumerGroupDescribeRequest(Request, api_key=69, versions=(0, 1), flexible=0):
+class ConsumerGroupDescribeRequest(
+    Request, api_key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), flexible=0
+):
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
 
@@ -58,6 +61,8 @@ class DescribedGroup(Struct):
     authorized_operations: int = int32(default=-2147483648)
 
 
-class ConsumerGroupDescribeResponse(Response, api_key=69, versions=(0, 1), flexible=0):
+class ConsumerGroupDescribeResponse(
+    Response, api_key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), flexible=0
+):
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)

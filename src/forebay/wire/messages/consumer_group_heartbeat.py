@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, string, struct, uuid
 
 
@@ -10,7 +11,9 @@ class TopicPartitions(Struct):
     partitions: list[int] = array(int32)
 
 
-class ConsumerGroupHeartbeatRequest(Request, api_key=68, versions=(0, 1), flexible=0):
+class ConsumerGroupHeartbeatRequest(
+    Request, api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), flexible=0
+):
     group_id: str = string()
     member_id: str = string()
     member_epoch: int = int32()
@@ -27,7 +30,9 @@ class Assignment(Struct):
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
-class ConsumerGroupHeartbeatResponse(Response, api_key=68, versions=(0, 1), flexible=0):
+class ConsumerGroupHeartbeatResponse(
+    Response, api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), flexible=0
+):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

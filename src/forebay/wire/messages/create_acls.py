@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int8, int16, int32, string
 
 
@@ -15,7 +16,7 @@ class AclCreation(Struct):
     permission_type: int = int8()
 
 
-class CreateAclsRequest(Request, api_key=30, versions=(1, 3), flexible=2):
+class CreateAclsRequest(Request, api_key=ApiKey.CREATE_ACLS, versions=(1, 3), flexible=2):
     creations: list[AclCreation] = array(AclCreation)
 
 
@@ -24,6 +25,6 @@ class AclCreationResult(Struct):
     error_message: str | None = string(nullable="0+", default=None)
 
 
-class CreateAclsResponse(Response, api_key=30, versions=(1, 3), flexible=2):
+class CreateAclsResponse(Response, api_key=ApiKey.CREATE_ACLS, versions=(1, 3), flexible=2):
     throttle_time_ms: int = int32()
     results: list[AclCreationResult] = array(AclCreationResult)

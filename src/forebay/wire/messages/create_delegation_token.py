@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, binary, int16, int32, int64, string
 
 
@@ -10,14 +11,18 @@ class CreatableRenewers(Struct):
     principal_name: str = string()
 
 
-class CreateDelegationTokenRequest(Request, api_key=38, versions=(1, 3), flexible=2):
+class CreateDelegationTokenRequest(
+    Request, api_key=ApiKey.CREATE_DELEGATION_TOKEN, versions=(1, 3), flexible=2
+):
     owner_principal_type: str | None = string("3+", nullable="3+")
     owner_principal_name: str | None = string("3+", nullable="3+")
     renewers: list[CreatableRenewers] = array(CreatableRenewers)
     max_lifetime_ms: int = int64()
 
 
-class CreateDelegationTokenResponse(Response, api_key=38, versions=(1, 3), flexible=2):
+class CreateDelegationTokenResponse(
+    Response, api_key=ApiKey.CREATE_DELEGATION_TOKEN, versions=(1, 3), flexible=2
+):
     error_code: int = int16()
     principal_type: str = string()
     principal_name: str = string()

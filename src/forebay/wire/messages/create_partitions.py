@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     OWN_TAGS_FROM,
     Request,
@@ -30,7 +31,7 @@ class CreatePartitionsTopic(Struct):
     """Ours, for a smaller count: it need not divide the old one."""
 
 
-class CreatePartitionsRequest(Request, api_key=37, versions=(0, 3), flexible=2):
+class CreatePartitionsRequest(Request, api_key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), flexible=2):
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
     timeout_ms: int = int32()
     validate_only: bool = boolean()
@@ -42,6 +43,6 @@ class CreatePartitionsTopicResult(Struct):
     error_message: str | None = string(nullable="0+", default=None)
 
 
-class CreatePartitionsResponse(Response, api_key=37, versions=(0, 3), flexible=2):
+class CreatePartitionsResponse(Response, api_key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), flexible=2):
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int8, int16, int32, string, uuid
 
 
@@ -23,7 +24,7 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
 
 
-class CreateTopicsRequest(Request, api_key=19, versions=(2, 7), flexible=5):
+class CreateTopicsRequest(Request, api_key=ApiKey.CREATE_TOPICS, versions=(2, 7), flexible=5):
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60000)
     validate_only: bool = boolean()
@@ -48,6 +49,6 @@ class CreatableTopicResult(Struct):
     configs: list[CreatableTopicConfigs] | None = array(CreatableTopicConfigs, "5+", nullable="5+")
 
 
-class CreateTopicsResponse(Response, api_key=19, versions=(2, 7), flexible=5):
+class CreateTopicsResponse(Response, api_key=ApiKey.CREATE_TOPICS, versions=(2, 7), flexible=5):
     throttle_time_ms: int = int32()
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, string
 
 
-class DeleteGroupsRequest(Request, api_key=42, versions=(0, 2), flexible=2):
+class DeleteGroupsRequest(Request, api_key=ApiKey.DELETE_GROUPS, versions=(0, 2), flexible=2):
     groups_names: list[str] = array(string)
 
 
@@ -14,6 +15,6 @@ class DeletableGroupResult(Struct):
     error_code: int = int16()
 
 
-class DeleteGroupsResponse(Response, api_key=42, versions=(0, 2), flexible=2):
+class DeleteGroupsResponse(Response, api_key=ApiKey.DELETE_GROUPS, versions=(0, 2), flexible=2):
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string
 
 
@@ -15,7 +16,7 @@ class DeleteRecordsTopic(Struct):
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
 
 
-class DeleteRecordsRequest(Request, api_key=21, versions=(0, 2), flexible=2):
+class DeleteRecordsRequest(Request, api_key=ApiKey.DELETE_RECORDS, versions=(0, 2), flexible=2):
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
     timeout_ms: int = int32()
 
@@ -31,6 +32,6 @@ class DeleteRecordsTopicResult(Struct):
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
 
 
-class DeleteRecordsResponse(Response, api_key=21, versions=(0, 2), flexible=2):
+class DeleteRecordsResponse(Response, api_key=ApiKey.DELETE_RECORDS, versions=(0, 2), flexible=2):
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

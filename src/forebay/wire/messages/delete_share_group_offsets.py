@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, string, uuid
 
 
@@ -9,7 +10,7 @@ class DeleteShareGroupOffsetsRequestTopic(Struct):
     topic_name: str = string()
 
 
-class DeleteShareGroupOffsetsRequest(Request, api_key=92, flexible=0):
+class DeleteShareGroupOffsetsRequest(Request, api_key=ApiKey.DELETE_SHARE_GROUP_OFFSETS, flexible=0):
     group_id: str = string()
     topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic)
 
@@ -21,7 +22,7 @@ class DeleteShareGroupOffsetsResponseTopic(Struct):
     error_message: str | None = string(nullable="0+", default=None)
 
 
-class DeleteShareGroupOffsetsResponse(Response, api_key=92, flexible=0):
+class DeleteShareGroupOffsetsResponse(Response, api_key=ApiKey.DELETE_SHARE_GROUP_OFFSETS, flexible=0):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import OWN_TAGS_FROM, Request, Response, Struct, array, int16, int32, string, uuid
 
 ANY_EPOCH = -1
@@ -18,7 +19,7 @@ class DeleteStateData(Struct):
     partitions: list[PartitionData] = array(PartitionData)
 
 
-class DeleteShareGroupStateRequest(Request, api_key=86, flexible=0):
+class DeleteShareGroupStateRequest(Request, api_key=ApiKey.DELETE_SHARE_GROUP_STATE, flexible=0):
     group_id: str = string()
     topics: list[DeleteStateData] = array(DeleteStateData)
 
@@ -34,5 +35,5 @@ class DeleteStateResult(Struct):
     partitions: list[PartitionResult] = array(PartitionResult)
 
 
-class DeleteShareGroupStateResponse(Response, api_key=86, flexible=0):
+class DeleteShareGroupStateResponse(Response, api_key=ApiKey.DELETE_SHARE_GROUP_STATE, flexible=0):
     results: list[DeleteStateResult] = array(DeleteStateResult)

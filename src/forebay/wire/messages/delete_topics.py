@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, string, uuid
 
 
@@ -10,7 +11,7 @@ class DeleteTopicState(Struct):
     topic_id: bytes = uuid()
 
 
-class DeleteTopicsRequest(Request, api_key=20, versions=(1, 6), flexible=4):
+class DeleteTopicsRequest(Request, api_key=ApiKey.DELETE_TOPICS, versions=(1, 6), flexible=4):
     topic_names: list[str] = array(string, "1-5")
     topics: list[DeleteTopicState] = array(DeleteTopicState, "6+")
     timeout_ms: int = int32()
@@ -23,6 +24,6 @@ class DeletableTopicResult(Struct):
     error_message: str | None = string("5+", nullable="5+", default=None)
 
 
-class DeleteTopicsResponse(Response, api_key=20, versions=(1, 6), flexible=4):
+class DeleteTopicsResponse(Response, api_key=ApiKey.DELETE_TOPICS, versions=(1, 6), flexible=4):
     throttle_time_ms: int = int32()
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)

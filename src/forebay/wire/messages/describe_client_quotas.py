@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, float64, int8, int16, int32, string
 
 
@@ -11,7 +12,9 @@ class ComponentData(Struct):
     match: str | None = string(nullable="0+")
 
 
-class DescribeClientQuotasRequest(Request, api_key=48, versions=(0, 1), flexible=1):
+class DescribeClientQuotasRequest(
+    Request, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1), flexible=1
+):
     components: list[ComponentData] = array(ComponentData)
     strict: bool = boolean()
 
@@ -31,7 +34,9 @@ class EntryData(Struct):
     values: list[ValueData] = array(ValueData)
 
 
-class DescribeClientQuotasResponse(Response, api_key=48, versions=(0, 1), flexible=1):
+class DescribeClientQuotasResponse(
+    Response, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1), flexible=1
+):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

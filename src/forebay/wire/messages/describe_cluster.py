@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int8, int16, int32, string
 
 
-class DescribeClusterRequest(Request, api_key=60, versions=(0, 2), flexible=0):
+class DescribeClusterRequest(Request, api_key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), flexible=0):
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8("1+", default=1)
     include_fenced_brokers: bool = boolean("2+")
@@ -19,7 +20,7 @@ class DescribeClusterBroker(Struct):
     is_fenced: bool = boolean("2+")
 
 
-class DescribeClusterResponse(Response, api_key=60, versions=(0, 2), flexible=0):
+class DescribeClusterResponse(Response, api_key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), flexible=0):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int8, int16, int32, string
 
 
@@ -11,7 +12,7 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[str] | None = array(string, nullable="0+")
 
 
-class DescribeConfigsRequest(Request, api_key=32, versions=(1, 4), flexible=4):
+class DescribeConfigsRequest(Request, api_key=ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), flexible=4):
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean()
     include_documentation: bool = boolean("3+")
@@ -42,6 +43,6 @@ class DescribeConfigsResult(Struct):
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
 
 
-class DescribeConfigsResponse(Response, api_key=32, versions=(1, 4), flexible=4):
+class DescribeConfigsResponse(Response, api_key=ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), flexible=4):
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, binary, boolean, int16, int32, int64, string
 
 FROM_THE_FIRST = -1
 
 
-class DescribeDelaysRequest(Request, api_key=16_387, flexible=0):
+class DescribeDelaysRequest(Request, api_key=ApiKey.DESCRIBE_DELAYS, flexible=0):
     topic: str = string()
     partition: int = int32()
     ids: list[int] = array(int64)
@@ -42,7 +43,7 @@ class DelayedMessage(Struct):
     """Without those that say when it is due."""
 
 
-class DescribeDelaysResponse(Response, api_key=16_387, flexible=0):
+class DescribeDelaysResponse(Response, api_key=ApiKey.DESCRIBE_DELAYS, flexible=0):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     pending: int = int64()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, binary, int16, int32, int64, string
 
 
@@ -10,7 +11,9 @@ class DescribeDelegationTokenOwner(Struct):
     principal_name: str = string()
 
 
-class DescribeDelegationTokenRequest(Request, api_key=41, versions=(1, 3), flexible=2):
+class DescribeDelegationTokenRequest(
+    Request, api_key=ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=(1, 3), flexible=2
+):
     owners: list[DescribeDelegationTokenOwner] | None = array(DescribeDelegationTokenOwner, nullable="0+")
 
 
@@ -32,7 +35,9 @@ class DescribedDelegationToken(Struct):
     renewers: list[DescribedDelegationTokenRenewer] = array(DescribedDelegationTokenRenewer)
 
 
-class DescribeDelegationTokenResponse(Response, api_key=41, versions=(1, 3), flexible=2):
+class DescribeDelegationTokenResponse(
+    Response, api_key=ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=(1, 3), flexible=2
+):
     error_code: int = int16()
     tokens: list[DescribedDelegationToken] = array(DescribedDelegationToken)
     throttle_time_ms: int = int32()

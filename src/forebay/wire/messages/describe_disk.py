@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, int64, string
 
 
-class DescribeDiskRequest(Request, api_key=16_406, flexible=0):
+class DescribeDiskRequest(Request, api_key=ApiKey.DESCRIBE_DISK, flexible=0):
     pass
 
 
@@ -27,7 +28,7 @@ class WaitingPartition(Struct):
     """The brokers that have to say what they hold before there is a leader."""
 
 
-class DescribeDiskResponse(Response, api_key=16_406, flexible=0):
+class DescribeDiskResponse(Response, api_key=ApiKey.DESCRIBE_DISK, flexible=0):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     node_id: int = int32()

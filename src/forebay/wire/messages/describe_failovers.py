@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string
 
 
-class DescribeFailoversRequest(Request, api_key=16_404, flexible=0):
+class DescribeFailoversRequest(Request, api_key=ApiKey.DESCRIBE_FAILOVERS, flexible=0):
     pass
 
 
@@ -22,7 +23,7 @@ class DescribedFailover(Struct):
     announce_ms: int = int32()
 
 
-class DescribeFailoversResponse(Response, api_key=16_404, flexible=0):
+class DescribeFailoversResponse(Response, api_key=ApiKey.DESCRIBE_FAILOVERS, flexible=0):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     failovers: list[DescribedFailover] = array(DescribedFailover)

@@ -5,10 +5,11 @@ For the leaders of its partitions; not of Kafka.
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string
 
 
-class DescribeFillsRequest(Request, api_key=16_405, flexible=0):
+class DescribeFillsRequest(Request, api_key=ApiKey.DESCRIBE_FILLS, flexible=0):
     topic: str = string()
 
 
@@ -22,7 +23,7 @@ class FilledPartition(Struct):
     """The same for people, with what to do."""
 
 
-class DescribeFillsResponse(Response, api_key=16_405, flexible=0):
+class DescribeFillsResponse(Response, api_key=ApiKey.DESCRIBE_FILLS, flexible=0):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     partitions: list[FilledPartition] = array(FilledPartition)

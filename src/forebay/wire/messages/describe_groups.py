@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, binary, boolean, int16, int32, string
 
 
-class DescribeGroupsRequest(Request, api_key=15, versions=(0, 6), flexible=5):
+class DescribeGroupsRequest(Request, api_key=ApiKey.DESCRIBE_GROUPS, versions=(0, 6), flexible=5):
     groups: list[str] = array(string)
     include_authorized_operations: bool = boolean("3+")
 
@@ -30,6 +31,6 @@ class DescribedGroup(Struct):
     authorized_operations: int = int32("3+", default=-2147483648)
 
 
-class DescribeGroupsResponse(Response, api_key=15, versions=(0, 6), flexible=5):
+class DescribeGroupsResponse(Response, api_key=ApiKey.DESCRIBE_GROUPS, versions=(0, 6), flexible=5):
     throttle_time_ms: int = int32("1+")
     groups: list[DescribedGroup] = array(DescribedGroup)

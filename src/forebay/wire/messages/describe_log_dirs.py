@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, int64, string
 
 
@@ -10,7 +11,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = array(int32)
 
 
-class DescribeLogDirsRequest(Request, api_key=35, versions=(1, 4), flexible=2):
+class DescribeLogDirsRequest(Request, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4), flexible=2):
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
 
 
@@ -34,7 +35,7 @@ class DescribeLogDirsResult(Struct):
     usable_bytes: int = int64("4+", default=-1)
 
 
-class DescribeLogDirsResponse(Response, api_key=35, versions=(1, 4), flexible=2):
+class DescribeLogDirsResponse(Response, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4), flexible=2):
     throttle_time_ms: int = int32()
     error_code: int = int16("3+")
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)

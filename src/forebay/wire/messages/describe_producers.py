@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string
 
 
@@ -10,7 +11,7 @@ class TopicRequest(Struct):
     partition_indexes: list[int] = array(int32)
 
 
-class DescribeProducersRequest(Request, api_key=61, versions=(0, 0), flexible=0):
+class DescribeProducersRequest(Request, api_key=ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), flexible=0):
     topics: list[TopicRequest] = array(TopicRequest)
 
 
@@ -35,6 +36,6 @@ class TopicResponse(Struct):
     partitions: list[PartitionResponse] = array(PartitionResponse)
 
 
-class DescribeProducersResponse(Response, api_key=61, versions=(0, 0), flexible=0):
+class DescribeProducersResponse(Response, api_key=ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), flexible=0):
     throttle_time_ms: int = int32()
     topics: list[TopicResponse] = array(TopicResponse)

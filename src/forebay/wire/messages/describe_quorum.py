@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string, uint16, uuid
 
 
@@ -14,7 +15,7 @@ class TopicQuery(Struct):
     partitions: list[PartitionQuery] = array(PartitionQuery)
 
 
-class DescribeQuorumRequest(Request, api_key=55, versions=(0, 2), flexible=0):
+class DescribeQuorumRequest(Request, api_key=ApiKey.DESCRIBE_QUORUM, versions=(0, 2), flexible=0):
     topics: list[TopicQuery] = array(TopicQuery)
 
 
@@ -53,7 +54,7 @@ class Node(Struct):
     listeners: list[Listener] = array(Listener)
 
 
-class DescribeQuorumResponse(Response, api_key=55, versions=(0, 2), flexible=0):
+class DescribeQuorumResponse(Response, api_key=ApiKey.DESCRIBE_QUORUM, versions=(0, 2), flexible=0):
     error_code: int = int16()
     error_message: str | None = string("2+", nullable="2+", default=None)
     topics: list[TopicData] = array(TopicData)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string, uuid
 
 
@@ -17,7 +18,9 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
     )
 
 
-class DescribeShareGroupOffsetsRequest(Request, api_key=90, versions=(0, 1), flexible=0):
+class DescribeShareGroupOffsetsRequest(
+    Request, api_key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions=(0, 1), flexible=0
+):
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(DescribeShareGroupOffsetsRequestGroup)
 
 
@@ -45,6 +48,8 @@ class DescribeShareGroupOffsetsResponseGroup(Struct):
     error_message: str | None = string(nullable="0+", default=None)
 
 
-class DescribeShareGroupOffsetsResponse(Response, api_key=90, versions=(0, 1), flexible=0):
+class DescribeShareGroupOffsetsResponse(
+    Response, api_key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions=(0, 1), flexible=0
+):
     throttle_time_ms: int = int32()
     groups: list[DescribeShareGroupOffsetsResponseGroup] = array(DescribeShareGroupOffsetsResponseGroup)

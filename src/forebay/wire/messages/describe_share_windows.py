@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int32, int64, string
 
 
-class DescribeShareWindowsRequest(Request, api_key=16_386, flexible=0):
+class DescribeShareWindowsRequest(Request, api_key=ApiKey.DESCRIBE_SHARE_WINDOWS, flexible=0):
     group_id: str = string()
 
 
@@ -35,6 +36,6 @@ class ShareWindow(Struct):
     holders: list[ShareHolder] = array(ShareHolder)
 
 
-class DescribeShareWindowsResponse(Response, api_key=16_386, flexible=0):
+class DescribeShareWindowsResponse(Response, api_key=ApiKey.DESCRIBE_SHARE_WINDOWS, flexible=0):
     windows: list[ShareWindow] = array(ShareWindow)
     """Of the partitions that members have fetched from lately."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     OWN_TAGS_FROM,
     Request,
@@ -27,7 +28,9 @@ class Cursor(Struct):
     partition_index: int = int32()
 
 
-class DescribeTopicPartitionsRequest(Request, api_key=75, versions=(0, 0), flexible=0):
+class DescribeTopicPartitionsRequest(
+    Request, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), flexible=0
+):
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)
     cursor: Cursor | None = struct(Cursor, nullable="0+", default=None)
@@ -80,7 +83,9 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     """Ours: partitions that took messages for those, and may have open transactions of them."""
 
 
-class DescribeTopicPartitionsResponse(Response, api_key=75, versions=(0, 0), flexible=0):
+class DescribeTopicPartitionsResponse(
+    Response, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), flexible=0
+):
     throttle_time_ms: int = int32()
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
     next_cursor: Cursor | None = struct(Cursor, nullable="0+", default=None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string
 
 
-class DescribeTransactionsRequest(Request, api_key=65, versions=(0, 0), flexible=0):
+class DescribeTransactionsRequest(Request, api_key=ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), flexible=0):
     transactional_ids: list[str] = array(string)
 
 
@@ -25,6 +26,8 @@ class TransactionState(Struct):
     topics: list[TopicData] = array(TopicData)
 
 
-class DescribeTransactionsResponse(Response, api_key=65, versions=(0, 0), flexible=0):
+class DescribeTransactionsResponse(
+    Response, api_key=ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), flexible=0
+):
     throttle_time_ms: int = int32()
     transaction_states: list[TransactionState] = array(TransactionState)

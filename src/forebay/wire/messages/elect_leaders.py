@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int8, int16, int32, string
 
 
@@ -10,7 +11,7 @@ class TopicPartitions(Struct):
     partitions: list[int] = array(int32)
 
 
-class ElectLeadersRequest(Request, api_key=43, versions=(0, 2), flexible=2):
+class ElectLeadersRequest(Request, api_key=ApiKey.ELECT_LEADERS, versions=(0, 2), flexible=2):
     election_type: int = int8("1+")
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable="0+")
     timeout_ms: int = int32(default=60000)
@@ -27,7 +28,7 @@ class ReplicaElectionResult(Struct):
     partition_result: list[PartitionResult] = array(PartitionResult)
 
 
-class ElectLeadersResponse(Response, api_key=43, versions=(0, 2), flexible=2):
+class ElectLeadersResponse(Response, api_key=ApiKey.ELECT_LEADERS, versions=(0, 2), flexible=2):
     throttle_time_ms: int = int32()
     error_code: int = int16("1+")
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)

@@ -8,6 +8,7 @@ told a new epoch.
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     OWN_TAGS_FROM,
     Request,
@@ -37,7 +38,7 @@ class FurtherTxn(Struct):
     producer_epoch: int = int16()
 
 
-class EndTxnRequest(Request, api_key=26, versions=(0, 5), flexible=3):
+class EndTxnRequest(Request, api_key=ApiKey.END_TXN, versions=(0, 5), flexible=3):
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -45,7 +46,7 @@ class EndTxnRequest(Request, api_key=26, versions=(0, 5), flexible=3):
     further: list[FurtherTxn] = array(FurtherTxn, "3-4", tag=OWN_TAGS_FROM)
 
 
-class EndTxnResponse(Response, api_key=26, versions=(0, 5), flexible=3):
+class EndTxnResponse(Response, api_key=ApiKey.END_TXN, versions=(0, 5), flexible=3):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     producer_id: int = int64("5+", default=-1)

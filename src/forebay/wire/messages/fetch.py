@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     Request,
     Response,
@@ -47,7 +48,7 @@ class ForgottenTopic(Struct):
     partitions: list[int] = array(int32)
 
 
-class FetchRequest(Request, api_key=1, versions=(4, 18), flexible=12):
+class FetchRequest(Request, api_key=ApiKey.FETCH, versions=(4, 18), flexible=12):
     cluster_id: str | None = string("12+", nullable="12+", default=None, tag=0)
     replica_id: int = int32("4-14", default=-1)
     replica_state: ReplicaState = struct(ReplicaState, "15+", tag=1)
@@ -109,7 +110,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string(nullable="16+", default=None)
 
 
-class FetchResponse(Response, api_key=1, versions=(4, 18), flexible=12):
+class FetchResponse(Response, api_key=ApiKey.FETCH, versions=(4, 18), flexible=12):
     throttle_time_ms: int = int32()
     error_code: int = int16("7+")
     session_id: int = int32("7+")

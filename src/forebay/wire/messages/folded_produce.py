@@ -6,6 +6,7 @@ Between brokers; not of Kafka. The batch is as it will be stored, under the alia
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     Request,
     Response,
@@ -22,7 +23,7 @@ from forebay.wire.messages.produce import BatchIndexAndErrorMessage
 NOTHING_KNOWN = -1
 
 
-class FoldedProduceRequest(Request, api_key=16_395, flexible=0):
+class FoldedProduceRequest(Request, api_key=ApiKey.FOLDED_PRODUCE, flexible=0):
     transactional_id: str | None = string(nullable="0+", default=None)
     produce_version: int = int16()
     """In which version of Produce the client has sent it: that says which errors it understands."""
@@ -37,7 +38,7 @@ class FoldedProduceRequest(Request, api_key=16_395, flexible=0):
     records: memoryview | None = records(nullable="0+")
 
 
-class FoldedProduceResponse(Response, api_key=16_395, flexible=0):
+class FoldedProduceResponse(Response, api_key=ApiKey.FOLDED_PRODUCE, flexible=0):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     base_offset: int = int64(default=-1)

@@ -6,6 +6,7 @@ Between brokers; not of Kafka. The leader of the other partition asks, before it
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     Request,
     Response,
@@ -27,7 +28,7 @@ class WantedNumbers(Struct):
     """Of the fold by which their messages have come."""
 
 
-class FoldedProducersRequest(Request, api_key=16_396, flexible=0):
+class FoldedProducersRequest(Request, api_key=ApiKey.FOLDED_PRODUCERS, flexible=0):
     topic_id: bytes = uuid()
     index: int = int32()
     """The partition that has taken them."""
@@ -53,7 +54,7 @@ class FoldedProducer(Struct):
     batches: list[FoldedBatch] = array(FoldedBatch)
 
 
-class FoldedProducersResponse(Response, api_key=16_396, flexible=0):
+class FoldedProducersResponse(Response, api_key=ApiKey.FOLDED_PRODUCERS, flexible=0):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     is_last: bool = boolean(default=True)

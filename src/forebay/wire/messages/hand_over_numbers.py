@@ -6,11 +6,12 @@ that takes its messages.
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, array, int16, int32, int64, string, uuid
 from forebay.wire.messages.folded_producers import FoldedProducer
 
 
-class HandOverNumbersRequest(Request, api_key=16_398, flexible=0):
+class HandOverNumbersRequest(Request, api_key=ApiKey.HAND_OVER_NUMBERS, flexible=0):
     topic_id: bytes = uuid()
     index: int = int32()
     """The partition that takes the messages."""
@@ -20,6 +21,6 @@ class HandOverNumbersRequest(Request, api_key=16_398, flexible=0):
     """Under the aliases by which it keeps them."""
 
 
-class HandOverNumbersResponse(Response, api_key=16_398, flexible=0):
+class HandOverNumbersResponse(Response, api_key=ApiKey.HAND_OVER_NUMBERS, flexible=0):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

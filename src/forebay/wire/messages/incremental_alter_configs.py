@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int8, int16, int32, string
 
 
@@ -17,7 +18,9 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = array(AlterableConfig)
 
 
-class IncrementalAlterConfigsRequest(Request, api_key=44, versions=(0, 1), flexible=1):
+class IncrementalAlterConfigsRequest(
+    Request, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), flexible=1
+):
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
 
@@ -29,6 +32,8 @@ class AlterConfigsResourceResponse(Struct):
     resource_name: str = string()
 
 
-class IncrementalAlterConfigsResponse(Response, api_key=44, versions=(0, 1), flexible=1):
+class IncrementalAlterConfigsResponse(
+    Response, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), flexible=1
+):
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

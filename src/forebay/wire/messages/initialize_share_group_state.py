@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string, uuid
 
 
@@ -17,7 +18,7 @@ class InitializeStateData(Struct):
     partitions: list[PartitionData] = array(PartitionData)
 
 
-class InitializeShareGroupStateRequest(Request, api_key=83, flexible=0):
+class InitializeShareGroupStateRequest(Request, api_key=ApiKey.INITIALIZE_SHARE_GROUP_STATE, flexible=0):
     group_id: str = string()
     topics: list[InitializeStateData] = array(InitializeStateData)
 
@@ -33,5 +34,5 @@ class InitializeStateResult(Struct):
     partitions: list[PartitionResult] = array(PartitionResult)
 
 
-class InitializeShareGroupStateResponse(Response, api_key=83, flexible=0):
+class InitializeShareGroupStateResponse(Response, api_key=ApiKey.INITIALIZE_SHARE_GROUP_STATE, flexible=0):
     results: list[InitializeStateResult] = array(InitializeStateResult)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, binary, boolean, int16, int32, string
 
 
@@ -10,7 +11,7 @@ class JoinGroupRequestProtocol(Struct):
     metadata: bytes = binary()
 
 
-class JoinGroupRequest(Request, api_key=11, versions=(0, 9), flexible=6):
+class JoinGroupRequest(Request, api_key=ApiKey.JOIN_GROUP, versions=(0, 9), flexible=6):
     group_id: str = string()
     session_timeout_ms: int = int32()
     rebalance_timeout_ms: int = int32("1+", default=-1)
@@ -27,7 +28,7 @@ class JoinGroupResponseMember(Struct):
     metadata: bytes = binary()
 
 
-class JoinGroupResponse(Response, api_key=11, versions=(0, 9), flexible=6):
+class JoinGroupResponse(Response, api_key=ApiKey.JOIN_GROUP, versions=(0, 9), flexible=6):
     throttle_time_ms: int = int32("2+")
     error_code: int = int16()
     generation_id: int = int32(default=-1)

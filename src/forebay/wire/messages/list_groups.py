@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, string
 
 
-class ListGroupsRequest(Request, api_key=16, versions=(0, 5), flexible=3):
+class ListGroupsRequest(Request, api_key=ApiKey.LIST_GROUPS, versions=(0, 5), flexible=3):
     states_filter: list[str] = array(string, "4+")
     types_filter: list[str] = array(string, "5+")
 
@@ -17,7 +18,7 @@ class ListedGroup(Struct):
     group_type: str = string("5+")
 
 
-class ListGroupsResponse(Response, api_key=16, versions=(0, 5), flexible=3):
+class ListGroupsResponse(Response, api_key=ApiKey.LIST_GROUPS, versions=(0, 5), flexible=3):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16()
     groups: list[ListedGroup] = array(ListedGroup)

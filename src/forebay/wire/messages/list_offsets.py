@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int8, int16, int32, int64, string
 
 
@@ -16,7 +17,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
-class ListOffsetsRequest(Request, api_key=2, versions=(1, 11), flexible=6):
+class ListOffsetsRequest(Request, api_key=ApiKey.LIST_OFFSETS, versions=(1, 11), flexible=6):
     replica_id: int = int32()
     isolation_level: int = int8("2+")
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
@@ -36,6 +37,6 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
-class ListOffsetsResponse(Response, api_key=2, versions=(1, 11), flexible=6):
+class ListOffsetsResponse(Response, api_key=ApiKey.LIST_OFFSETS, versions=(1, 11), flexible=6):
     throttle_time_ms: int = int32("2+")
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, string
 
 
@@ -10,7 +11,9 @@ class ListPartitionReassignmentsTopics(Struct):
     partition_indexes: list[int] = array(int32)
 
 
-class ListPartitionReassignmentsRequest(Request, api_key=46, versions=(0, 0), flexible=0):
+class ListPartitionReassignmentsRequest(
+    Request, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
+):
     timeout_ms: int = int32(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(
         ListPartitionReassignmentsTopics, nullable="0+", default=None
@@ -29,7 +32,9 @@ class OngoingTopicReassignment(Struct):
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
 
 
-class ListPartitionReassignmentsResponse(Response, api_key=46, versions=(0, 0), flexible=0):
+class ListPartitionReassignmentsResponse(
+    Response, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
+):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

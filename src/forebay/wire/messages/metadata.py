@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     ZERO_UUID,
     Request,
@@ -26,7 +27,7 @@ def is_by_id(topic: MetadataRequestTopic) -> bool:
     return topic.topic_id != ZERO_UUID
 
 
-class MetadataRequest(Request, api_key=3, versions=(0, 13), flexible=9):
+class MetadataRequest(Request, api_key=ApiKey.METADATA, versions=(0, 13), flexible=9):
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True)
     include_cluster_authorized_operations: bool = boolean("8-10")
@@ -59,7 +60,7 @@ class MetadataResponseTopic(Struct):
     topic_authorized_operations: int = int32("8+", default=-2147483648)
 
 
-class MetadataResponse(Response, api_key=3, versions=(0, 13), flexible=9):
+class MetadataResponse(Response, api_key=ApiKey.METADATA, versions=(0, 13), flexible=9):
     throttle_time_ms: int = int32("3+")
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
     cluster_id: str | None = string("2+", nullable="2+", default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, binary, int16, int32, int64, string, struct, uuid
 
 OPEN = -1
@@ -16,7 +17,7 @@ class PendingMove(Struct):
     revision: int = int64()
 
 
-class MoveJournalRequest(Request, api_key=16_384, flexible=0):
+class MoveJournalRequest(Request, api_key=ApiKey.MOVE_JOURNAL, flexible=0):
     mover_id: str = string()
     term: int = int32()
     version: int = int64(default=OPEN)
@@ -26,7 +27,7 @@ class MoveJournalRequest(Request, api_key=16_384, flexible=0):
     pending: PendingMove | None = struct(PendingMove, nullable="0+", default=None)
 
 
-class MoveJournalResponse(Response, api_key=16_384, flexible=0):
+class MoveJournalResponse(Response, api_key=ApiKey.MOVE_JOURNAL, flexible=0):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     version: int = int64()

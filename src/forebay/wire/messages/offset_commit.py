@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string, uuid
 
 
@@ -18,7 +19,7 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
 
-class OffsetCommitRequest(Request, api_key=8, versions=(2, 10), flexible=8):
+class OffsetCommitRequest(Request, api_key=ApiKey.OFFSET_COMMIT, versions=(2, 10), flexible=8):
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1)
     member_id: str = string()
@@ -38,6 +39,6 @@ class OffsetCommitResponseTopic(Struct):
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
 
 
-class OffsetCommitResponse(Response, api_key=8, versions=(2, 10), flexible=8):
+class OffsetCommitResponse(Response, api_key=ApiKey.OFFSET_COMMIT, versions=(2, 10), flexible=8):
     throttle_time_ms: int = int32("3+")
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)

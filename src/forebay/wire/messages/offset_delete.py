@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, string
 
 
@@ -14,7 +15,7 @@ class OffsetDeleteRequestTopic(Struct):
     partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
 
 
-class OffsetDeleteRequest(Request, api_key=47, versions=(0, 0)):
+class OffsetDeleteRequest(Request, api_key=ApiKey.OFFSET_DELETE, versions=(0, 0)):
     group_id: str = string()
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
 
@@ -29,7 +30,7 @@ class OffsetDeleteResponseTopic(Struct):
     partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
 
 
-class OffsetDeleteResponse(Response, api_key=47, versions=(0, 0)):
+class OffsetDeleteResponse(Response, api_key=ApiKey.OFFSET_DELETE, versions=(0, 0)):
     error_code: int = int16()
     throttle_time_ms: int = int32()
     topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, int64, string, uuid
 
 
@@ -23,7 +24,7 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = array(OffsetFetchRequestTopics, nullable="8+")
 
 
-class OffsetFetchRequest(Request, api_key=9, versions=(1, 10), flexible=6):
+class OffsetFetchRequest(Request, api_key=ApiKey.OFFSET_FETCH, versions=(1, 10), flexible=6):
     group_id: str = string("1-7")
     topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, "1-7", nullable="2+")
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, "8+")
@@ -63,7 +64,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = int16()
 
 
-class OffsetFetchResponse(Response, api_key=9, versions=(1, 10), flexible=6):
+class OffsetFetchResponse(Response, api_key=ApiKey.OFFSET_FETCH, versions=(1, 10), flexible=6):
     throttle_time_ms: int = int32("3+")
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "1-7")
     error_code: int = int16("2-7")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string
 
 
@@ -16,7 +17,9 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
 
-class OffsetForLeaderEpochRequest(Request, api_key=23, versions=(2, 4), flexible=4):
+class OffsetForLeaderEpochRequest(
+    Request, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), flexible=4
+):
     replica_id: int = int32("3+", default=-2)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
@@ -33,6 +36,8 @@ class OffsetForLeaderTopicResult(Struct):
     partitions: list[EpochEndOffset] = array(EpochEndOffset)
 
 
-class OffsetForLeaderEpochResponse(Response, api_key=23, versions=(2, 4), flexible=4):
+class OffsetForLeaderEpochResponse(
+    Response, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), flexible=4
+):
     throttle_time_ms: int = int32()
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)

@@ -6,6 +6,7 @@ answered with an error: clients look for them before they turn compression on.
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     Request,
     Response,
@@ -32,7 +33,7 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
-class ProduceRequest(Request, api_key=0, versions=(0, 13), flexible=9):
+class ProduceRequest(Request, api_key=ApiKey.PRODUCE, versions=(0, 13), flexible=9):
     transactional_id: str | None = string("3+", nullable="3+", default=None)
     acks: int = int16()
     timeout_ms: int = int32()
@@ -73,7 +74,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string(nullable="10+", default=None)
 
 
-class ProduceResponse(Response, api_key=0, versions=(0, 13), flexible=9):
+class ProduceResponse(Response, api_key=ApiKey.PRODUCE, versions=(0, 13), flexible=9):
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32("1+")
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     OWN_TAGS_FROM,
     Request,
@@ -27,7 +28,7 @@ class ReadStateData(Struct):
     partitions: list[PartitionData] = array(PartitionData)
 
 
-class ReadShareGroupStateRequest(Request, api_key=84, flexible=0):
+class ReadShareGroupStateRequest(Request, api_key=ApiKey.READ_SHARE_GROUP_STATE, flexible=0):
     group_id: str = string()
     topics: list[ReadStateData] = array(ReadStateData)
 
@@ -60,5 +61,5 @@ class ReadStateResult(Struct):
     partitions: list[PartitionResult] = array(PartitionResult)
 
 
-class ReadShareGroupStateResponse(Response, api_key=84, flexible=0):
+class ReadShareGroupStateResponse(Response, api_key=ApiKey.READ_SHARE_GROUP_STATE, flexible=0):
     results: list[ReadStateResult] = array(ReadStateResult)

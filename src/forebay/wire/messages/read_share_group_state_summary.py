@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string, uuid
 
 
@@ -15,7 +16,9 @@ class ReadStateSummaryData(Struct):
     partitions: list[PartitionData] = array(PartitionData)
 
 
-class ReadShareGroupStateSummaryRequest(Request, api_key=87, versions=(0, 1), flexible=0):
+class ReadShareGroupStateSummaryRequest(
+    Request, api_key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions=(0, 1), flexible=0
+):
     group_id: str = string()
     topics: list[ReadStateSummaryData] = array(ReadStateSummaryData)
 
@@ -35,5 +38,7 @@ class ReadStateSummaryResult(Struct):
     partitions: list[PartitionResult] = array(PartitionResult)
 
 
-class ReadShareGroupStateSummaryResponse(Response, api_key=87, versions=(0, 1), flexible=0):
+class ReadShareGroupStateSummaryResponse(
+    Response, api_key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions=(0, 1), flexible=0
+):
     results: list[ReadStateSummaryResult] = array(ReadStateSummaryResult)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     Request,
     Response,
@@ -27,7 +28,7 @@ class AcknowledgeTopic(Struct):
     partitions: list[AcknowledgePartition] = array(AcknowledgePartition)
 
 
-class ShareAcknowledgeRequest(Request, api_key=79, versions=(1, 2), flexible=1):
+class ShareAcknowledgeRequest(Request, api_key=ApiKey.SHARE_ACKNOWLEDGE, versions=(1, 2), flexible=1):
     group_id: str | None = string(nullable="0+", default=None)
     member_id: str | None = string(nullable="0+")
     share_session_epoch: int = int32()
@@ -47,7 +48,7 @@ class ShareAcknowledgeTopicResponse(Struct):
     partitions: list[PartitionData] = array(PartitionData)
 
 
-class ShareAcknowledgeResponse(Response, api_key=79, versions=(1, 2), flexible=1):
+class ShareAcknowledgeResponse(Response, api_key=ApiKey.SHARE_ACKNOWLEDGE, versions=(1, 2), flexible=1):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

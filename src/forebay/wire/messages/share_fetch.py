@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     Request,
     Response,
@@ -41,7 +42,7 @@ class ForgottenTopic(Struct):
     partitions: list[int] = array(int32)
 
 
-class ShareFetchRequest(Request, api_key=78, versions=(1, 2), flexible=1):
+class ShareFetchRequest(Request, api_key=ApiKey.SHARE_FETCH, versions=(1, 2), flexible=1):
     group_id: str | None = string(nullable="0+", default=None)
     member_id: str | None = string(nullable="0+")
     share_session_epoch: int = int32()
@@ -90,7 +91,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string(nullable="0+", default=None)
 
 
-class ShareFetchResponse(Response, api_key=78, versions=(1, 2), flexible=1):
+class ShareFetchResponse(Response, api_key=ApiKey.SHARE_FETCH, versions=(1, 2), flexible=1):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, string, struct, uuid
 
 
-class ShareGroupDescribeRequest(Request, api_key=77, versions=(1, 1), flexible=1):
+class ShareGroupDescribeRequest(Request, api_key=ApiKey.SHARE_GROUP_DESCRIBE, versions=(1, 1), flexible=1):
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
 
@@ -42,6 +43,6 @@ class DescribedGroup(Struct):
     authorized_operations: int = int32(default=-2147483648)
 
 
-class ShareGroupDescribeResponse(Response, api_key=77, versions=(1, 1), flexible=1):
+class ShareGroupDescribeResponse(Response, api_key=ApiKey.SHARE_GROUP_DESCRIBE, versions=(1, 1), flexible=1):
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, binary, int16, int32, string
 
 
@@ -10,7 +11,7 @@ class SyncGroupRequestAssignment(Struct):
     assignment: bytes = binary()
 
 
-class SyncGroupRequest(Request, api_key=14, versions=(0, 5), flexible=4):
+class SyncGroupRequest(Request, api_key=ApiKey.SYNC_GROUP, versions=(0, 5), flexible=4):
     group_id: str = string()
     generation_id: int = int32()
     member_id: str = string()
@@ -20,7 +21,7 @@ class SyncGroupRequest(Request, api_key=14, versions=(0, 5), flexible=4):
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
 
 
-class SyncGroupResponse(Response, api_key=14, versions=(0, 5), flexible=4):
+class SyncGroupResponse(Response, api_key=ApiKey.SYNC_GROUP, versions=(0, 5), flexible=4):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16()
     protocol_type: str | None = string("5+", nullable="5+", default=None)

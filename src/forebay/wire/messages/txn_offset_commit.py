@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string
 
 
@@ -17,7 +18,7 @@ class TxnOffsetCommitRequestTopic(Struct):
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
-class TxnOffsetCommitRequest(Request, api_key=28, versions=(0, 5), flexible=3):
+class TxnOffsetCommitRequest(Request, api_key=ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), flexible=3):
     transactional_id: str = string()
     group_id: str = string()
     producer_id: int = int64()
@@ -38,6 +39,6 @@ class TxnOffsetCommitResponseTopic(Struct):
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 
-class TxnOffsetCommitResponse(Response, api_key=28, versions=(0, 5), flexible=3):
+class TxnOffsetCommitResponse(Response, api_key=ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), flexible=3):
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)

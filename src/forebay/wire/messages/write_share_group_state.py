@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     OWN_TAGS_FROM,
     Request,
@@ -44,7 +45,9 @@ class WriteStateData(Struct):
     partitions: list[PartitionData] = array(PartitionData)
 
 
-class WriteShareGroupStateRequest(Request, api_key=85, versions=(0, 1), flexible=0):
+class WriteShareGroupStateRequest(
+    Request, api_key=ApiKey.WRITE_SHARE_GROUP_STATE, versions=(0, 1), flexible=0
+):
     group_id: str = string()
     topics: list[WriteStateData] = array(WriteStateData)
 
@@ -60,5 +63,7 @@ class WriteStateResult(Struct):
     partitions: list[PartitionResult] = array(PartitionResult)
 
 
-class WriteShareGroupStateResponse(Response, api_key=85, versions=(0, 1), flexible=0):
+class WriteShareGroupStateResponse(
+    Response, api_key=ApiKey.WRITE_SHARE_GROUP_STATE, versions=(0, 1), flexible=0
+):
     results: list[WriteStateResult] = array(WriteStateResult)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import (
     OWN_TAGS_FROM,
     Request,
@@ -33,7 +34,7 @@ class WritableTxnMarker(Struct):
     transaction_version: int = int8("2+")
 
 
-class WriteTxnMarkersRequest(Request, api_key=27, versions=(1, 2), flexible=1):
+class WriteTxnMarkersRequest(Request, api_key=ApiKey.WRITE_TXN_MARKERS, versions=(1, 2), flexible=1):
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
     revision: int = int64(default=UNKNOWN_REVISION, tag=OWN_TAGS_FROM)
     """Ours: the revision of the metadata in which the coordinator has found the partitions."""
@@ -54,5 +55,5 @@ class WritableTxnMarkerResult(Struct):
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
 
 
-class WriteTxnMarkersResponse(Response, api_key=27, versions=(1, 2), flexible=1):
+class WriteTxnMarkersResponse(Response, api_key=ApiKey.WRITE_TXN_MARKERS, versions=(1, 2), flexible=1):
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)

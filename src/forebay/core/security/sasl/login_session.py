@@ -22,8 +22,8 @@ from forebay.core.security.sasl.exchange import (
     Verdict,
 )
 from forebay.errors import ErrorCode
+from forebay.wire.api_keys import ApiKey
 
-API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 REAUTHENTICATION_MS_MIN = 1000
 """A handshake sooner than this after the last login is out of order."""
 
@@ -39,9 +39,9 @@ class Phase(Enum):
 
 
 _MAY_COME: Mapping[Phase, frozenset[int]] = {
-    Phase.INITIAL: frozenset({API_VERSIONS, SASL_HANDSHAKE}),
-    Phase.VERSIONS_KNOWN: frozenset({SASL_HANDSHAKE}),
-    Phase.CHOSEN: frozenset({SASL_AUTHENTICATE}),
+    Phase.INITIAL: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
+    Phase.VERSIONS_KNOWN: frozenset({ApiKey.SASL_HANDSHAKE}),
+    Phase.CHOSEN: frozenset({ApiKey.SASL_AUTHENTICATE}),
     Phase.CHECKING: frozenset(),
     Phase.READY: frozenset(),
     Phase.FAILED: frozenset(),
@@ -80,7 +80,7 @@ class LoginSession:
             if not self.lifetime_ms or too_soon:
                 return ErrorCode.ILLEGAL_SASL_STATE  # the connection stays as it is
             self._changed_mechanism = mechanism != self.mechanism
-        elif not self.may_come(SASL_HANDSHAKE):
+        elif not self.may_come(ApiKey.SASL_HANDSHAKE):
             self.phase = Phase.FAILED
             return ErrorCode.ILLEGAL_SASL_STATE
         make = self._mechanisms.get(mechanism)
@@ -97,7 +97,7 @@ class LoginSession:
         self.phase, self._exchange = Phase.FAILED, None
 
     def authenticate(self, data: bytes, now_ms: int) -> Step:
-        if not self.may_come(SASL_AUTHENTICATE):
+        if not self.may_come(ApiKey.SASL_AUTHENTICATE):
             return self._take(Rejected(reason="SaslAuthenticate came out of order"), now_ms)
         if self._changed_mechanism:
             return self._take(Rejected(reason="a reauthentication used another mechanism"), now_ms)
