@@ -101,7 +101,7 @@ def test_a_stream_with_a_name_recognises_that_its_checkpoint_is_another(
 
 def test_a_decision_of_an_earlier_version_has_no_query() -> None:
     participant = Participant(0, "label", 1, 2, 3)
-    plain = Decision(batch_id=4, topic="t", participants=(participant,))
+    plain = Decision(batch_id=4, topics=("t",), participants=(participant,))
     assert plain.text() == '[[0,"label",1,2,3]]'
     for decision in (plain, replace(plain, query="q"), replace(plain, query="q", participants=())):
-        assert parsed(4, "t", decision.text()) == decision
+        assert parsed(4, ["t"], decision.text()) == decision

@@ -16,7 +16,7 @@ from support.brokers.broker_process import BrokerProcess
 from support.spark.topics import Sent, contents, make, send
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(300)  # Spark shares its cores with whatever else runs
 
@@ -67,6 +67,41 @@ def test_each_change_is_written_once(spark: SparkSession, broker: BrokerProcess,
     with pytest.raises(StreamingQueryException, match="streamId"):
         run(spark, bootstrap, checkpoint, "words")
     assert written(bootstrap) == changed
+
+
+def test_a_batch_is_written_to_two_topics_under_one_stream_id_and_not_twice_to_one(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    bootstrap = broker.bootstrap
+    make(bootstrap, forked_words=1, forked_left=1, forked_right=1)
+    send(bootstrap, "forked-words", [Sent(b"a"), Sent(b"b")])
+
+    def run(checkpoint: str, *targets: str) -> None:
+        def write(batch: DataFrame, batch_id: int) -> None:
+            for target in targets:
+                options = {"delivery": "exactly-once", "streamId": "forked", "batchId": str(batch_id)}
+                writer = batch.select("value").write.format("forebay").options(**options)
+                writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", target)
+                writer.mode("append").save()
+
+        words = spark.readStream.format("forebay").option("kafka.bootstrap.servers", bootstrap)
+        words = words.option("subscribe", "forked-words").option("startingOffsets", "earliest")
+        stream = words.load().writeStream.foreachBatch(write).trigger(availableNow=True)
+        stream.option("checkpointLocation", str(tmp_path / checkpoint)).start().awaitTermination()
+
+    run("one", "forked-left", "forked-right")
+    (tmp_path / "one" / "commits" / "0").unlink()
+    (tmp_path / "one" / "commits" / ".0.crc").unlink(missing_ok=True)
+    run("one", "forked-left", "forked-right")
+    for topic in ("forked-left", "forked-right"):
+        assert [each.value for each in contents(bootstrap, topic)] == [b"a", b"b"]
+
+    send(bootstrap, "forked-words", [Sent(b"c")])
+    with pytest.raises(StreamingQueryException, match="two writes to forked-left with one streamId"):
+        run("one", "forked-left", "forked-left")
+    assert [each.value for each in contents(bootstrap, "forked-left")] == [b"a", b"b", b"c"]
 
 
 def test_what_cannot_be_is_said(spark: SparkSession) -> None:

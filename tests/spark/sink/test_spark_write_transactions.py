@@ -393,8 +393,8 @@ def test_a_decision_with_many_participants_is_read_as_it_was_made(bootstrap: str
     topic, ledger = str(wanted.options.topic), Ledger(wanted.cluster(), str(uuid4()))
     assert ledger.read() is None
     crowd = tuple(Participant(n, f"0123456789ab-{n}.1", 10**9 + n, n % 7, n) for n in range(500))
-    large = Decision(batch_id=7, topic=topic, participants=crowd)
-    small = Decision(batch_id=8, topic=topic, participants=crowd[:1])
+    large = Decision(batch_id=7, topics=(topic,), participants=crowd)
+    small = Decision(batch_id=8, topics=(topic,), participants=crowd[:1])
     with one_by_one(), patch.object(Ledger, "_check_open"):  # there are no such transactions
         assert ledger.decide(large).decision == large
         assert ledger.read() == large
@@ -405,4 +405,6 @@ def test_a_decision_with_many_participants_is_read_as_it_was_made(bootstrap: str
 def test_more_participants_than_a_decision_can_name_are_refused(bootstrap: str, query: MakeQuery) -> None:
     crowd = tuple(Participant(n, f"0123456789ab-{n}.1", 10**9, 0, 0) for n in range(20_000))
     with pytest.raises(ForebayError, match=r"too many tasks .* coalesce"):
-        Ledger(query().cluster(), str(uuid4())).decide(Decision(batch_id=0, topic="any", participants=crowd))
+        Ledger(query().cluster(), str(uuid4())).decide(
+            Decision(batch_id=0, topics=("any",), participants=crowd)
+        )

@@ -31,7 +31,7 @@ from forebay.lazy import dataclass
 from forebay.spark.sink.options import Columns, WriteOptions, columns, write_options
 from forebay.spark.sink.producer import Producer, new_identity
 from forebay.spark.sink.task import TaskSink, rounds
-from forebay.spark.sink.transactions import exactly_once, finished_jobs
+from forebay.spark.sink.transactions import exactly_once, finished_jobs, stream_names
 from forebay.spark.sink.transactions.exactly_once import Prepared
 from forebay.spark.sink.transactions.participants import RUN_CHARACTERS, Attempt
 from forebay.spark.sink.transactions.renewal import job_of, renewals
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 QUERY_ID = "sql.streaming.queryId"
+RUN_ID = "spark.jobGroup.id"
 SPECULATION = "spark.speculation"
 PRODUCERS_MAX = 8
 PRODUCER_IDLE_S_MAX = 600.0
@@ -86,6 +87,8 @@ class TopicWriter(DataSourceArrowWriter):
         self._run = uuid.uuid4().hex[:RUN_CHARACTERS]
         self._is_named = chosen.job_id is not None or chosen.stream_id is not None
         self._name = chosen.job_id or chosen.stream_id or uuid.uuid4().hex
+        if chosen.batch_id is not None and chosen.topic is not None:
+            self._name = stream_names.name_of(self._plan.cluster(), self._name, chosen.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if not self._plan.options.exactly_once:
@@ -93,9 +96,9 @@ class TopicWriter(DataSourceArrowWriter):
         batch_id = self._plan.options.batch_id
         if batch_id is None:
             return write_exactly_once(self._plan, self._name, self._run, 0, iterator)
-        return write_exactly_once(
-            self._plan, self._name, self._run, batch_id, iterator, stream_property(QUERY_ID)
-        )
+        topic, query = self._plan.options.topic, stream_property(QUERY_ID)
+        run = stream_names.run_of(self._name, self._run, query_run(), topic=topic)
+        return write_exactly_once(self._plan, self._name, run, batch_id, iterator, query)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self._plan.options.exactly_once:
@@ -150,6 +153,14 @@ def task_context() -> TaskContext:
     context = TaskContext.get()
     assert context is not None, "Spark writes in tasks"
     return context
+
+
+def query_run() -> str:
+    """The id of this start of the query, which is Spark's job group; empty if a user has set another."""
+    try:
+        return uuid.UUID(task_context().getLocalProperty(RUN_ID) or "").hex[:RUN_CHARACTERS]
+    except ValueError:
+        return ""
 
 
 def stream_property(name: str) -> str:

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from forebay.errors import ConfigError
 from forebay.spark.sink.batch_writer import (
     QUERY_ID,
+    RUN_ID,
     plan,
     prepared,
     stream_property,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BATCH_ID = "streaming.sql.batchId"
-RUN_ID = "spark.jobGroup.id"
 CHECKPOINT = "checkpointlocation"
 LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 

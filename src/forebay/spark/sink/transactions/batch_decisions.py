@@ -7,7 +7,7 @@ consumer group, the number of the batch with the list of its participants. That 
 or it is not, and nothing has become visible before.
 
     group   spark-sink-<name>            name: the id of the streaming query, or the jobId of a batch write
-    offset  the number of the batch      metadata: the participants, in further groups where they are many
+    offset  the number of the batch      metadata: the participants (`decision_records.py`)
 
 With the decision the participants are committed. Forebay's brokers do both in one step: all of these
 transactions live with one coordinator (`coordinator_choice.py`), and the EndTxn that commits the driver's
@@ -48,8 +48,8 @@ from functools import partial
 from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.spark.sink.producer import Identity, new_identity
 from forebay.spark.sink.transactions.coordinator_choice import StatePartition, state_partition_of
+from forebay.spark.sink.transactions.decision_records import DecisionRecords
 from forebay.spark.sink.transactions.participants import (
-    SLOT,
     Attempt,
     Decision,
     Participant,
@@ -57,29 +57,18 @@ from forebay.spark.sink.transactions.participants import (
     group_of,
     marked,
     named_tasks,
-    parsed,
     pieces_of,
     transactional_id_of,
     turn_in,
     turn_of,
 )
-from forebay.spark.wire.connections import GROUP, TRANSACTION, BrokerConnection, Cluster, check
-from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from forebay.spark.wire.connections import TRANSACTION, BrokerConnection, Cluster, check
 from forebay.wire.messages.describe_transactions import DescribeTransactionsRequest
 from forebay.wire.messages.end_txn import FURTHER_MAX, EndTxnRequest, EndTxnResponse, FurtherTxn
 from forebay.wire.messages.list_transactions import ListTransactionsRequest
-from forebay.wire.messages.offset_fetch import OffsetFetchRequest
-from forebay.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 
-_ADD_OFFSETS_VERSION = 3
-_TXN_OFFSET_COMMIT_VERSION = 4
 _END_TXN_VERSION = 4
-"""The last ones in which a producer adds to its transaction by itself, and keeps its epoch at the end."""
-_OFFSET_FETCH_VERSION = 7
+"""The last one in which a producer keeps its epoch at the end."""
 _DECISION_TIMEOUT_MS = 60_000
 _DRIVERS_MAX = 5
 
@@ -95,12 +84,13 @@ class Ledger:
         self._cluster = cluster
         self._name = name
         self._group = group_of(name)
+        self._records = DecisionRecords(cluster, name)
 
     # -- decisions ------------------------------------------------------------------------------------------
 
     def read(self) -> Decision | None:
         """The latest decision, not counting one that is just being made."""
-        return self._cluster.attempt(partial(self._read, stable=False))
+        return self._cluster.attempt(partial(self._records.read, stable=False))
 
     def decide(self, proposal: Decision, instead_of: Decision | None = None) -> Settled:
         """The decision that holds from now on: the proposal, unless its batch was decided before.
@@ -131,7 +121,7 @@ class Ledger:
     def _take_over(self) -> tuple[Identity, Decision | None]:
         """Fence any driver that is deciding, and read what has been decided."""
         identity = new_identity(self._cluster, self._group, _DECISION_TIMEOUT_MS)
-        return identity, self._cluster.attempt(partial(self._read, stable=True))
+        return identity, self._cluster.attempt(partial(self._records.read, stable=True))
 
     # -- participants ---------------------------------------------------------------------------------------
 
@@ -254,43 +244,14 @@ class Ledger:
         prefix = transactional_id_of(self._name, "")
         return [each.removeprefix(prefix) for each in open_ids(self._cluster) if each.startswith(prefix)]
 
-    # -- the group ------------------------------------------------------------------------------------------
-
-    def _read(self, *, stable: bool) -> Decision | None:
-        slots = self._offsets(self._group, stable)
-        if not slots:
-            return None
-        topic, (batch_id, text) = max(slots.items(), key=lambda slot: slot[1][0])
-        count, _, text = text.partition(";")
-        for n in range(1, int(count)):
-            number, piece = self._offsets(group_of(self._name, n), stable).get(topic, (-1, ""))
-            if number != batch_id:
-                # Another driver has decided the next batch between two of our questions.
-                raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, f"{self._group} is being written")
-            text += piece
-        return parsed(batch_id, topic, text)
-
-    def _offsets(self, group: str, stable: bool) -> dict[str, tuple[int, str]]:
-        """Number and metadata under each topic."""
-        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
-        answer = self._cluster.coordinator(group, GROUP).ask(request, _OFFSET_FETCH_VERSION)
-        check(answer.error_code, f"the offsets of {group}")
-        found = {}
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                check(partition.error_code, f"the offset of {group}")
-                if partition.partition_index == SLOT and partition.committed_offset >= 0:
-                    found[topic.name] = (partition.committed_offset, partition.metadata or "")
-        return found
+    # -- the record ------------------------------------------------------------------------------------------
 
     def record(
         self, identity: Identity, decision: Decision, pieces: Sequence[str], co_located: Sequence[Participant]
     ) -> frozenset[Participant]:
         """Make the decision; the participants that were committed with it."""
-        for n, piece in enumerate(pieces):
-            group = group_of(self._name, n)
-            self._cluster.attempt(partial(self._add_group, identity, group))
-            self._cluster.attempt(partial(self._put, identity, group, decision, piece))
+        in_one_step = len(co_located) == len(decision.participants)
+        self._records.add(identity, decision, pieces, in_one_step=in_one_step)
         return self._cluster.attempt(partial(self.conclude, identity, decision, co_located))
 
     def conclude(
@@ -312,32 +273,6 @@ class Ledger:
         check(answer.error_code, f"the end of {self._group}")
         # No error codes for them: the coordinator is an older broker that did not read the list.
         return frozenset(co_located if codes is not None else ())
-
-    def _add_group(self, identity: Identity, group: str) -> None:
-        request = AddOffsetsToTxnRequest(
-            transactional_id=self._group,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            group_id=group,
-        )
-        answer = self._cluster.coordinator(self._group, TRANSACTION).ask(request, _ADD_OFFSETS_VERSION)
-        check(answer.error_code, f"{group} in a transaction")
-
-    def _put(self, identity: Identity, group: str, decision: Decision, piece: str) -> None:
-        offset = TxnOffsetCommitRequestPartition(
-            partition_index=SLOT, committed_offset=decision.batch_id, committed_metadata=piece
-        )
-        request = TxnOffsetCommitRequest(
-            transactional_id=self._group,
-            group_id=group,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=decision.topic, partitions=[offset])],
-        )
-        answer = self._cluster.coordinator(group, GROUP).ask(request, _TXN_OFFSET_COMMIT_VERSION)
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                check(partition.error_code, f"batch {decision.batch_id} of {self._name}")
 
 
 def abort_marked(cluster: Cluster, mark: str) -> None:

@@ -21,7 +21,15 @@ from forebay.spark.sink.producer import Producer, new_identity
 from forebay.spark.sink.task import TaskSink, rounds
 from forebay.spark.sink.transactions import id_prefixes
 from forebay.spark.sink.transactions.batch_decisions import Ledger, abort_marked
-from forebay.spark.sink.transactions.participants import Attempt, Decision, Participant, Settled, named_tasks
+from forebay.spark.sink.transactions.participants import (
+    RUN_CHARACTERS,
+    Attempt,
+    Decision,
+    Participant,
+    Settled,
+    named_tasks,
+    run_in,
+)
 from forebay.spark.wire.connections import Cluster
 
 _log = logging.getLogger(__name__)
@@ -43,7 +51,8 @@ class Prepared(WriterCommitMessage):
     attempt: Attempt
     participant: Participant | None = None
     """None when the task had no rows, or found the batch decided."""
-    topic: str = ""
+    topics: tuple[str, ...] = ()
+    """Where its rows went."""
     found: bool = False
     """The batch had been decided before this task wrote."""
     repairs: Decision | None = None
@@ -74,6 +83,8 @@ def prepare(
     if decision is None or decision.batch_id < attempt.batch_id:
         return _written(cluster, options, columns, attempt, chain([first], filled))
     _check_current(decision, attempt)
+    _check_one_write(decision, attempt)
+    _check_topic(decision, options)
     before = decision.of_task(attempt.task)
     if before is None or ledger.commit(before):
         for _ in filled:
@@ -108,7 +119,7 @@ def _written(
     return Prepared(
         attempt=attempt,
         participant=_participant(attempt, producer),
-        topic=min(producer.delivered.topics),
+        topics=tuple(sorted(producer.delivered.topics)),
         found=repairs is not None,
         repairs=repairs,
         untidy=attempt.retry > 0,
@@ -135,6 +146,29 @@ def _check_current(decision: Decision, attempt: Attempt) -> None:
             f"batch {attempt.batch_id} of {attempt.name} comes after batch {decision.batch_id} was committed:"
             " another driver runs the same query, or its checkpoint was put back to an earlier state"
         )
+
+
+def _check_one_write(decision: Decision, attempt: Attempt) -> None:
+    """A batch that Spark repeats is repeated by another run of the query. What comes from the same run is a
+    second write of the batch, whose rows were never written."""
+    write = attempt.run[RUN_CHARACTERS:]
+    for run in {run_in(each.label) for each in decision.participants}:
+        if write and run != attempt.run and run[:RUN_CHARACTERS] == attempt.run[:RUN_CHARACTERS]:
+            raise ForebayError(
+                f"batch {attempt.batch_id} has two writes to {', '.join(decision.topics)} with one streamId:"
+                " the second would be taken for a repetition of the first. Give each write in foreachBatch a"
+                " streamId of its own, or write the union of their rows"
+            )
+
+
+def _check_topic(decision: Decision, options: WriteOptions) -> None:
+    """A job that is run again writes nothing, which is right only if it is the same job."""
+    if options.job_id is None or options.topic is None or options.topic in decision.topics:
+        return
+    raise ForebayError(
+        f"the job {options.job_id} has been written to {', '.join(decision.topics)}, and not to"
+        f" {options.topic}: give each write a jobId of its own"
+    )
 
 
 def _check_same(ledger: Ledger, before: Participant, again: Prepared) -> None:
@@ -179,13 +213,13 @@ def commit(cluster: Cluster, messages: Sequence[Prepared], *, forget_name: bool 
             f" {named_tasks(lost)}: start the query or the job again to write these once more"
         )
     if forget_name:
-        forget(cluster, attempt.name, decision)
+        forget(cluster, attempt.name)
 
 
-def forget(cluster: Cluster, name: str, decision: Decision | None = None) -> None:
+def forget(cluster: Cluster, name: str) -> None:
     """Let the brokers delete what they keep for a name that no later write uses."""
     try:
-        id_prefixes.forget(cluster, name, decision)
+        id_prefixes.forget(cluster, name)
     except ForebayError as error:
         _log.warning("what brokers keep of %s stays until it expires: %s", name, error)
 
@@ -196,9 +230,12 @@ def _decide(
     """What holds for the batch; None when there is nothing to commit."""
     found = any(message.found for message in messages)
     if mine and not found:
-        topic = min(message.topic for message in messages if message.topic)
+        topics = {topic for message in messages for topic in message.topics}
         proposal = Decision(
-            batch_id=attempt.batch_id, topic=topic, participants=tuple(mine), query=attempt.query
+            batch_id=attempt.batch_id,
+            topics=tuple(sorted(topics)),
+            participants=tuple(mine),
+            query=attempt.query,
         )
         settled: Settled | None = ledger.decide(proposal)
     else:
@@ -211,6 +248,8 @@ def _decide(
         return None
     held = settled.decision
     _check_current(held, attempt)
+    if mine:
+        _check_one_write(held, attempt)
     again = [message.participant for message in messages if message.repairs == held and message.participant]
     return ledger.decide(held.repaired(again), instead_of=held) if again else settled
 

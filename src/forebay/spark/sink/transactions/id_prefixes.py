@@ -11,21 +11,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from forebay.errors import ErrorCode, KafkaError
-from forebay.spark.sink.transactions.participants import (
-    SLOT,
-    Decision,
-    group_of,
-    pieces_of,
-    transactional_id_of,
-)
-from forebay.spark.wire.connections import GROUP, TRANSACTION, Cluster, check
+from forebay.spark.sink.transactions.decision_records import DecisionRecords
+from forebay.spark.sink.transactions.participants import group_of, transactional_id_of
+from forebay.spark.wire.connections import TRANSACTION, Cluster
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from forebay.wire.messages.end_txn import END_TOGETHER, LOOKS_AFTER_FAMILIES
-from forebay.wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
 
 RENEWED_TIMEOUT_MS = 120_000
 """Of transactions that are renewed: as long as Spark may take to notice that a machine has died."""
@@ -33,7 +23,6 @@ TIMEOUT_MS = 15 * 60_000
 """Of others. The longest that brokers allow by default: a batch has to be written and committed within it."""
 
 _ADD_PARTITIONS_VERSION = 3
-_GONE = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def family_of(name: str, run: str) -> str:
@@ -59,12 +48,14 @@ def renew(cluster: Cluster, name: str, run: str, *, limit_s: float | None = None
     return cluster.attempt(partial(_look_after, cluster, name, renew=[family_of(name, run)]), limit_s=limit_s)
 
 
-def forget(cluster: Cluster, name: str, decision: Decision | None) -> None:
-    """Delete what brokers keep for a name that is not used again: its decision and its transactional ids."""
-    if decision is not None:
-        for n in range(len(pieces_of(decision.text()))):
-            cluster.attempt(partial(forget_piece, cluster, group_of(name, n), decision.topic))
+def forget(cluster: Cluster, name: str) -> bool:
+    """Delete what brokers keep for a name that is not used again: its decision and its transactional ids.
+
+    Whether there was a decision.
+    """
+    known = DecisionRecords(cluster, name).delete()
     forget_ids(cluster, name)
+    return known
 
 
 def forget_ids(cluster: Cluster, name: str) -> None:
@@ -82,16 +73,3 @@ def _look_after(cluster: Cluster, name: str, *, renew: Sequence[str] = (), forge
     if affected < 0:
         raise KafkaError(ErrorCode.NOT_COORDINATOR, f"the coordinator of {group_of(name)} has moved")
     return affected
-
-
-def forget_piece(cluster: Cluster, group: str, topic: str) -> None:
-    """Delete the offset: brokers do not let such a group be deleted as consumer groups are."""
-    slot = OffsetDeleteRequestPartition(partition_index=SLOT)
-    request = OffsetDeleteRequest(
-        group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=[slot])]
-    )
-    answer = cluster.coordinator(group, GROUP).ask(request)
-    codes = [answer.error_code, *(each.error_code for found in answer.topics for each in found.partitions)]
-    for code in codes:
-        if code not in _GONE:
-            check(code, f"group {group}")

@@ -18,6 +18,10 @@ METADATA_BYTES_MAX = 4000
 PIECES_MAX = 128
 SLOT = 0
 """The partition under which a decision is kept: every topic has it."""
+ONE_PIECE, SEVERAL_PIECES = ";", ":"
+"""Behind the number of pieces. Earlier versions wrote the first for any number of them."""
+OWN_SPACE = "\u00a0"
+"""A no-break space, in names that are made out of a user's. It is not printable: no user's name has it."""
 RUN_CHARACTERS = 12
 """Hexadecimal digits; the run of a stream has the mark of its sink behind them, which are as many."""
 
@@ -70,6 +74,12 @@ class Attempt(NamedTuple):
         return transactional_id_of(self.name, self.label)
 
 
+def run_in(label: str) -> str:
+    """The run that a label names; empty if it is the label of no attempt."""
+    parts = _LABEL.fullmatch(label)
+    return parts["run"] if parts else ""
+
+
 def turn_of(batch_id: int) -> int:
     return batch_id & 1
 
@@ -82,7 +92,24 @@ def turn_in(label: str) -> int | None:
 
 def group_of(name: str, piece: int = 0) -> str:
     """The group that keeps a decision, or a further piece of it; also the driver's transactional id."""
-    return f"spark-sink-{name}.{piece}" if piece else f"spark-sink-{name}"
+    return f"spark-sink-{name}{OWN_SPACE}#{piece}" if piece else f"spark-sink-{name}"
+
+
+def earlier_group_of(name: str, piece: int) -> str:
+    """The group of a further piece as earlier versions named it, which is also the group of another name."""
+    return f"spark-sink-{name}.{piece}"
+
+
+def name_for_topic(stream_id: str, topic: str) -> str:
+    """The name of what a stream writes to one topic. Its ids begin as those of the stream do."""
+    return f"{stream_id}-{OWN_SPACE}{topic}"
+
+
+def names_for_topics(stream_id: str, groups: Iterable[str]) -> list[str]:
+    """The names of `name_for_topic` that have one of these groups."""
+    start = group_of(name_for_topic(stream_id, ""))
+    topics = {group.removeprefix(start).split(OWN_SPACE)[0] for group in groups if group.startswith(start)}
+    return [name_for_topic(stream_id, topic) for topic in sorted(topics)]
 
 
 def transactional_id_of(name: str, label: str) -> str:
@@ -100,8 +127,8 @@ def marked(transactional_id: str, mark: str) -> tuple[str, str] | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     batch_id: int
-    topic: str
-    """One that the batch was written to; the offset is kept under its name."""
+    topics: tuple[str, ...]
+    """Those that the batch was written to, sorted; the offset is kept under each of them."""
     participants: tuple[Participant, ...]
     query: str = ""
     """The id in the checkpoint, of a stream that has another name than this."""
@@ -127,11 +154,11 @@ class Settled(NamedTuple):
     """Participants that were committed in one step with the decision."""
 
 
-def parsed(batch_id: int, topic: str, text: str) -> Decision:
+def parsed(batch_id: int, topics: Iterable[str], text: str) -> Decision:
     found = json.loads(text)
     query = found.pop(0) if found and isinstance(found[0], str) else ""
     participants = tuple(Participant(*each) for each in found)
-    return Decision(batch_id=batch_id, topic=topic, participants=participants, query=query)
+    return Decision(batch_id=batch_id, topics=tuple(topics), participants=participants, query=query)
 
 
 def named_tasks(participants: Sequence[Participant]) -> str:
@@ -150,4 +177,5 @@ def pieces_of(text: str) -> list[str]:
             "an exactly-once batch has too many tasks to commit them together: coalesce() them to"
             f" {FURTHER_MAX}"
         )
-    return [f"{len(parts)};{parts[0]}", *parts[1:]]
+    mark = ONE_PIECE if len(parts) == 1 else SEVERAL_PIECES
+    return [f"{len(parts)}{mark}{parts[0]}", *parts[1:]]
