@@ -46,6 +46,11 @@ class Brokers:
             raise NoTopic(topic)
         return len(found)
 
+    def topic_id(self, topic: str) -> str:
+        """The id of a topic, which must exist: another one when it was made anew. Empty without topic ids."""
+        self.partitions(topic)
+        return self.cluster().topic_ids([topic]).get(topic, "")
+
     def offsets_left(self, topic: str, begin: Mapping[str, int]) -> int:
         """How many offsets a topic has from these on, by partition; from its first where none is given."""
         cluster = self.cluster()

@@ -72,7 +72,8 @@ class Job:
 
     `facts` adds what the pipeline itself has counted to the summary; `closed` is called once when the query
     is over. `forget` lets the same pipeline begin anew; it is called once, and only if the query came to its
-    end by itself. `nothing_left` tells that of a query without a batch.
+    end by itself. `nothing_left` tells that of a query without a batch. `verify` raises an error if the
+    result of a query that came to its end is not what it should be.
     `letters` are jobs beside it that write its dead letters: it ends when they have ended too.
     """
 
@@ -86,6 +87,7 @@ class Job:
         closed: Callable[[], None] = lambda: None,
         forget: Callable[[], None] = lambda: None,
         nothing_left: Callable[[], bool] = lambda: True,
+        verify: Callable[[], None] = lambda: None,
         letters: Sequence[Job] = (),
     ) -> None:
         self.title = title
@@ -95,6 +97,7 @@ class Job:
         self._forget: Callable[[], None] | None = forget
         self._is_at_end = False
         self._nothing_left = nothing_left
+        self._verify = verify
         self._letters = letters
         self.ends = ends
         """Whether it comes to an end by itself."""
@@ -119,6 +122,8 @@ class Job:
             job.wait()
         self._is_at_end = self._came_to_its_end()
         self._close()
+        if self._is_at_end:
+            self._verify()
         if forget:
             self.forget()
         return self.summary()

@@ -70,7 +70,8 @@ def archive(
     lake = Lake(to)
     lock = lake.lock("archive")
     try:
-        position = begin(lake, topic, settings.format, partitions, settings.decode)
+        topic_id = brokers.topic_id(topic)
+        position = begin(lake, topic, settings.format, partitions, settings.decode, topic_id=topic_id)
         how = decoding(position, settings.decode)
         writer = BatchWriter(lake, open_table(lake, position), position, how)
         start = _starting_offsets(topic, position, partitions)
@@ -106,15 +107,24 @@ def _stream(
 
 
 def begin(
-    lake: Lake, topic: str, format: str, partitions: int, decode: DecodeSettings | None = None
+    lake: Lake,
+    topic: str,
+    format: str,
+    partitions: int,
+    decode: DecodeSettings | None = None,
+    *,
+    topic_id: str = "",
 ) -> Position:
     """The archive's position, with nothing left of batches that do not count."""
     position = read_position(lake)
     if position is None:
         kept = None if decode is None else looked_up(decode, topic)
-        position = Position(topic=topic, format=format, partitions=partitions, decoded=kept)
+        position = Position(
+            topic=topic, topic_id=topic_id or None, format=format, partitions=partitions, decoded=kept
+        )
         lake.write(POSITION, position.to_json())
     check_same(lake, position, topic, format, decode)
+    check_not_made_anew(lake, position, topic_id)
     lake.clear_scratch()
     if format == PARQUET:
         for file in leftovers(lake.list(), position):
@@ -122,7 +132,11 @@ def begin(
     else:
         # A table does not know files that were never added.
         position = _with_what_the_table_holds(lake, position)
-    return replace(position, partitions=max(position.partitions, partitions))
+    return replace(
+        position,
+        topic_id=position.topic_id or topic_id or None,
+        partitions=max(position.partitions, partitions),
+    )
 
 
 def check_same(
@@ -138,6 +152,16 @@ def check_same(
         made = "without decoded values" if kept is None else f"with values decoded as {kept}"
         raise PipelineError(
             f"{lake.location} was made {made}: give a directory of its own, or leave out --decode"
+        )
+
+
+def check_not_made_anew(lake: Lake, position: Position, topic_id: str) -> None:
+    """The offsets of a topic that was made anew begin at 0 again: going on would skip its first messages, and
+    two messages would have the same offset in one archive."""
+    if position.topic_id is not None and topic_id not in ("", position.topic_id):
+        raise PipelineError(
+            f"{lake.location} is an archive of a topic {position.topic} that was deleted and made anew since"
+            f" (id {position.topic_id}, now {topic_id}): give the new topic a directory of its own"
         )
 
 

@@ -89,6 +89,8 @@ class Position:
 
     topic: str
     format: str = PARQUET
+    topic_id: str | None = None
+    """Of the topic when the archive was made; None in archives of earlier versions."""
     partitions: int
     """How many the topic had: a replay keeps partition numbers when its target has as many."""
     batches: Mapping[str, int] = field(default_factory=dict)

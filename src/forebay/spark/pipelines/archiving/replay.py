@@ -5,7 +5,8 @@ gets every message in the partition where it was; in any other topic the key dec
 each key is kept, and messages without a key are spread.
 
 What a killed replay has written counts: the same command continues where it stopped. A finished replay
-deletes its checkpoint, so the same command then replays everything again.
+deletes its checkpoint, so the same command then replays everything again. It also begins anew if the topic
+was deleted and made anew since.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError
 from forebay.spark.pipelines.lake import OWN, Lake
 from forebay.spark.pipelines.versions import require_limited_batches
+from forebay.spark.sink.transactions.batch_decisions import Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_NOTED = "forebay-replay.json"
+"""In a checkpoint: which topic it is a replay to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,8 @@ def replay(
     checkpoint = settings.checkpoint or lake.uri(f"{OWN}/replays/{_digest(brokers, topic, settings)}")
     try:
         same = brokers.partitions(topic) == position.partitions
+        topic_id = brokers.topic_id(topic)
+        continue_into(brokers, topic, topic_id, Lake(checkpoint))
         columns = ["key", "value", "headers", "timestamp", *(["partition"] if same else [])]
         rows = _stream(spark, lake, settings).select(*columns)
         rows = rows.withColumn("headers", without_null_arrays("headers"))
@@ -73,7 +80,47 @@ def replay(
         closed=lock.release,
         forget=lambda: Lake(checkpoint).remove(),
         nothing_left=lambda: nothing_left(Lake(checkpoint), _options(lake, settings)),
+        verify=lambda: _check_same_topic(brokers, topic, topic_id),
     )
+
+
+def continue_into(brokers: Brokers, topic: str, topic_id: str, checkpoint: Lake) -> None:
+    """Prepare a checkpoint for a replay into this topic.
+
+    It notes the id of the topic. One that was made anew has nothing of what an earlier run has written to the
+    topic before, so that the replay begins anew, too.
+    """
+    noted = checkpoint.read(_NOTED)
+    before = None if noted is None else json.loads(noted)["topic_id"]
+    if before is None and checkpoint.list("commits") and not _is_recorded(brokers, topic, checkpoint):
+        raise PipelineError(
+            f"{checkpoint.location} is of a replay that an earlier version has begun, and {topic} was made"
+            " anew since: remove that directory to replay everything"
+        )
+    if before is not None and topic_id not in ("", before):
+        checkpoint.remove()
+    if topic_id and topic_id != before:
+        checkpoint.write(_NOTED, json.dumps({"topic": topic, "topic_id": topic_id}).encode())
+
+
+def _is_recorded(brokers: Brokers, topic: str, checkpoint: Lake) -> bool:
+    """True if brokers know that the query of a checkpoint has written to the topic.
+
+    They forget it with the topic.
+    """
+    metadata = checkpoint.read("metadata")
+    query = "" if metadata is None else str(json.loads(metadata)["id"])
+    decision = Ledger(brokers.cluster(), query).read()
+    return decision is not None and topic in decision.topics
+
+
+def _check_same_topic(brokers: Brokers, topic: str, before: str) -> None:
+    now = brokers.topic_id(topic)
+    if before and now != before:
+        raise PipelineError(
+            f"{topic} was deleted and made anew while the replay wrote to it, and has only its last messages:"
+            " run the same command again, which then begins anew"
+        )
 
 
 def nothing_left(checkpoint: Lake, options: Mapping[str, str]) -> bool:
