@@ -153,6 +153,64 @@ def test_what_has_no_column_type_is_said(schema: str, problem: str) -> None:
         codecs.fields(Decoding(schema=Schema(AVRO, schema)))
 
 
+def written(row: dict[str, Any], schema: Any = ORDER) -> dict[str, Any]:
+    """What a reader finds in the value that is made of a row."""
+    how = Decoding(schema=Schema(AVRO, json.dumps(schema)), schema_id=9)
+    value = codecs.writer(how)(row)
+    return decoded(value, schema=schema, framed=True)[0]
+
+
+def test_rows_are_written_as_they_are() -> None:
+    row = {**VALUE, "ref": str(VALUE["ref"]), "tags": [("a", "b")]}  # a map as Arrow has it
+    assert {name: written(row)[name] for name in row} == row
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({**VALUE, "other": 1, "more": 2}, "the Avro record Order has no field more, other"),
+        ({**VALUE, "first": {"n": 1, "m": 2}}, "the Avro record Line has no field m"),
+        ({**VALUE, "id": 1.7}, "id is 1.7, which is no Avro long: cast it"),
+        ({**VALUE, "id": decimal.Decimal("1.7")}, "which is no Avro long"),
+        ({**VALUE, "id": True}, "id is True, which is no Avro long"),
+        ({**VALUE, "id": None}, "id is null, which the Avro schema does not allow"),
+        ({**VALUE, "lines": [{"n": 1}, {"n": 2.5}]}, r"lines\[\].n is 2.5, which is no Avro int"),
+        ({**VALUE, "tags": {"a": 1}}, r"tags\[\] is 1, which is no Avro string"),
+        ({**VALUE, "price": 12.5}, "price is 12.5, which is no Avro decimal"),
+        ({**VALUE, "day": dt.datetime(2026, 1, 1, 5)}, "which is no Avro date"),
+        ({"id": 1}, r"at, lines, price, .* is missing, and has no default"),
+    ],
+)
+def test_a_row_that_is_not_of_the_schema_is_refused(row: dict[str, Any], problem: str) -> None:
+    ready = {name: str(value) if name == "ref" else value for name, value in row.items()}
+    with pytest.raises(ValueError, match=problem):
+        written(ready)
+
+
+def test_what_a_row_leaves_out_has_its_default_or_is_null() -> None:
+    schema = {
+        "type": "record",
+        "name": "x",
+        "fields": [
+            {"name": "a", "type": "int", "default": 4},
+            {"name": "b", "type": ["null", "int"]},
+            {"name": "c", "type": ["int", "null"], "default": 5},
+        ],
+    }
+    found = written({}, schema)
+    assert (found["a"], found["b"], found["c"]) == (4, None, 5)
+    with pytest.raises(ValueError, match="a is null"):
+        written({"a": None}, schema)
+
+
+def test_a_record_that_holds_itself_is_written() -> None:
+    schema = Schema(AVRO, json.dumps(record(["null", "x"])))
+    write = codecs.writer(Decoding(schema=schema, schema_id=9))
+    assert write({"y": {"y": None}})[5:] == b"\x02\x00"
+    with pytest.raises(ValueError, match="has no field z"):
+        write({"y": {"z": 1}})
+
+
 def test_a_schema_that_refers_to_others() -> None:
     line = {"type": "record", "name": "shop.Line", "fields": [{"name": "n", "type": "int"}]}
     lines = {"type": "array", "items": "shop.Line"}

@@ -185,7 +185,12 @@ def test_what_has_no_column_type_is_said(schema: str, message: str, problem: str
 
 
 @pytest.mark.parametrize(
-    ("row", "problem"), [({"other": 1}, "has no field other"), ({"state": "LOST"}, "has no LOST")]
+    ("row", "problem"),
+    [
+        ({"other": 1}, "has no field other"),
+        ({"state": "LOST"}, "has no LOST"),
+        ({"id": decimal.Decimal("1.7")}, "id is 1.7, which is no whole number"),
+    ],
 )
 def test_rows_that_are_no_messages(row: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):

@@ -85,6 +85,37 @@ def test_what_a_registry_cannot_give_is_said(registry: SchemaRegistry) -> None:
         Registry("127.0.0.1:8081")
 
 
+def test_a_number_that_is_not_known_is_asked_for_once_in_a_while(registry: SchemaRegistry) -> None:
+    now_s = [100.0]
+    known = Registry(registry.address, clock=lambda: now_s[0])
+    for _ in range(3):
+        with pytest.raises(NoSchemaError, match="has no schema 1: Schema 1 not found"):
+            known.schema(1, AVRO)
+    assert len(registry.asked) == 1
+    registry.add("late", {"schema": json.dumps(OLD)})
+    now_s[0] += 31
+    assert known.schema(1, AVRO) == avro(OLD)
+
+
+def test_values_of_an_unknown_schema_ask_once_for_all_tasks_of_a_process(registry: SchemaRegistry) -> None:
+    for _ in range(2):
+        read = codecs.reader(Decoding(schema=avro(NEW), registry=registry.address))
+        for _ in range(5):
+            assert "has no schema 99" in read(frame(99))[codecs.CORRUPT]
+    assert registry.asked == ["/schemas/ids/99"]
+
+
+def test_a_registry_that_cannot_answer_just_now_is_asked_again(registry: SchemaRegistry) -> None:
+    known = Registry(registry.address, pauses_s=(0.01, 0.01))
+    registry.unavailable = 2
+    assert known.register("a", avro(OLD)) == 1
+    assert len(registry.asked) == 3
+    registry.unavailable = 3
+    with pytest.raises(RegistryError, match="refuses subject a: Error while forwarding the request"):
+        known.latest("a", AVRO)
+    assert known.latest("a", AVRO).id == 1
+
+
 def test_what_a_schema_refers_to_is_fetched_too(registry: SchemaRegistry) -> None:
     """Each once, behind what it refers to itself; also where two refer to each other."""
 

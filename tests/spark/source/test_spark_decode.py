@@ -113,10 +113,25 @@ def test_only_the_wanted_offsets_and_times_become_rows(log: bytes, data: st.Data
     offsets = [row["offset"] for row in whole]
     low, high = sorted(data.draw(st.integers(offsets[0] - 1, offsets[-1] + 2)) for _ in range(2))
     since, until = sorted(data.draw(st.sampled_from([row["timestamp"] for row in whole])) for _ in range(2))
-    found = decode(log, OffsetRange(AT, low, high), Rows(timestamp_us_min=since, timestamp_us_max=until))
+    span = Rows(timestamp_ms_min=since // 1000, timestamp_ms_max=until // 1000)
+    found = decode(log, OffsetRange(AT, low, high), span)
     assert found == [
         row for row in whole if low <= row["offset"] < high and since <= row["timestamp"] <= until
     ]
+
+
+@pytest.mark.parametrize("rows", [ALL_ROWS, Rows(timestamp_ms_min=5)], ids=["all", "later ones"])
+def test_times_that_no_column_can_show_are_the_last_that_it_can(rows: Rows) -> None:
+    """They do not begin anew in the past."""
+    most_ms = (2**63 - 1) // 1000
+    moments = [5, most_ms, most_ms + 1, 2**62]
+    log = build_batch([Record(n, moment, None, b"x", ()) for n, moment in enumerate(moments)], base_offset=0)
+    schema = spark_schema(headers=False)
+    decoder = Decoder(arrow_schema(type(schema)([schema["timestamp"]])), EVERYTHING, rows)
+    data = memoryview(bytes(log))
+    (found,) = decoder.decode(data, select(data, start=0, end=10))
+    shown = found.column(0).cast("int64").to_pylist()
+    assert shown == [5000, *([most_ms * 1000] * 3)]
 
 
 @given(logs(), st.data())

@@ -24,6 +24,8 @@ class SchemaRegistry(ThreadingHTTPServer):
         self.subjects: dict[str, list[int]] = {}
         self.asked: list[str] = []
         self.protected = protected
+        self.unavailable = 0
+        """How many of the next requests are answered with an error of the server."""
 
     @property
     def address(self) -> str:
@@ -76,6 +78,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, code: int, content: Any) -> None:
         if self.server.protected and self.headers.get("Authorization") != AUTHORIZATION:
             code, content = 401, {"error_code": 401, "message": "Unauthorized"}
+        if self.server.unavailable:
+            self.server.unavailable -= 1
+            code, content = 503, {"error_code": 50003, "message": "Error while forwarding the request"}
         body = json.dumps(content).encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")

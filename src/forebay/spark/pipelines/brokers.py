@@ -59,6 +59,12 @@ class Brokers:
         last = offsets_at(cluster, dict.fromkeys(places, LATEST), read_committed=True)
         return sum(max(0, last[at] - max(first[at], begin.get(str(at.partition), 0))) for at in places)
 
+    def latest(self, topic: str) -> dict[str, int]:
+        """The end of each partition of what is committed now, by its number as in JSON."""
+        places = [TopicPartition(topic, at) for at in range(self.partitions(topic))]
+        last = offsets_at(self.cluster(), dict.fromkeys(places, LATEST), read_committed=True)
+        return {str(at.partition): offset for at, offset in sorted(last.items())}
+
     def read(self, spark: SparkSession, topic: str, **options: str) -> DataFrame:
         return spark.read.format(SOURCE).options(**self._reading(topic), **options).load()
 

@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from forebay.spark.extras import require
+from forebay.spark.schemas.avro_rows import row_checker
 from forebay.spark.schemas.decoding import Decoding, ReadValue, Row, SchemaError, WriteValue
-from forebay.spark.schemas.registry import AVRO, FRAME_BYTES, Registry, Schema, frame, schema_id_of
+from forebay.spark.schemas.registry import AVRO, FRAME_BYTES, Schema, frame, schema_id_of, shared_registry
 
 _SIMPLE: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -56,7 +57,7 @@ def fields(how: Decoding) -> list[pa.Field]:
 def reader(how: Decoding) -> ReadValue:
     fastavro = require("fastavro", "avro")
     wanted = _parsed(how.schema)
-    known = Registry(how.registry) if how.framed and how.registry else None
+    known = shared_registry(how.registry) if how.framed and how.registry else None
 
     @functools.cache
     def written_with(schema_id: int) -> Any:
@@ -78,11 +79,12 @@ def writer(how: Decoding) -> WriteValue:
     parsed = _parsed(how.schema)
     assert how.schema_id is not None
     head = frame(how.schema_id)
+    checked = row_checker(_parsed(how.schema, expand=True))
 
     def write(row: Row) -> bytes:
         stream = io.BytesIO()
         stream.write(head)
-        fastavro.schemaless_writer(stream, parsed, row)
+        fastavro.schemaless_writer(stream, parsed, checked(row))
         return stream.getvalue()
 
     return write

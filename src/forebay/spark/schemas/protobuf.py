@@ -23,7 +23,7 @@ import pyarrow as pa
 from forebay.spark.extras import require
 from forebay.spark.schemas import protobuf_rows
 from forebay.spark.schemas.decoding import Decoding, ReadValue, Row, SchemaError, WriteValue
-from forebay.spark.schemas.registry import FRAME_BYTES, PROTOBUF, Registry, Schema, frame, schema_id_of
+from forebay.spark.schemas.registry import FRAME_BYTES, PROTOBUF, Schema, frame, schema_id_of, shared_registry
 
 EXTRA = "protobuf"
 _MAIN = "forebay_value.proto"
@@ -38,7 +38,7 @@ def reader(how: Decoding) -> ReadValue:
     message = _File(how.compiled).message(how.message)
     parse = _message_class(message).FromString
     to_row = protobuf_rows.row_maker(message)
-    known = Registry(how.registry)
+    known = shared_registry(how.registry)
 
     @functools.cache
     def file_of(schema_id: int) -> _File:

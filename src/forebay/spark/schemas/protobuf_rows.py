@@ -206,4 +206,8 @@ def _to_scalar(field: Any, value: Any) -> Any:
         if named is None:
             raise ValueError(f"the Protobuf enum {field.enum_type.full_name} has no {value}")
         return named.number
-    return int(value) if isinstance(value, decimal.Decimal) else value
+    if isinstance(value, decimal.Decimal):
+        if value != value.to_integral_value():
+            raise ValueError(f"{field.full_name} is {value}, which is no whole number: cast it")
+        return int(value)
+    return value

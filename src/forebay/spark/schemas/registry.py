@@ -2,16 +2,23 @@
 
 Only what decoding and encoding need: a schema by its number, the latest of a subject, what they refer to, and
 registering one. A value begins with five bytes, a zero and the number of its schema. Answers are kept for as
-long as the process lives, since a number stands for the same schema for ever.
+long as the process lives, since a number stands for the same schema for ever. That a number is not known is
+kept for a while: a topic may be full of values that begin with it.
+
+A registry that does not answer, or cannot just now, is asked again a few times.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
+import http.client
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from forebay.errors import ForebayError
@@ -22,12 +29,26 @@ FRAME_BYTES = 5
 TIMEOUT_S = 20.0
 REFERENCES_MAX = 1000
 """What one schema may refer to, directly and by way of others."""
+PAUSES_S = (0.25, 0.5, 1.0, 2.0)
+"""Before each time that a question is asked again."""
+PATIENCE_S = 60.0
+"""After which it is not asked again."""
+MISSING_S = 30.0
+"""How long a number that the registry does not know is not asked for again."""
+MISSING_MAX = 10_000
+_AT_ONCE = 16
+"""Registries that a process keeps in mind."""
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _NOT_FOUND = 404
+_FOR_NOW = (408, 429, 500, 502, 503, 504)
 
 
 class RegistryError(ForebayError):
     """The registry cannot be reached, or refuses; the message says what to do."""
+
+
+class _Unavailable(ForebayError):
+    """The same, which may be over soon."""
 
 
 class NoSchemaError(ForebayError):
@@ -47,7 +68,13 @@ class Registered(NamedTuple):
 
 
 class Registry:
-    def __init__(self, url: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        pauses_s: Sequence[float] = PAUSES_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`url` may hold a user and a password: http://user:password@host:8081."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -58,14 +85,29 @@ class Registry:
         if parts.username is not None:
             pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        self._pauses_s = pauses_s
+        self._clock = clock
         self._by_id: dict[int, Schema] = {}
+        self._missing: dict[int, tuple[float, str]] = {}
+        """When a number was not known, and what the registry said."""
 
     def schema(self, schema_id: int, kind: str) -> Schema:
         """NoSchemaError if it is of another kind."""
         if schema_id not in self._by_id:
-            answer = self._ask(f"schemas/ids/{schema_id}", f"schema {schema_id}")
-            self._by_id[schema_id] = self._resolved(answer)
+            self._by_id[schema_id] = self._found(schema_id)
         return _checked(self._by_id[schema_id], kind, f"schema {schema_id}")
+
+    def _found(self, schema_id: int) -> Schema:
+        since_s, said = self._missing.get(schema_id, (0.0, ""))
+        if said and self._clock() - since_s < MISSING_S:
+            raise NoSchemaError(said)
+        try:
+            return self._resolved(self._ask(f"schemas/ids/{schema_id}", f"schema {schema_id}"))
+        except NoSchemaError as error:
+            if len(self._missing) >= MISSING_MAX:
+                self._missing.clear()
+            self._missing[schema_id] = self._clock(), str(error)
+            raise
 
     def latest(self, subject: str, kind: str) -> Registered:
         what = f"subject {subject}"
@@ -99,7 +141,19 @@ class Registry:
             found[name] = str(referred["schema"])
 
     def _ask(self, path: str, what: str, content: bytes | None = None) -> Any:
+        """All questions can be asked again: a schema that is registered already keeps its number."""
         request = urllib.request.Request(f"{self.address}/{path}", content, self._headers)
+        started_s = self._clock()
+        for pause_s in (*self._pauses_s, None):
+            try:
+                return self._ask_once(request, what)
+            except _Unavailable as error:
+                if pause_s is None or self._clock() - started_s > PATIENCE_S:
+                    raise RegistryError(str(error)) from None
+                time.sleep(pause_s)
+        raise AssertionError("the last time either answers or fails")
+
+    def _ask_once(self, request: urllib.request.Request, what: str) -> Any:
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 return json.load(answer)
@@ -107,10 +161,19 @@ class Registry:
             said = _said(error)
             if error.code == _NOT_FOUND:
                 raise NoSchemaError(f"the registry at {self.address} has no {what}: {said}") from None
-            raise RegistryError(f"the registry at {self.address} refuses {what}: {said}") from None
-        except (OSError, ValueError) as error:
+            kind = _Unavailable if error.code in _FOR_NOW else RegistryError
+            raise kind(f"the registry at {self.address} refuses {what}: {said}") from None
+        except OSError as error:
             reason = getattr(error, "reason", error)
-            raise RegistryError(f"no schema registry answers at {self.address} ({reason})") from None
+            raise _Unavailable(f"no schema registry answers at {self.address} ({reason})") from None
+        except (ValueError, http.client.HTTPException) as error:
+            raise _Unavailable(f"no schema registry answers at {self.address} ({error})") from None
+
+
+@functools.lru_cache(_AT_ONCE)
+def shared_registry(url: str) -> Registry:
+    """One for all tasks of this process, with the answers that it has."""
+    return Registry(url)
 
 
 def _checked(schema: Schema, kind: str, what: str) -> Schema:

@@ -23,18 +23,20 @@ from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.record_batches import Chunk, Piece, chunks
 
 _MICROSECONDS = 1000
+_TIMESTAMP_MS_MAX = (2**63 - 1) // _MICROSECONDS
+"""What a column can show: the year 294247. Brokers take any number; one beyond is read as this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Which records become rows, beyond their offsets: those of a time span in microseconds, both ends in."""
+    """Which records become rows, beyond their offsets: those of a time span in milliseconds, both ends in."""
 
-    timestamp_us_min: int | None = None
-    timestamp_us_max: int | None = None
+    timestamp_ms_min: int | None = None
+    timestamp_ms_max: int | None = None
 
     @property
     def all(self) -> bool:
-        return self.timestamp_us_min is None and self.timestamp_us_max is None
+        return self.timestamp_ms_min is None and self.timestamp_ms_max is None
 
 
 ALL_ROWS = Rows()
@@ -66,11 +68,10 @@ class Decoder:
         if self._rows.all:
             return found
         keep = np.ones(found.offset.size, np.bool_)
-        moment = found.timestamp * _MICROSECONDS
-        if self._rows.timestamp_us_min is not None:
-            keep &= moment >= self._rows.timestamp_us_min
-        if self._rows.timestamp_us_max is not None:
-            keep &= moment <= self._rows.timestamp_us_max
+        if self._rows.timestamp_ms_min is not None:
+            keep &= found.timestamp >= self._rows.timestamp_ms_min
+        if self._rows.timestamp_ms_max is not None:
+            keep &= found.timestamp <= self._rows.timestamp_ms_max
         return found.pick(np.flatnonzero(keep))
 
 
@@ -107,7 +108,8 @@ def _partition(found: Columns, wanted: OffsetRange) -> pa.Array:
 
 
 def _timestamp(found: Columns, _wanted: OffsetRange) -> pa.Array:
-    return array(pa.timestamp("us", "UTC"), found.timestamp * _MICROSECONDS)
+    shown = np.clip(found.timestamp, -_TIMESTAMP_MS_MAX, _TIMESTAMP_MS_MAX)
+    return array(pa.timestamp("us", "UTC"), shown * _MICROSECONDS)
 
 
 def _headers(found: Columns, _wanted: OffsetRange) -> pa.Array:

@@ -35,11 +35,7 @@ class Selection:
 
     @property
     def rows(self) -> Rows:
-        low, high = self.timestamps_ms.low, self.timestamps_ms.high
-        return Rows(
-            timestamp_us_min=None if low is None else low * 1000,
-            timestamp_us_max=None if high is None else high * 1000,
-        )
+        return Rows(timestamp_ms_min=self.timestamps_ms.low, timestamp_ms_max=self.timestamps_ms.high)
 
 
 EVERYTHING = Selection()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
@@ -64,6 +64,34 @@ def test_what_does_not_fit_is_a_dead_letter_and_the_rest_is_not(
     assert listed.code == 0, listed.err
     for place in ("dl-orders", "the value is no JSON of the schema id INT"):
         assert listed.out.count(place) >= 2, listed.out
+
+
+def test_from_the_latest_on_results_and_dead_letters_begin_at_the_same_message(
+    spark: SparkSession, brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that comes while the two streams are started is read by both, or by none."""
+    from forebay.spark.pipelines.queries import sql as queries
+
+    bootstrap = brokers.bootstrap
+    make(bootstrap, dl_late=1, dl_late_out=1, dl_late_letters=1)
+    send(bootstrap, "dl-late", [Sent(b"older", b"older"), Sent(b'{"id": 1}', b"a")])
+    view = queries._view
+
+    def slow_view(*arguments: Any) -> Any:
+        send(bootstrap, "dl-late", [Sent(b"no json", b"b"), Sent(b'{"id": 2}', b"c")])
+        return view(*arguments)
+
+    monkeypatch.setattr(queries, "_view", slow_view)
+    query = "SELECT id, _offset AS at FROM stream('dl-late', schema => 'id INT')"
+    chosen = SqlSettings(
+        trigger=ONCE, start="latest", checkpoint=str(tmp_path), dead_letters="dl-late-letters"
+    )
+    facts = sql(spark, brokers, query, "dl-late-out", chosen).wait().facts
+    assert (facts["rows written"], facts["dead letters"]) == (1, 1)
+    assert [json.loads(one.value or b"") for one in contents(bootstrap, "dl-late-out")] == [
+        {"id": 2, "at": 3}
+    ]
+    assert [one.key for one in contents(bootstrap, "dl-late-letters")] == [b"b"]
 
 
 def test_avro_that_does_not_fit(spark: SparkSession, brokers: Brokers) -> None:

@@ -104,6 +104,25 @@ def test_changed_rows_in_update_mode(spark: SparkSession, brokers: Brokers, tmp_
     assert found[2:] == [(b"de", {"country": "de", "total": 5})]
 
 
+def test_topics_that_differ_in_case_are_two_and_any_name_of_a_field_is_inferred(
+    spark: SparkSession, brokers: Brokers, tmp_path: Path
+) -> None:
+    make(brokers.bootstrap, sql_case=1, Sql_Case=1, sql_case_out=1)
+    for topic, number in (("sql-case", 1), ("Sql-Case", 2)):
+        value = {"a": {"b-c": number, "d`e": [{"f g": "x"}]}, "h i": topic}
+        send(brokers.bootstrap, topic, [Sent(json.dumps(value).encode())])
+    query = """
+        SELECT a.`b-c` AS n, a.`d``e`[0].`f g` AS x, `h i` AS topic FROM stream('sql-case')
+        UNION ALL
+        SELECT o.a.`b-c`, o.a.`d``e`[0].`f g`, o.`h i` FROM stream('Sql-Case') AS o"""
+    settings = SqlSettings(trigger=ONCE, checkpoint=str(tmp_path / "checkpoint"))
+    sql(spark, brokers, query, "sql-case-out", settings).wait()
+    assert results(brokers, "sql-case-out") == [
+        (None, {"n": 1, "x": "x", "topic": "sql-case"}),
+        (None, {"n": 2, "x": "x", "topic": "Sql-Case"}),
+    ]
+
+
 def test_a_join_of_json_and_avro(spark: SparkSession, brokers: Brokers, tmp_path: Path) -> None:
     send(brokers.bootstrap, "sql-orders", [order(300, "de", 1, "ann"), order(301, "de", 2, "bob")])
     users = []

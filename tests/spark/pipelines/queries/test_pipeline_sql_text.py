@@ -27,6 +27,16 @@ def test_two_topics_and_one_of_them_twice() -> None:
     assert [call.topic for call in calls] == ["a", "b"]
 
 
+def test_topics_that_differ_only_in_case_are_two_views_of_other_names() -> None:
+    sql = "SELECT * FROM stream('Orders') a JOIN stream('orders') b ON a.k = b.k CROSS JOIN stream('users') c"
+    text, calls = rewrite(sql)
+    assert [call.topic for call in calls] == ["Orders", "orders", "users"]
+    views = [call.view(calls) for call in calls]
+    assert len({view.lower() for view in views}) == 3
+    assert views[2] == "`users`"
+    assert all(view in text for view in views) and "`orders`" not in text.lower()
+
+
 def test_strings_names_and_comments_are_not_looked_into() -> None:
     sql = """SELECT 'stream(''no'')', "stream('no')", `stream('no')` -- stream('no')
     /* stream('no') */ , my_stream('no'), x.stream('no') FROM stream('yes')"""

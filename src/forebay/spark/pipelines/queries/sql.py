@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "forebay-checkpoints"
 APPEND, COMPLETE, UPDATE = MODES = ("append", "complete", "update")
+LATEST, EARLIEST = "latest", -2
 _SAVED = "forebay-query.json"
 _HINTS = {
     "UNRESOLVED_COLUMN": (
@@ -75,11 +76,11 @@ def sql(
     settings = settings or SqlSettings()
     text, calls = check(brokers, query, to, settings)
     checkpoint = settings.checkpoint or _checkpoint(brokers, query, to)
-    formats = _formats(spark, brokers, query, calls, settings, Lake(checkpoint))
+    begun = _begun(spark, brokers, query, calls, settings, Lake(checkpoint))
     try:
         for call in calls:
-            stream = _view(spark, brokers, call, formats[call.topic], settings)
-            stream.createOrReplaceTempView(call.view)
+            stream = _view(spark, brokers, call, begun, settings)
+            stream.createOrReplaceTempView(call.view(calls))
         results = _counted(messages(spark.sql(text), settings.key))
         if settings.mode == UPDATE:
             writer = in_update_mode(results, brokers.writing(to))
@@ -87,7 +88,7 @@ def sql(
             writer = brokers.write_stream(results, to).outputMode(settings.mode)
         writer = writer.queryName(f"sql to {to}")
         started = settings.trigger.apply(writer.option("checkpointLocation", checkpoint)).start()
-        letters = _letters(spark, brokers, formats, settings, checkpoint)
+        letters = _letters(spark, brokers, begun, settings, checkpoint)
     except PySparkException as error:
         raise PipelineError(f"the query cannot be run: {explain(error)}{_hint(error)}") from None
     facts = {"topic": to, "checkpoint": checkpoint}
@@ -97,7 +98,7 @@ def sql(
 def _letters(
     spark: SparkSession,
     brokers: Brokers,
-    formats: Mapping[str, ValueFormat],
+    begun: _Begun,
     settings: SqlSettings,
     checkpoint: str,
 ) -> list[Job]:
@@ -105,8 +106,9 @@ def _letters(
     if settings.dead_letters is None:
         return []
     jobs = []
-    for topic, format in formats.items():
-        rows = brokers.read_stream(spark, topic, startingOffsets=settings.start, includeHeaders="true")
+    for topic, format in begun.formats.items():
+        start = begun.start(brokers, topic, settings)
+        rows = brokers.read_stream(spark, topic, startingOffsets=start, includeHeaders="true")
         found = values.misfits(rows, format)
         if found is not None:
             writer = brokers.write_stream(_counted(found), settings.dead_letters)
@@ -155,14 +157,34 @@ def _checkpoint(brokers: Brokers, query: str, to: str) -> str:
     return str((Path(CHECKPOINTS) / f"sql-{to}-{digest}").absolute())
 
 
-def _formats(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """What was found out when a query was begun, and holds as long as its checkpoint."""
+
+    formats: Mapping[str, ValueFormat]
+    latest: Mapping[str, Mapping[str, int]]
+    """By topic, the ends of its partitions when a query was begun that starts at the latest message.
+
+    All streams of a query begin there: the one of the results, and the one of the dead letters.
+    """
+
+    def start(self, brokers: Brokers, topic: str, settings: SqlSettings) -> str:
+        if topic not in self.latest:
+            return settings.start
+        # Partitions that came since then are read from their first message on.
+        known = self.latest[topic]
+        offsets = {str(at): known.get(str(at), EARLIEST) for at in range(brokers.partitions(topic))}
+        return json.dumps({topic: offsets})
+
+
+def _begun(
     spark: SparkSession,
     brokers: Brokers,
     query: str,
     calls: list[StreamCall],
     settings: SqlSettings,
     checkpoint: Lake,
-) -> dict[str, ValueFormat]:
+) -> _Begun:
     """What the checkpoint has kept, or what was given and found out, which it then keeps."""
     saved = checkpoint.read(_SAVED)
     if saved is not None:
@@ -172,11 +194,15 @@ def _formats(
                 f"{checkpoint.location} is the checkpoint of another query: give a checkpoint of its own"
             )
         known = {topic: ValueFormat(**format) for topic, format in kept["streams"].items()}
-        return {call.topic: _with_registry(known[call.topic], call, settings) for call in calls}
+        formats = {call.topic: _with_registry(known[call.topic], call, settings) for call in calls}
+        return _Begun(formats=formats, latest=kept.get("latest", {}))
     formats = {call.topic: _format(spark, brokers, call, settings) for call in calls}
     streams = {topic: known.to_keep() for topic, known in formats.items()}
-    checkpoint.write(_SAVED, json.dumps({"query": query, "streams": streams}, indent=2).encode())
-    return formats
+    at_latest = settings.start.strip().lower() == LATEST
+    latest = {call.topic: brokers.latest(call.topic) for call in calls} if at_latest else {}
+    content = {"query": query, "streams": streams, **({"latest": latest} if latest else {})}
+    checkpoint.write(_SAVED, json.dumps(content, indent=2).encode())
+    return _Begun(formats=formats, latest=latest)
 
 
 def _format(spark: SparkSession, brokers: Brokers, call: StreamCall, settings: SqlSettings) -> ValueFormat:
@@ -206,10 +232,11 @@ def _registry(call: StreamCall, settings: SqlSettings) -> str:
 
 
 def _view(
-    spark: SparkSession, brokers: Brokers, call: StreamCall, format: ValueFormat, settings: SqlSettings
+    spark: SparkSession, brokers: Brokers, call: StreamCall, begun: _Begun, settings: SqlSettings
 ) -> DataFrame:
-    stream = brokers.read_stream(spark, call.topic, startingOffsets=settings.start)
-    decoded = values.decode(stream, format)
+    start = begun.start(brokers, call.topic, settings)
+    stream = brokers.read_stream(spark, call.topic, startingOffsets=start)
+    decoded = values.decode(stream, begun.formats[call.topic])
     if settings.dead_letters is not None and CORRUPT in decoded.columns:
         decoded = decoded.where(f"{CORRUPT} IS NULL")
     watermark = _watermark(call, settings)

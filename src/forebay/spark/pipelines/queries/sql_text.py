@@ -8,8 +8,9 @@ names and comments.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from forebay.lazy import dataclass
 from forebay.spark.pipelines.jobs import PipelineError
@@ -34,16 +35,22 @@ class StreamCall:
     topic: str
     options: Mapping[str, str]
 
-    @property
-    def view(self) -> str:
-        """Quoted: a topic's name may hold dots and dashes."""
-        return f"`{self.topic}`"
+    def view(self, calls: Iterable[StreamCall]) -> str:
+        """The name of the view, quoted: a topic's name may hold dots and dashes.
+
+        Spark's names have no case. Where another topic of the query differs in nothing else, neither view is
+        named like its topic: `orders.amount` could be a column of both.
+        """
+        alike = sum(call.topic.lower() == self.topic.lower() for call in calls)
+        if alike == 1:
+            return f"`{self.topic}`"
+        return f"`{self.topic} ({hashlib.sha256(self.topic.encode()).hexdigest()[:8]})`"
 
 
 def rewrite(sql: str) -> tuple[str, list[StreamCall]]:
     """The text that Spark understands, and each topic that it reads, once."""
     calls: dict[str, StreamCall] = {}
-    parts: list[str] = []
+    parts: list[str | StreamCall] = []
     position = 0
     while piece := _PIECE.search(sql, position):
         parts.append(sql[position : piece.start()])
@@ -54,10 +61,12 @@ def rewrite(sql: str) -> tuple[str, list[StreamCall]]:
         call, position = _parse(sql, position)
         if calls.setdefault(call.topic, call) != call:
             raise PipelineError(f"stream('{call.topic}') stands twice with different options: give the same")
-        parts.append(call.view)
+        parts.append(call)
     if not calls:
         raise PipelineError("the query reads no topic: FROM stream('TOPIC') names one")
-    return "".join([*parts, sql[position:]]), list(calls.values())
+    found = list(calls.values())
+    texts = [part if isinstance(part, str) else part.view(found) for part in parts]
+    return "".join([*texts, sql[position:]]), found
 
 
 def _parse(sql: str, position: int) -> tuple[StreamCall, int]:

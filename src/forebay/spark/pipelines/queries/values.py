@@ -25,6 +25,7 @@ from forebay.spark.schemas.registry import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 JSON, TEXT, AVRO, CONFLUENT_AVRO = ("json", "text", "avro", "confluent-avro")
 KINDS: Mapping[str, str] = {
@@ -127,8 +128,25 @@ def infer(spark: SparkSession, brokers: Brokers, topic: str) -> ValueFormat:
             f"topic {topic} has no JSON objects from which a schema could be inferred: give one with"
             f" --schema '{topic}=id INT, name STRING'"
         )
-    schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
+    schema = ", ".join(f"{_quoted(field.name)} {_notation(field.dataType)}" for field in fields)
     return ValueFormat(format=JSON, schema=schema)
+
+
+def _notation(kind: DataType) -> str:
+    """A type in Spark's notation, with the names of fields in quotes: JSON may name them in any way."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{_quoted(field.name)}: {_notation(field.dataType)}' for field in kind)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_notation(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_notation(kind.keyType)}, {_notation(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def decode(rows: DataFrame, values: ValueFormat) -> DataFrame:
