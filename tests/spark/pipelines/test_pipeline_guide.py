@@ -25,7 +25,7 @@ def test_the_guide_does_what_it_says(
 ) -> None:
     """In the session of the tests; `session` finds it. Addresses and paths are those of this test."""
     bootstrap = fresh_broker.bootstrap
-    make(bootstrap, orders=2, orders_again=2, large_orders=1, small_orders=1, spent_by_user=1)
+    make(bootstrap, orders=2, orders_again=2, large_orders=1, small_orders=1, spent_by_user=1, prices=2)
     names: dict[str, Any] = {}
     for number, block in enumerate(BLOCKS, 1):
         ours = block.replace("127.0.0.1:9092", bootstrap).replace("/tmp/guide", str(tmp_path))

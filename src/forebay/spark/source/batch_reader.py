@@ -1,10 +1,24 @@
-"""A batch read: the driver finds out which offsets are meant, tasks read them."""
+"""A batch read: the driver finds out which offsets are meant, tasks read them.
+
+Spark (4.1 to 4.3) asks a Python source for its plan once for each `load()`, in the first action, and keeps
+it for as long as the DataFrame lives. So a DataFrame is the topic as it was then: all of its actions agree,
+and a task that Spark repeats reads the same rows again. It does not show what came later, and fails when
+retention has taken what it should read.
+
+With `refreshOffsets=true`, and where it is part of a stream (the static side of a join, in every
+micro-batch), the offsets of the plan do not count: each task looks them up when it runs. Which partitions
+a task reads depends on their numbers only, so that tasks that look at different moments agree, also when
+partitions have been added. Such tasks do not read the same rows again when Spark repeats them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from zlib import crc32
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -17,10 +31,39 @@ from forebay.spark.source.offset_lookup import (
     resolve,
     starting_offsets,
 )
-from forebay.spark.source.offset_ranges import LATEST, OffsetRange, Offsets, TopicPartition
+from forebay.spark.source.offset_ranges import LATEST, OffsetRange, Offsets, RangeGroup, TopicPartition
 from forebay.spark.source.options import ReadOptions
-from forebay.spark.source.partition_reader import Reading, data_loss, tasks_of
+from forebay.spark.source.partition_reader import DataLoss, Reading, data_loss, tasks_of
 from forebay.spark.wire.connections import Cluster
+
+QUERY_ID = "sql.streaming.queryId"
+REFRESHED_TASKS_MAX = 256
+"""More partitions than this share tasks where their sizes are not known beforehand."""
+_ADVICE = (
+    "; the offsets of a DataFrame are those of its first action: load() it again, or set refreshOffsets=true"
+    " to look them up in every action"
+)
+
+
+class BatchTask(InputPartition):
+    """What a task reads: these offsets, or its share of all partitions as they are when it runs."""
+
+    def __init__(self, value: OffsetRange | RangeGroup | None, share: Share) -> None:
+        super().__init__(value)
+        self.share = share
+
+
+class Share(NamedTuple):
+    """One of several parts of all partitions."""
+
+    number: int
+    shares: int
+
+    def includes(self, at: TopicPartition) -> bool:
+        return (at.partition + crc32(at.topic.encode())) % self.shares == self.number
+
+
+ALL = Share(0, 1)
 
 
 class TopicReader(DataSourceReader):
@@ -30,39 +73,65 @@ class TopicReader(DataSourceReader):
         self._schema: pa.Schema = arrow_schema(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(task) for task in tasks_of(self._ranges(), self._options)]
+        if self._options.refresh:
+            places = required_partitions(self._cluster(), self._options.subscription)
+            chosen = [at for at in places if self._options.selection.includes(at)]
+            count = min(len(chosen), REFRESHED_TASKS_MAX)
+            return [BatchTask(None, Share(n, count)) for n in range(count)]
+        tasks = tasks_of(self._ranges(), self._options)
+        return [BatchTask(task, Share(n, len(tasks))) for n, task in enumerate(tasks)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         # Spark makes one task when there are none: 4.1 without a partition, later with an empty one.
-        wanted = None if partition is None else partition.value
-        if wanted is None:
-            return iter(())
+        task = partition if isinstance(partition, BatchTask) else BatchTask(None, ALL)
+        refresh = self._options.refresh
+        if refresh or (refresh is None and _in_stream()):
+            for wanted in self._ranges(task.share):
+                yield from self._reading().read(wanted)
+            return
+        if task.value is None:
+            return
+        try:
+            yield from self._reading().read(task.value)
+        except DataLoss as error:
+            raise DataLoss(f"{error}{_ADVICE}") from None
+
+    def _reading(self) -> Reading:
         rows = self._options.selection.rows
-        reading = Reading(fetching=self._options.fetching, schema=self._schema, rows=rows)
-        return reading.read(wanted)
+        return Reading(fetching=self._options.fetching, schema=self._schema, rows=rows)
 
-    # -- on the driver -------------------------------------------------------------------------------
-
-    def _ranges(self) -> list[OffsetRange]:
+    def _cluster(self) -> Cluster:
         fetching = self._options.fetching
-        cluster = Cluster.shared(fetching.bootstrap, fetching.connection)
-        places = required_partitions(cluster, self._options.subscription)
+        return Cluster.shared(fetching.bootstrap, fetching.connection)
+
+    # -- offsets -------------------------------------------------------------------------------------
+
+    def _ranges(self, share: Share = ALL) -> list[OffsetRange]:
+        cluster = self._cluster()
+        places = self._places(cluster, share)
         try:
             start, end = self._edges(cluster, places)
         except KafkaError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             # A partition that was closed has gone meanwhile.
-            places = required_partitions(cluster, self._options.subscription)
+            places = self._places(cluster, share)
             start, end = self._edges(cluster, places)
         selection = self._options.selection
-        chosen = [at for at in places if selection.includes(at)]
+        chosen = [at for at in places if share.includes(at) and selection.includes(at)]
         low, high = selection.offsets.low, selection.offsets.high
         if low is not None:
             start = {at: max(start[at], low) for at in chosen}
         if high is not None:
             end = {at: min(end[at], high + 1) for at in chosen}
         return self._not_older(cluster, [OffsetRange(at, start[at], end[at]) for at in chosen])
+
+    def _places(self, cluster: Cluster, share: Share) -> list[TopicPartition]:
+        """Those of a share; all of them where offsets are given by partition, which must name all."""
+        places = required_partitions(cluster, self._options.subscription)
+        if self._options.starting.by_partition or self._options.ending.by_partition:
+            return places
+        return [at for at in places if share.includes(at)]
 
     def _edges(self, cluster: Cluster, places: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
         options, committed = self._options, self._options.fetching.read_committed
@@ -92,3 +161,9 @@ class TopicReader(DataSourceReader):
             for wanted in ranges
             if first[wanted.at] != NOT_FOUND
         ]
+
+
+def _in_stream() -> bool:
+    """True in a task of a micro-batch."""
+    context = TaskContext.get()
+    return context is not None and bool(context.getLocalProperty(QUERY_ID))

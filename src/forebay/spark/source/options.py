@@ -60,6 +60,7 @@ _SPELLING = {
         "minOffsetsPerTrigger",
         "maxTriggerDelay",
         "includeHeaders",
+        "refreshOffsets",
         "groupIdPrefix",
         "commitOffsets",
     )
@@ -74,6 +75,7 @@ _OF_BATCHES = (
     "maxoffset",
     "mintimestamp",
     "maxtimestamp",
+    "refreshoffsets",
 )
 
 _USED_KAFKA = CONNECTION | {
@@ -154,6 +156,8 @@ class ReadOptions:
     starting: Position
     ending: Position
     selection: Selection = EVERYTHING
+    refresh: bool | None = None
+    """Of a batch: look its offsets up in each action; None where it is part of a stream only."""
     latest_if_unmatched: bool = False
     """Start at the latest offset where no record is as young as the starting timestamp."""
     tasks_min: int = 0
@@ -174,7 +178,13 @@ def batch_options(options: Mapping[str, str]) -> ReadOptions:
         raise ConfigError(f"{starting.option}: a batch cannot start at the latest offset; it would be empty")
     if _names(ending, EARLIEST):
         raise ConfigError(f"{ending.option}: a batch cannot end at the earliest offset; it would be empty")
-    return replace(_options(given, starting, ending), selection=_selection(given))
+    refresh = _boolean(given, "refreshoffsets", False) if "refreshoffsets" in given else None
+    if refresh and ("minpartitions" in given or "maxrecordsperpartition" in given):
+        raise ConfigError(
+            "refreshOffsets=true has a task for each partition: leave out minPartitions and"
+            " maxRecordsPerPartition"
+        )
+    return replace(_options(given, starting, ending), selection=_selection(given), refresh=refresh)
 
 
 def stream_options(options: Mapping[str, str]) -> ReadOptions:
