@@ -40,6 +40,10 @@ T = TypeVar("T")
 class CommandError(ForebayError):
     """What a command could not do, and what the user can do about it."""
 
+    def __init__(self, message: str, *, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
 
 class NoAnswer(CommandError):
     """The library has waited in vain. `Client.refused` may know why."""

@@ -79,15 +79,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        return 130
+    except (KeyboardInterrupt, click.Abort) as stop:
+        return getattr(stop, "exit_code", 130)
     except BrokenPipeError:
         _abandon_stdout()
         return 0
     except ConfigError as error:
         return _fail(error, 2)
     except ForebayError as error:
-        return _fail(error, 1)
+        return _fail(error, getattr(error, "exit_code", 1))
     return code
 
 

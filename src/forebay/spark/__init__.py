@@ -1,9 +1,9 @@
 """Topics as tables and streams of Spark: `spark.read.format("forebay")` and its three siblings.
 
 The source itself is found by Spark through the package `pyspark_forebay`; what people import from here are
-`session`, `between`, `lookup`, `upsert`, and what turns values of a schema registry into columns and back.
-Executors import this package too, whenever a worker starts, so it stays light: the last are imported when
-they are asked for.
+`session`, `use_session`, `between`, `lookup`, `upsert`, and what turns values of a schema registry into
+columns and back. Executors import this package too, whenever a worker starts, so it stays light: the last
+are imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from forebay.spark.lookups import lookup
 from forebay.spark.narrowing import between
 from forebay.spark.session import session
+from forebay.spark.threads import use_session
 from forebay.spark.update_mode import upsert
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _COLUMNS = ("from_avro", "from_protobuf", "from_json_schema", "to_avro", "to_pro
 
 __all__ = [
     "session",
+    "use_session",
     "between",
     "lookup",
     "upsert",

@@ -53,6 +53,8 @@ PYTHON = "PYSPARK_PYTHON"
 REAL_PYTHON = "PYSPARK_FOREBAY_PYTHON"
 """Not FOREBAY_..., which would be a setting of a broker that is started from the same process."""
 WORKER_PYTHON = Path(__file__).with_name("worker_python.sh")
+DAEMON = "PYSPARK_FOREBAY_DAEMON"
+WORKER_DAEMON = Path(__file__).with_name("worker_daemon.py")
 
 _JAVA_DIRECTORIES = (
     "/usr/lib/jvm/*",
@@ -132,6 +134,7 @@ def _worker_python(master: str) -> str:
     ):
         return sys.executable
     os.environ[REAL_PYTHON] = sys.executable
+    os.environ[DAEMON] = str(WORKER_DAEMON)
     return str(WORKER_PYTHON)
 
 

@@ -4,6 +4,8 @@
 # Spark puts pyspark.zip in front of the path of every worker. Python keeps no compiled code of what it imports from
 # an archive, so that each worker would compile PySpark anew, which is most of the time that it takes to start. This
 # is used only where PySpark is installed, and then workers import that.
+#
+# Spark's daemon is started by worker_daemon.py, if that is given.
 set -f
 rest=
 IFS=:
@@ -15,4 +17,8 @@ for entry in $PYTHONPATH; do
 done
 PYTHONPATH=${rest#:}
 export PYTHONPATH
+if [ "$1 $2" = "-m pyspark.daemon" ] && [ -r "$PYSPARK_FOREBAY_DAEMON" ]; then
+    shift 2
+    exec "$PYSPARK_FOREBAY_PYTHON" -P "$PYSPARK_FOREBAY_DAEMON" "$@"
+fi
 exec "$PYSPARK_FOREBAY_PYTHON" "$@"

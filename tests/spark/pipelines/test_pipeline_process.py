@@ -75,7 +75,7 @@ def test_a_killed_archive_is_taken_up_by_a_file_with_every_step(
         os.killpg(interrupted.pid, signal.SIGINT)  # as a terminal does it
         output, _ = interrupted.communicate(timeout=DEADLINE_SECONDS)
     first, *lines = (tmp_path / "stderr").read_text().splitlines()
-    assert (interrupted.returncode, output, first) == (130, "", "archive run-orders ..."), lines
+    assert (interrupted.returncode, output, first) == (130, "", "archive run-orders: starts"), lines
     assert [line for line in lines if not line.startswith("archive of run-orders: batch ")] == [
         "archive run-orders: stopped before its end; the same command goes on from here"
     ]

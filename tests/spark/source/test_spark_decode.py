@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.spark.schema import COLUMNS, arrow_schema, spark_schema
-from forebay.spark.source.decode import ALL_ROWS, Decoder, Rows
+from forebay.spark.source.decode import ALL_ROWS, UNREADABLE, Decoder, Rows, UnreadableBatch
 from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.source.record_batches import Piece, select
 from forebay.wire.batch import (
@@ -23,6 +23,7 @@ from forebay.wire.batch import (
     assemble,
     build_batch,
     build_marker,
+    crc32c,
     patch_append_time,
     read_header,
     records,
@@ -264,3 +265,66 @@ def test_delay_notes_and_the_batches_that_they_have_emptied_are_never_rows() -> 
     left = without_records(read_header(build_batch([Record(5, 0, b"k", b"v")], base_offset=5)))
     piece = chosen(bytes(note + kept + left), start=3)
     assert (offsets(piece), piece.next_offset) == ([4], 6)
+
+
+# -- batches that nobody can read --------------------------------------------------------------------------
+
+
+def three_batches(*, damaged: bytes | None = None, crc: bool = True) -> bytes:
+    """Offsets 0 to 1, 2 to 4 and 5 to 6; the payload of the second is replaced."""
+    log = bytearray()
+    for base, count in ((0, 2), (2, 3), (5, 2)):
+        found = [Record(base + n, NOON_MS, b"k", b"value %d" % (base + n)) for n in range(count)]
+        batch = bytearray(build_batch(found, base_offset=base, codec=Codec.LZ4))
+        if damaged is not None and base == 2:
+            batch[HEADER_SIZE:] = damaged.ljust(len(batch) - HEADER_SIZE, b"\0")
+            if crc:
+                header = read_header(batch)
+                patched = header._replace(crc=crc32c(memoryview(batch)[21:]))
+                HEADER.pack_into(batch, 0, *patched)
+        log += batch
+    return bytes(log)
+
+
+NOON_MS = 1_700_000_000_000
+SCHEMA = arrow_schema(spark_schema(headers=True))
+
+
+@pytest.mark.parametrize("crc", [True, False])
+def test_a_batch_that_cannot_be_read_is_named(crc: bool) -> None:
+    view = memoryview(three_batches(damaged=b"garbage", crc=crc))
+    piece = select(view, start=0, end=7, keep_corrupt=True)
+    assert piece.next_offset == 7
+    reason = "compressed records are corrupt" if crc else "does not match its checksum"
+    with pytest.raises(UnreadableBatch, match=rf"offsets 2 to 4 of orders-3 cannot be read: .*{reason}"):
+        list(Decoder(SCHEMA, OffsetRange(AT, 0, 7)).decode(view, piece))
+
+
+@pytest.mark.parametrize("crc", [True, False])
+@pytest.mark.parametrize(("start", "end"), [(0, 7), (3, 4), (4, 6)])
+def test_a_batch_that_cannot_be_read_is_a_row_for_each_offset_if_that_is_wanted(
+    crc: bool, start: int, end: int
+) -> None:
+    view = memoryview(three_batches(damaged=b"garbage", crc=crc))
+    decoder = Decoder(SCHEMA, OffsetRange(AT, start, end), mark_unreadable=True)
+    piece = select(view, start=start, end=end, keep_corrupt=True)
+    rows = [row for batch in decoder.decode(view, piece) for row in batch.to_pylist()]
+    assert [row["offset"] for row in rows] == list(range(start, end))
+    marked = {row["offset"] for row in rows if row["timestampType"] == UNREADABLE}
+    assert marked == {2, 3, 4} & set(range(start, end))
+    assert all((row["value"] is None) == (row["offset"] in marked) for row in rows)
+
+
+def test_the_last_offset_of_a_corrupt_batch_is_not_believed() -> None:
+    """Else the batches after it would be passed over."""
+    log = bytearray(three_batches())
+    at = next(position for position, header in split(bytes(log)) if header.base_offset == 2)
+    header = read_header(memoryview(log)[at:])._replace(last_offset_delta=1000)
+    HEADER.pack_into(log, at, *header)
+    piece = select(memoryview(log), start=0, end=2000, keep_corrupt=True)
+    assert piece.next_offset == 7
+    assert [(batch.base_offset, batch.last_offset, batch.corrupt) for batch in piece.batches] == [
+        (0, 1, False),
+        (2, 4, True),
+        (5, 6, False),
+    ]

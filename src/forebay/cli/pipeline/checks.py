@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import re
 import socket
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forebay.cli.client import CONNECT_SECONDS, CommandError
+from forebay.cli.pipeline.exit_codes import TRY_AGAIN
 
 if TYPE_CHECKING:
     from forebay.spark.pipelines import Brokers, DecodeSettings
@@ -53,7 +55,10 @@ def _knock(master: str, addresses: str, default_port: int) -> None:
             return
         except OSError as error:
             problem = (error.strerror or str(error)).lower()
-    raise CommandError(f"--master {master}: nobody answers there ({problem}): is Spark's master running?")
+    raise CommandError(
+        f"--master {master}: nobody answers there ({problem}): is Spark's master running?",
+        exit_code=TRY_AGAIN,
+    )
 
 
 def check_folder(option: str, location: str) -> None:
@@ -66,6 +71,14 @@ def check_folder(option: str, location: str) -> None:
         raise CommandError(f"{option} {location}: {parent} is a file, not a directory")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise CommandError(f"{option} {location}: no permission to write in {parent}")
+    try:
+        # Some places take no files whatever their permissions say: /proc, a disk that is read-only or full.
+        tempfile.TemporaryFile(dir=parent).close()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise CommandError(
+            f"{option} {location}: no file can be made in {parent} ({reason}): name another place"
+        ) from None
 
 
 def check_checkpoint(folder: str | None) -> None:

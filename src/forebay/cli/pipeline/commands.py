@@ -16,7 +16,9 @@ from forebay.cli.client import Client, client_options, pairs_option
 from forebay.cli.messages.positions import TIME_HELP, time_option
 from forebay.cli.output import json_option
 from forebay.cli.pipeline.checks import check_archive_target, check_checkpoint, check_report
-from forebay.cli.pipeline.run import Engine, Step, engine_options, run_or_collect, run_steps
+from forebay.cli.pipeline.engine import Engine, engine_options
+from forebay.cli.pipeline.run import run_or_collect, run_steps
+from forebay.cli.pipeline.step import Step
 from forebay.cli.pipeline.steps_file import load, steps_of
 
 if TYPE_CHECKING:
@@ -34,6 +36,21 @@ registry_option = click.option(
     "--registry", metavar="URL", help="A schema registry, for the formats confluent-*: http://HOST:8081."
 )
 checkpoint_option = click.option("--checkpoint", metavar="DIR", help="Where Spark keeps how far it has come.")
+
+data_loss_option = click.option(
+    "--on-data-loss",
+    type=click.Choice(("fail", "skip")),
+    default="fail",
+    show_default=True,
+    help="When messages were deleted before they were read, or the topic was made anew.",
+)
+unreadable_option = click.option(
+    "--on-unreadable",
+    type=click.Choice(("fail", "skip")),
+    default="fail",
+    show_default=True,
+    help="When messages cannot be decoded; skip passes over them and counts them.",
+)
 
 
 @click.group()
@@ -73,6 +90,8 @@ def pipeline() -> None:
 @registry_option
 @click.option("--subject", metavar="NAME", help="Where the schema is registered. [default: TOPIC-value]")
 @click.option("--message", metavar="NAME", default="", help="Protobuf: a message other than the first.")
+@data_loss_option
+@unreadable_option
 @checkpoint_option
 @json_option
 @engine_options
@@ -89,6 +108,8 @@ def archive(
     registry: str | None,
     subject: str | None,
     message: str,
+    on_data_loss: str,
+    on_unreadable: str,
     checkpoint: str | None,
     as_json: bool,
     engine: Engine,
@@ -121,6 +142,7 @@ def archive(
             batch_records=batch_records,
             group=group,
             decode=decoding(),
+            tolerance=pipelines.Tolerance(on_data_loss=on_data_loss, on_unreadable=on_unreadable),
         )
         return pipelines.archive(spark, brokers, topic, to, settings)
 
@@ -256,6 +278,8 @@ def replay(
 )
 @once_option
 @every_option
+@data_loss_option
+@unreadable_option
 @checkpoint_option
 @json_option
 @engine_options
@@ -273,6 +297,8 @@ def sql(
     start: str,
     once: bool,
     every: str | None,
+    on_data_loss: str,
+    on_unreadable: str,
     checkpoint: str | None,
     as_json: bool,
     engine: Engine,
@@ -301,6 +327,7 @@ def sql(
             start=start,
             checkpoint=checkpoint,
             dead_letters=dead_letters,
+            tolerance=pipelines.Tolerance(on_data_loss=on_data_loss, on_unreadable=on_unreadable),
         )
 
     def begin(spark: SparkSession, brokers: Brokers) -> Job:

@@ -20,19 +20,30 @@ import click
 from click.core import ParameterSource
 
 from forebay.cli.client import Client, CommandError
+from forebay.cli.pipeline.engine import INSTALL, Engine
+from forebay.cli.pipeline.restarts import NO_RESTART, Restart, restart_of
 from forebay.cli.pipeline.run import INSTALL, Collected, Engine, Step
+from forebay.cli.pipeline.step import Collected, Step
 from forebay.lazy import dataclass
 
-_HEAD = ("bootstrap-server", "properties", "master", "conf", "steps")
+_RESTART = "restart"
+_HEAD = ("bootstrap-server", "properties", "master", "conf", _RESTART, "steps")
 _SHARED = ("bootstrap", "properties", "master", "conf", "verbose", "as_json")
 """Parameters that hold for the whole file."""
 STEPS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredStep:
+    command: str
+    options: Mapping[str, Any]
+    restart: Restart = NO_RESTART
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
     path: Path
-    steps: list[tuple[str, Mapping[str, Any]]]
+    steps: list[DeclaredStep]
     bootstrap: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
@@ -75,9 +86,10 @@ def _declared(path: Path, content: Any) -> Declared:
             raise CommandError(f"{path}: there is no {name!r}: a file has {', '.join(_HEAD)}")
     if len(content["steps"]) > STEPS_MAX:
         raise CommandError(f"{path} has {len(content['steps'])} steps: at most {STEPS_MAX} fit into a file")
+    restart = _restart(path, content, NO_RESTART)
     return Declared(
         path=path,
-        steps=[_step(path, number, step) for number, step in enumerate(content["steps"], 1)],
+        steps=[_step(path, number, step, restart) for number, step in enumerate(content["steps"], 1)],
         bootstrap=content.get("bootstrap-server"),
         properties=_texts(path, content, "properties"),
         master=content.get("master"),
@@ -85,12 +97,26 @@ def _declared(path: Path, content: Any) -> Declared:
     )
 
 
-def _step(path: Path, number: int, step: Any) -> tuple[str, Mapping[str, Any]]:
-    if isinstance(step, dict) and len(step) == 1:
-        ((name, options),) = step.items()
-        if isinstance(options, dict):
-            return str(name), options
-    raise CommandError(f"{path}: step {number} is not of the form `- COMMAND: {{option: value}}`")
+def _step(path: Path, number: int, step: Any, restart: Restart) -> DeclaredStep:
+    """`restart`: what the file says for all of its steps."""
+    if isinstance(step, dict):
+        commands = [name for name in step if name != _RESTART]
+        if len(commands) == 1 and isinstance(options := step[commands[0]], dict):
+            own = _restart(f"{path}: step {number}", step, restart)
+            return DeclaredStep(command=str(commands[0]), options=options, restart=own)
+    raise CommandError(
+        f"{path}: step {number} is not of the form `- COMMAND: {{option: value}}`, with `restart:` beside it"
+        " if it is to be started again"
+    )
+
+
+def _restart(where: object, content: Mapping[str, Any], default: Restart) -> Restart:
+    if _RESTART not in content:
+        return default
+    try:
+        return restart_of(content[_RESTART])
+    except CommandError as error:
+        raise CommandError(f"{where}: {error}") from None
 
 
 def _texts(path: Path, content: Mapping[str, Any], name: str) -> dict[str, str]:
@@ -104,17 +130,21 @@ def steps_of(group: click.Group, declared: Declared, context: click.Context) -> 
     """Each step, parsed by its command, before any of them runs."""
     collected = Collected()
     parent = click.Context(group, parent=context, obj=collected)
-    for number, (name, options) in enumerate(declared.steps, 1):
+    steps: list[Step] = []
+    for number, step in enumerate(declared.steps, 1):
+        name = step.command
         command = group.commands.get(name)
         if command is None or name == "run":
             known = ", ".join(other for other in group.commands if other != "run")
             raise CommandError(f"{declared.path}: step {number}: there is no {name!r}: choose {known}")
         try:
-            with command.make_context(name, list(_arguments(command, options)), parent=parent) as inner:
+            arguments = list(_arguments(command, step.options))
+            with command.make_context(name, arguments, parent=parent) as inner:
                 command.invoke(inner)
         except click.ClickException as error:
             raise CommandError(f"{declared.path}: step {number} ({name}): {error.format_message()}") from None
-    return collected.steps
+        steps.append(replace(collected.steps[-1], restart=step.restart))
+    return steps
 
 
 def _arguments(command: click.Command, options: Mapping[str, Any]) -> Iterator[str]:

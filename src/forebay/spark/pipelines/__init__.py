@@ -14,7 +14,7 @@ from forebay.spark.pipelines.archiving.compact import compact
 from forebay.spark.pipelines.archiving.decoded import DecodeSettings
 from forebay.spark.pipelines.archiving.index import TimeRange
 from forebay.spark.pipelines.archiving.replay import ReplaySettings, replay
-from forebay.spark.pipelines.brokers import Brokers
+from forebay.spark.pipelines.brokers import Brokers, Tolerance
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Progress, Summary, Trigger
 from forebay.spark.pipelines.queries.sql import SqlSettings, sql
 from forebay.spark.pipelines.report import write_report
@@ -22,6 +22,7 @@ from forebay.spark.pipelines.stats import Stats, archive_stats, topic_stats
 
 __all__ = [
     "Brokers",
+    "Tolerance",
     "archive",
     "ArchiveSettings",
     "DecodeSettings",

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from forebay.errors import ForebayError
 from forebay.lazy import dataclass
+from forebay.spark.source.decode import UNREADABLE
 from forebay.spark.source.offset_lookup import offsets_at
 from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange, TopicPartition
 from forebay.spark.source.options import batch_options
@@ -21,7 +22,46 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SOURCE = "forebay"
+FAIL, SKIP = CHOICES = ("fail", "skip")
+"""What a pipeline does about messages that are gone, and about those that cannot be read."""
+UNREADABLE_METRIC = "forebay_unreadable"
+"""How the observed metrics begin that count the messages that a stream has passed over."""
+ROWS = "rows"
+"""The one field of the observed metrics."""
 _VALUES = pa.schema([("value", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """What a stream may pass over."""
+
+    on_data_loss: str = FAIL
+    """Messages that were deleted before they were read."""
+    on_unreadable: str = FAIL
+    """Messages that nobody can decode."""
+
+    def check(self) -> None:
+        for name, value in (("on_data_loss", self.on_data_loss), ("on_unreadable", self.on_unreadable)):
+            if value not in CHOICES:
+                raise ForebayError(f"{name}={value}: choose {' or '.join(CHOICES)}")
+
+    def options(self) -> dict[str, str]:
+        self.check()
+        return {
+            "failOnDataLoss": str(self.on_data_loss == FAIL).lower(),
+            "unreadableRecords": "fail" if self.on_unreadable == FAIL else "mark",
+        }
+
+
+NO_TOLERANCE = Tolerance()
+
+
+def without_counted(rows: DataFrame, name: str, condition: str) -> DataFrame:
+    """The rows for which the condition does not hold. The others are counted, as an observed metric."""
+    from pyspark.sql import functions as F
+
+    counted = F.coalesce(F.count_if(F.expr(condition)), F.lit(0)).alias(ROWS)
+    return rows.observe(name, counted).where(f"NOT ({condition})")
 
 
 class NoTopic(ForebayError):
@@ -84,6 +124,16 @@ class Brokers:
 
     def read_stream(self, spark: SparkSession, topic: str, **options: str) -> DataFrame:
         return spark.readStream.format(SOURCE).options(**self._reading(topic), **options).load()
+
+    def read_tolerantly(
+        self, spark: SparkSession, topic: str, tolerance: Tolerance, **options: str
+    ) -> DataFrame:
+        """A stream that passes over what the tolerance names; what cannot be read is counted."""
+        rows = self.read_stream(spark, topic, **tolerance.options(), **options)
+        if tolerance.on_unreadable == FAIL:
+            return rows
+        unreadable = f"timestampType = {UNREADABLE}"
+        return without_counted(rows, f"{UNREADABLE_METRIC} {topic}", unreadable)
 
     def write_stream(self, rows: DataFrame, topic: str, **options: str) -> DataStreamWriter:
         """Each row once, for readers of what is committed."""

@@ -10,26 +10,49 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import StreamingQueryException
 
 from forebay.errors import ForebayError
 from forebay.lazy import dataclass
 from forebay.spark.metrics import distances
+from forebay.spark.pipelines.brokers import ROWS, UNREADABLE_METRIC
+from forebay.spark.source.decode import MARK_HINT, UnreadableBatch
+from forebay.spark.source.partition_reader import SKIP_HINT, DataLoss
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 POLL_SECONDS = 1
-WRITTEN, ROWS = "forebay_written", "rows"
+WRITTEN = "forebay_written"
 """What counts the rows that a query yields, under Spark's observed metrics."""
-_CAUSE = re.compile(r"^(?:forebay|pyspark)\.[\w.]*?(\w+(?:Error|Exception|Topic)): (.+)$", re.MULTILINE)
+_OURS = re.compile(r"^(?:forebay|pyspark)\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
+_ANY = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_HINTS = {
+    SKIP_HINT: "--on-data-loss skip goes on with what is there",
+    MARK_HINT: "--on-unreadable skip passes over them and counts them",
+}
+"""What the data source advises, and the same in the words of pipelines."""
+DATA_KINDS = frozenset({DataLoss.__name__, UnreadableBatch.__name__})
+"""Causes that say that messages are gone, or cannot be read."""
+
+
+class Cause(NamedTuple):
+    """Why something failed, found in what Spark has to say about it."""
+
+    kind: str
+    """The name of the class of the error."""
+    text: str
 
 
 class PipelineError(ForebayError):
     """A pipeline that failed, or that cannot be started as it was asked for."""
+
+    def __init__(self, message: str, cause: Cause | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +82,8 @@ class Progress:
     """Offsets that are still to be read; None when the source does not say."""
     rows_out: int | None = None
     """Rows that were written, where they are others than those that were read."""
+    unreadable: int | None = None
+    """Messages that were passed over since they cannot be read; None where that is an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +131,7 @@ class Job:
         self._batches = 0
         self._rows = 0
         self._rows_out: int | None = None
+        self._unreadable: int | None = None
 
     def wait(
         self, report: Callable[[Progress], None] = lambda _progress: None, *, forget: bool = True
@@ -116,8 +142,7 @@ class Job:
         finds nothing left to do when it is started again, and does not begin anew.
         """
         while self.advance(report):
-            with contextlib.suppress(StreamingQueryException):  # `advance` raises it
-                self.query.awaitTermination(POLL_SECONDS)
+            self.await_end(POLL_SECONDS)
         for job in self._letters:
             job.wait()
         self._is_at_end = self._came_to_its_end()
@@ -148,8 +173,14 @@ class Job:
         error = self.query.exception()
         if error is not None:
             self._close()
-            raise PipelineError(f"{self.title} failed: {explain(error)}")
+            cause = cause_of(error)
+            raise PipelineError(f"{self.title} failed: {cause.text}", cause)
         return bool(active)
+
+    def await_end(self, seconds: float) -> None:
+        """Return when the query has ended, or after this time. A failure is for `advance` to raise."""
+        with contextlib.suppress(StreamingQueryException):
+            self.query.awaitTermination(max(1, round(seconds)))
 
     def stop(self) -> None:
         for job in self._letters:
@@ -167,6 +198,8 @@ class Job:
                 self._rows += progress.rows
                 if progress.rows_out is not None:
                     self._rows_out = (self._rows_out or 0) + progress.rows_out
+                if progress.unreadable is not None:
+                    self._unreadable = (self._unreadable or 0) + progress.unreadable
                 report(progress)
 
     def _close(self) -> None:
@@ -183,8 +216,9 @@ class Job:
             "batches": self._batches,
             "seconds": round(seconds, 1),
         }
+        unreadable = {} if self._unreadable is None else {"unreadable": self._unreadable}
         letters = {"dead letters": sum(job.rows_out for job in self._letters)} if self._letters else {}
-        return Summary(title=self.title, facts={**counted, **letters, **self._facts()})
+        return Summary(title=self.title, facts={**counted, **unreadable, **letters, **self._facts()})
 
     @property
     def rows_out(self) -> int:
@@ -192,12 +226,22 @@ class Job:
 
 
 def explain(error: BaseException) -> str:
-    """The innermost error of Forebay or PySpark in the text, else its first line."""
+    return cause_of(error).text
+
+
+def cause_of(error: BaseException) -> Cause:
+    """The innermost error of Forebay or PySpark in the text, else of any kind, else the first line."""
+    if isinstance(error, PipelineError) and error.cause is not None:
+        return error.cause
     text = str(error)
-    if causes := _CAUSE.findall(text):
-        return str(causes[-1][1])
+    for pattern in (_OURS, _ANY):
+        if causes := pattern.findall(text):
+            kind, told = causes[-1]
+            for hint, own in _HINTS.items():
+                told = told.replace(hint, own)
+            return Cause(kind, told)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    return Cause(type(error).__name__, lines[0] if lines else type(error).__name__)
 
 
 def _progress(told: Any) -> Progress:
@@ -208,12 +252,19 @@ def _progress(told: Any) -> Progress:
         rows_per_s=float(rate) if rate == rate else 0.0,
         backlog=_backlog(told["sources"]),
         rows_out=_rows_out(told),
+        unreadable=_unreadable(told),
     )
 
 
 def _backlog(sources: Any) -> int | None:
     known = [distance for one in sources for distance in distances(one["endOffset"], one["latestOffset"])]
     return sum(known) if known else None
+
+
+def _unreadable(told: Any) -> int | None:
+    observed = (told.get("observedMetrics") or {}).items()
+    counts = [int(found[ROWS]) for name, found in observed if name.startswith(UNREADABLE_METRIC)]
+    return sum(counts) if counts else None
 
 
 def _rows_out(told: Any) -> int | None:

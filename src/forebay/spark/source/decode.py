@@ -5,6 +5,8 @@ elements are by turns a field and the gap up to the next one, and Arrow's own `t
 the result owns its memory, and the buffer of the connection is free for the next fetch.
 
 Only the columns that the schema names are made.
+
+A batch that cannot be decoded is an error that names its offsets, or a row for each of them that says so.
 """
 
 from __future__ import annotations
@@ -20,11 +22,18 @@ from forebay.spark.arrays import Ints, array, constant, flags
 from forebay.spark.batch_sizes import bounded
 from forebay.spark.source.columnar import Columns, Field, check_within, columns, field, varints
 from forebay.spark.source.offset_ranges import OffsetRange
-from forebay.spark.source.record_batches import Chunk, Piece, chunks
+from forebay.spark.source.record_batches import Batch, Chunk, Piece, chunks
 
+UNREADABLE = -1
+"""The timestamp type of a row that stands for a record that cannot be read."""
+MARK_HINT = "Set unreadableRecords=mark to go on, with a row without key and value for each"
 _MICROSECONDS = 1000
 _TIMESTAMP_MS_MAX = (2**63 - 1) // _MICROSECONDS
 """What a column can show: the year 294247. Brokers take any number; one beyond is read as this."""
+
+
+class UnreadableBatch(ProtocolError):
+    """Records that a broker has and nobody can decode: damaged, or sent so by a producer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,20 +54,69 @@ ALL_ROWS = Rows()
 class Decoder:
     """Turns what was fetched of one partition into record batches of one schema."""
 
-    def __init__(self, schema: pa.Schema, wanted: OffsetRange, rows: Rows = ALL_ROWS) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        wanted: OffsetRange,
+        rows: Rows = ALL_ROWS,
+        *,
+        mark_unreadable: bool = False,
+    ) -> None:
         self._schema = schema
         self._wanted = wanted
         self._rows = rows
+        self._mark_unreadable = mark_unreadable
         self._makers = [_MAKERS[name] for name in schema.names]
 
     def decode(self, data: memoryview, piece: Piece) -> Iterator[pa.RecordBatch]:
         """A record batch for every few megabytes; none for a chunk without rows."""
-        for chunk in chunks(data, piece.batches):
-            found = self._chosen(_parsed(chunk), piece.start)
-            if found.offset.size:
-                arrays = [make(found, self._wanted) for make in self._makers]
-                # One compressed batch of a producer may hold much more than a chunk should.
-                yield from bounded(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        decoded = 0
+        try:
+            for chunk in chunks(data, piece.batches):
+                rows = self._rows_of(chunk, piece.start)
+                decoded += len(chunk.batches)
+                yield from rows
+        except ProtocolError:
+            # One by one, to know which of them it is.
+            for batch in piece.batches[decoded:]:
+                yield from self._rows_or_marks(data, batch, piece.start)
+
+    def _rows_of(self, chunk: Chunk, start: int) -> list[pa.RecordBatch]:
+        found = self._chosen(_parsed(chunk), start)
+        if not found.offset.size:
+            return []
+        arrays = [make(found, self._wanted) for make in self._makers]
+        # One compressed batch of a producer may hold much more than a chunk should.
+        return list(bounded(pa.RecordBatch.from_arrays(arrays, schema=self._schema)))
+
+    def _rows_or_marks(self, data: memoryview, batch: Batch, start: int) -> list[pa.RecordBatch]:
+        try:
+            return [rows for chunk in chunks(data, [batch]) for rows in self._rows_of(chunk, start)]
+        except ProtocolError as error:
+            first, last = max(start, batch.base_offset), min(self._wanted.end - 1, batch.last_offset)
+            if not self._mark_unreadable:
+                raise UnreadableBatch(
+                    f"offsets {first} to {last} of {self._wanted.at} cannot be read: {error}. {MARK_HINT}"
+                ) from None
+            return list(bounded(self._marks(first, last, batch.base_timestamp)))
+
+    def _marks(self, first: int, last: int, timestamp_ms: int) -> pa.RecordBatch:
+        """A row for each offset of a batch that cannot be read."""
+        count = last + 1 - first
+        at = self._wanted.at
+        known = {
+            "topic": at.topic,
+            "partition": at.partition,
+            "timestamp": max(0, timestamp_ms) * _MICROSECONDS,
+            "timestampType": UNREADABLE,
+        }
+        arrays = [
+            pa.array(range(first, last + 1), pa.int64())
+            if field.name == "offset"
+            else pa.repeat(pa.scalar(known.get(field.name), field.type), count)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _chosen(self, found: Columns, start: int) -> Columns:
         """Batches are fetched whole, so that the first and last may hold offsets that were not asked for."""

@@ -53,6 +53,7 @@ _SPELLING = {
         "minTimestamp",
         "maxTimestamp",
         "failOnDataLoss",
+        "unreadableRecords",
         "minPartitions",
         "maxRecordsPerPartition",
         "minRecordsPerPartition",
@@ -145,6 +146,8 @@ class Fetching:
     read_committed: bool = False
     check_crcs: bool = True
     fail_on_data_loss: bool = True
+    mark_unreadable: bool = False
+    """Records that cannot be read are rows with the timestamp type UNREADABLE, instead of an error."""
     rack: str = ""
     """Where the tasks are: a replica there is read, if there is one."""
 
@@ -326,6 +329,7 @@ def _fetching(given: Mapping[str, str]) -> Fetching:
         read_committed=isolation == "read_committed",
         check_crcs=_boolean(given, "kafka.check.crcs", True),
         fail_on_data_loss=_boolean(given, "failondataloss", True),
+        mark_unreadable=_choice(given, "unreadablerecords", ("fail", "mark")) == "mark",
         rack=given.get("kafka.client.rack", "").strip(),
     )
 

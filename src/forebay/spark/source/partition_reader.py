@@ -40,6 +40,9 @@ _BYTES_FIRST = 1 << 16
 _BYTES_PER_RECORD_GUESS = 1024
 
 
+SKIP_HINT = "Set failOnDataLoss=false to go on with what is there"
+
+
 class DataLoss(ForebayError):
     """Records that were to be read are not there any more."""
 
@@ -49,7 +52,7 @@ def data_loss(fetching: Fetching, what: str) -> None:
     if fetching.fail_on_data_loss:
         raise DataLoss(
             f"{what}. The records may have been deleted by retention, or the topic deleted or made anew."
-            " Set failOnDataLoss=false to go on with what is there"
+            f" {SKIP_HINT}"
         )
     log.warning("%s; going on, because failOnDataLoss=false", what)
 
@@ -76,7 +79,7 @@ class Reading:
 
     def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         fetches = _Fetches(self.fetching, wanted)
-        decoder = Decoder(self.schema, wanted, self.rows)
+        decoder = Decoder(self.schema, wanted, self.rows, mark_unreadable=self.fetching.mark_unreadable)
         try:
             while (fetched := fetches.next_piece()) is not None:
                 data, piece = fetched
@@ -113,6 +116,7 @@ class _Fetches:
                 end=self._end,
                 aborted=data.aborted_transactions or () if self._fetching.read_committed else (),
                 check_crcs=self._fetching.check_crcs,
+                keep_corrupt=True,
             )
             if piece.next_offset == self._offset:
                 if len(records):

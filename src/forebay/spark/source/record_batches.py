@@ -31,6 +31,9 @@ class Batch(NamedTuple):
     max_timestamp: int
     attributes: int
     record_count: int
+    last_offset: int = -1
+    corrupt: bool = False
+    """Its checksum is wrong, so that it must not be decoded."""
 
     @property
     def codec(self) -> int:
@@ -59,8 +62,12 @@ def select(
     end: int,
     aborted: Iterable[AbortedTransaction] = (),
     check_crcs: bool = True,
+    keep_corrupt: bool = False,
 ) -> Piece:
-    """The batches with records at offsets from start up to, not including, end."""
+    """The batches with records at offsets from start up to, not including, end.
+
+    `keep_corrupt`: batches with a wrong checksum are among them, marked, instead of an error.
+    """
     transactions = _Transactions(aborted)
     chosen: list[Batch] = []
     next_offset = start
@@ -68,21 +75,39 @@ def select(
         base_offset, _, _, _, _, attributes, last_delta, base_time, max_time, producer_id, _, _, count = (
             header
         )
+        _cap_corrupt(chosen, base_offset)
         if base_offset >= end:
             next_offset = end  # nothing lies in between
             break
         last_offset = base_offset + last_delta
         skipped = transactions.skips(attributes, producer_id, last_offset)
-        next_offset = max(next_offset, last_offset + 1)
         if skipped or last_offset < start or not count:
+            next_offset = max(next_offset, last_offset + 1)
             continue
-        if check_crcs and not crc_ok(data, position, size):
+        corrupt = check_crcs and not crc_ok(data, position, size)
+        if corrupt and not keep_corrupt:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {base_offset} does not match its checksum"
             )
+        if not corrupt:
+            next_offset = max(next_offset, last_offset + 1)
         first = position + HEADER_SIZE
-        chosen.append(Batch(first, position + size, base_offset, base_time, max_time, attributes, count))
+        chosen.append(
+            Batch(
+                *(first, position + size, base_offset, base_time, max_time, attributes, count),
+                *(last_offset, corrupt),
+            )
+        )
+    if chosen and chosen[-1].corrupt:
+        next_offset = max(next_offset, chosen[-1].last_offset + 1)
     return Piece(chosen, start, next_offset)
+
+
+def _cap_corrupt(chosen: list[Batch], next_base_offset: int) -> None:
+    """A batch with a wrong checksum may claim any last offset: what the next batch holds is not its own."""
+    if chosen and chosen[-1].corrupt:
+        last_offset = min(chosen[-1].last_offset, next_base_offset - 1)
+        chosen[-1] = chosen[-1]._replace(last_offset=last_offset)
 
 
 def _headers(data: memoryview) -> Iterator[tuple[int, int, tuple[int, ...]]]:
@@ -124,6 +149,8 @@ def chunks(data: memoryview, batches: Sequence[Batch]) -> Iterator[Chunk]:
     payloads: list[bytes | memoryview] = []
     size = 0
     for batch in batches:
+        if batch.corrupt:
+            raise ProtocolError("the batch does not match its checksum")
         payload = data[batch.start : batch.end]
         payloads.append(decompress(batch.codec, payload) if batch.codec else payload)
         waiting.append(batch)

@@ -29,7 +29,7 @@ from forebay.spark.pipelines.archiving.layout import (
     read_position,
 )
 from forebay.spark.pipelines.archiving.tables import Table, open_table
-from forebay.spark.pipelines.brokers import Brokers
+from forebay.spark.pipelines.brokers import NO_TOLERANCE, Brokers, Tolerance
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Trigger
 from forebay.spark.pipelines.lake import Lake
 from forebay.spark.pipelines.versions import require_limited_batches
@@ -58,6 +58,8 @@ class ArchiveSettings:
     """A consumer group that shows the lag."""
     decode: DecodeSettings | None = None
     """Values of a schema registry get a column more, with their fields."""
+    tolerance: Tolerance = NO_TOLERANCE
+    """What the archive may pass over."""
 
 
 def archive(
@@ -96,9 +98,10 @@ def _stream(
     spark: SparkSession, brokers: Brokers, topic: str, start: str, settings: ArchiveSettings
 ) -> DataFrame:
     group = {} if settings.group is None else {"kafka.group.id": settings.group}
-    return brokers.read_stream(
+    return brokers.read_tolerantly(
         spark,
         topic,
+        settings.tolerance,
         startingOffsets=start,
         includeHeaders="true",
         maxOffsetsPerTrigger=str(settings.batch_records),

@@ -19,8 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forebay.lazy import dataclass
-from forebay.spark.pipelines.brokers import Brokers
-from forebay.spark.pipelines.jobs import ROWS, WRITTEN, Job, PipelineError, Trigger, explain
+from forebay.spark.pipelines.brokers import (
+    NO_TOLERANCE,
+    ROWS,
+    SKIP,
+    UNREADABLE_METRIC,
+    Brokers,
+    Tolerance,
+    without_counted,
+)
+from forebay.spark.pipelines.jobs import WRITTEN, Job, PipelineError, Trigger, explain
 from forebay.spark.pipelines.lake import Lake
 from forebay.spark.pipelines.queries import values
 from forebay.spark.pipelines.queries.sql_text import StreamCall, rewrite
@@ -65,6 +73,8 @@ class SqlSettings:
     checkpoint: str | None = None
     dead_letters: str | None = None
     """A topic for the values that do not fit their schema; they are rows of nulls unless it is given."""
+    tolerance: Tolerance = NO_TOLERANCE
+    """What the streams may pass over. Values that do not fit their schema are unreadable, too."""
 
 
 def sql(
@@ -108,7 +118,9 @@ def _letters(
     jobs = []
     for topic, format in begun.formats.items():
         start = begun.start(brokers, topic, settings)
-        rows = brokers.read_stream(spark, topic, startingOffsets=start, includeHeaders="true")
+        rows = brokers.read_tolerantly(
+            spark, topic, settings.tolerance, startingOffsets=start, includeHeaders="true"
+        )
         found = values.misfits(rows, format)
         if found is not None:
             writer = brokers.write_stream(_counted(found), settings.dead_letters)
@@ -235,10 +247,14 @@ def _view(
     spark: SparkSession, brokers: Brokers, call: StreamCall, begun: _Begun, settings: SqlSettings
 ) -> DataFrame:
     start = begun.start(brokers, call.topic, settings)
-    stream = brokers.read_stream(spark, call.topic, startingOffsets=start)
+    stream = brokers.read_tolerantly(spark, call.topic, settings.tolerance, startingOffsets=start)
     decoded = values.decode(stream, begun.formats[call.topic])
-    if settings.dead_letters is not None and CORRUPT in decoded.columns:
-        decoded = decoded.where(f"{CORRUPT} IS NULL")
+    if CORRUPT in decoded.columns:
+        if settings.dead_letters is not None:
+            decoded = decoded.where(f"{CORRUPT} IS NULL")
+        elif settings.tolerance.on_unreadable == SKIP:
+            misfits = f"{UNREADABLE_METRIC} values of {call.topic}"
+            decoded = without_counted(decoded, misfits, f"{CORRUPT} IS NOT NULL")
     watermark = _watermark(call, settings)
     return decoded if watermark is None else decoded.withWatermark(*watermark)
 

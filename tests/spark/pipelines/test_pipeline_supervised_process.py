@@ -1,0 +1,79 @@
+"""`forebay pipeline run` with several endless steps, one of which fails; and what its JVM holds on to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from support.brokers.broker_process import BrokerProcess
+from support.spark.archives import seen_by_anyone
+from support.spark.pipeline_process import running
+from support.spark.processes import descendants
+from support.spark.topics import Sent, make, send
+from support.waiting import Patience
+
+pytestmark = pytest.mark.timeout(420)  # Spark shares its cores with whatever else runs
+
+DEADLINE_SECONDS = 300
+STEPS = """
+conf: {spark.sql.shuffle.partitions: 2}
+steps:
+  - archive: {topic: sup-steady, to: steady, every: 1s}
+  - archive: {topic: sup-fragile, to: fragile, every: 1s}
+    restart: {when: on-failure, times: 1, backoff: 1s}
+"""
+
+
+def make_anew(bootstrap: str, topic: str) -> None:
+    for future in AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic]).values():
+        future.result(60)
+    make(bootstrap, **{topic.replace("-", "_"): 1})
+
+
+def wait_for_rows(lakes: list[Path], count: int) -> None:
+    patience = Patience(f"{count} messages in {lakes}", DEADLINE_SECONDS)
+    while any(len(seen_by_anyone(lake)) < count for lake in lakes):
+        patience.check()
+        time.sleep(0.1)
+
+
+def test_a_later_step_that_fails_is_started_again_and_then_ends_the_run(
+    broker: BrokerProcess, tmp_path: Path, jvm_options: str
+) -> None:
+    make(broker.bootstrap, sup_steady=1, sup_fragile=1)
+    for topic in ("sup-steady", "sup-fragile"):
+        send(broker.bootstrap, topic, [Sent(b"%d" % n) for n in range(5)])
+    (tmp_path / "steps.yml").write_text(STEPS)
+    started = partial(running, bootstrap=broker.bootstrap, cwd=tmp_path, jvm_options=jvm_options)
+    with started("run", "steps.yml", "--json") as process:
+        wait_for_rows([tmp_path / "steady", tmp_path / "fragile"], 5)
+        output = os.readlink(f"/proc/{process.pid}/fd/1")
+        others = {pid: os.readlink(f"/proc/{pid}/fd/1") for pid in descendants(process.pid)}
+        assert others, "a JVM and its workers"
+        assert output not in others.values(), "who reads the command's output would wait for them, too"
+        make_anew(broker.bootstrap, "sup-fragile")
+        process.communicate(timeout=DEADLINE_SECONDS)
+    *_, again, starts, last = [
+        line for line in (tmp_path / "stderr").read_text().splitlines() if ": batch " not in line
+    ]
+    reason = "archive sup-fragile: archive of sup-fragile failed: the topic sup-fragile was deleted and made"
+    assert again.startswith(reason)
+    assert again.endswith("; starts again in 1 s (1 of 1)")
+    assert starts == "archive sup-fragile: starts again"
+    assert last.startswith(f"forebay: {reason}")
+    assert last.endswith("--on-data-loss skip goes on with what is there (after 1 restarts)")
+    assert process.returncode == 65
+
+    (tmp_path / "steps.yml").write_text(STEPS.replace("to: fragile,", "to: fragile, on-data-loss: skip,"))
+    send(broker.bootstrap, "sup-fragile", [Sent(b"%d" % n) for n in range(2)])
+    with started("run", "steps.yml", "--json") as process:
+        wait_for_rows([tmp_path / "fragile"], 7)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 0, (tmp_path / "stderr").read_text()
