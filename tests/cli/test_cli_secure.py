@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +13,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from forebay.local.cluster import Cluster
-from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, forebay
+from support.brokers.secure_broker import admin, secure_broker
 from support.clients.kafka_clients import DEADLINE_SECONDS
-
-
-class SecureProcess(BrokerProcess):
-    def _arguments(self) -> list[str]:
-        return [*super()._arguments(), "--secure"]
-
-
-@contextlib.contextmanager
-def secure_broker(data: Path) -> Iterator[SecureProcess]:
-    broker = SecureProcess(data)
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.close()
-
-
-def admin(data: Path, *arguments: str, stdin: str = "") -> Done:
-    return forebay(*arguments, "--command-config", str(data / "security" / "client.properties"), stdin=stdin)
 
 
 def as_ada(data: Path, *arguments: str, stdin: str = "") -> Done:

@@ -269,6 +269,15 @@ class Cluster:
         return connection
 
 
+_LACKS_A_RIGHT = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+)
+_RIGHTS_HINT = ": this user lacks a right; docs/acls.md lists those that Spark needs"
+
+
 def check(code: int, what: str) -> None:
     """Raise the error that a broker answered with, if it did."""
     if not code:
@@ -277,7 +286,7 @@ def check(code: int, what: str) -> None:
         known = ErrorCode(code)
     except ValueError:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: error {code}") from None
-    raise KafkaError(known, f"{what}: {known.name}")
+    raise KafkaError(known, f"{what}: {known.name}{_RIGHTS_HINT if known in _LACKS_A_RIGHT else ''}")
 
 
 def _addresses(bootstrap: str) -> list[tuple[str, int]]:
