@@ -169,6 +169,8 @@ def test_our_own_keys_lose_the_second_prefix_in_the_environment() -> None:
 def test_variables_that_are_not_settings_are_left_alone() -> None:
     environ = {
         "FOREBAY_BOOTSTRAP_SERVERS": "h:1",
+        "FOREBAY_CACHE_DIR": "/tmp/cache",
+        "FOREBAY_STATE_DIR": "/tmp/state",
         "FOREBAY_SERVICE_HOST": "10.0.0.1",
         "FOREBAY_SERVICE_PORT_KAFKA": "9092",
         "FOREBAY_PORT": "tcp://10.0.0.1:9092",

@@ -19,11 +19,11 @@ from forebay.errors import ConfigError
 
 _ENV_PREFIX = "FOREBAY_"
 
-# Not settings of a broker: the address that our own commands connect to; what Kubernetes puts into every
-# container of a namespace with a service called "forebay", or "forebay-etcd"; what `forebay work` tells a
-# command about its message.
+# Not settings of a broker: what our own commands connect to, and where they keep things; what Kubernetes puts
+# into every container of a namespace with a service called "forebay", or "forebay-etcd"; what `forebay work`
+# tells a command about its message.
 _ENV_OTHERS = re.compile(
-    r"FOREBAY_(BOOTSTRAP_SERVERS|CLIENT_CONFIG|(ETCD_)?(SERVICE_(HOST|PORT).*|PORT|PORT_\d+_.*)"
+    r"FOREBAY_(BOOTSTRAP_SERVERS|CLIENT_CONFIG|CACHE_DIR|STATE_DIR|(ETCD_)?(SERVICE_(HOST|PORT).*|PORT|PORT_\d+_.*)"
     r"|TOPIC|PARTITION|OFFSET|TIMESTAMP_MS|GROUP|DELIVERY_COUNT|KEY(_BASE64)?|NULL_VALUE|HEADERS|HEADER_.*)"
 )
 

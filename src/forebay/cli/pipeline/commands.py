@@ -17,8 +17,10 @@ from forebay.cli.messages.positions import TIME_HELP, time_option
 from forebay.cli.output import json_option
 from forebay.cli.pipeline.checks import check_archive_target, check_checkpoint, check_report
 from forebay.cli.pipeline.engine import Engine, engine_options
-from forebay.cli.pipeline.run import run_or_collect, run_steps
+from forebay.cli.pipeline.plan import StepPlan, trigger_text
+from forebay.cli.pipeline.run import plan_steps, run_or_collect, run_steps
 from forebay.cli.pipeline.step import Step
+from forebay.cli.pipeline.step_plans import archive_plan, compact_plan, replay_plan, sql_plan, stats_plan
 from forebay.cli.pipeline.steps_file import load, steps_of
 
 if TYPE_CHECKING:
@@ -155,7 +157,13 @@ def archive(
 
         return once and is_short(brokers, topic, to)
 
-    step = Step(name=f"archive {topic}", start=start, check=check, makes=to, is_short=is_short)
+    def plan(_brokers: Brokers) -> StepPlan:
+        trigger = trigger_text(once, every or "1m")
+        return archive_plan(
+            topic, to, form=form, trigger=trigger, group=group, decode=decode, checkpoint=checkpoint
+        )
+
+    step = Step(name=f"archive {topic}", start=start, check=check, plan=plan, makes=to, is_short=is_short)
     run_or_collect(step, engine, client, as_json)
 
 
@@ -176,7 +184,13 @@ def compact(archive: str, target_size: str, as_json: bool, engine: Engine) -> No
         return pipelines.compact(spark, archive, target_bytes=target_bytes)
 
     # Files are merged in Python: the JVM only hands them out.
-    step = Step(name=f"compact {archive}", start=start, reads=archive, is_short=lambda _brokers: True)
+    step = Step(
+        name=f"compact {archive}",
+        start=start,
+        reads=archive,
+        is_short=lambda _brokers: True,
+        plan=lambda _brokers: compact_plan(archive, target_size),
+    )
     run_or_collect(step, engine, None, as_json)
 
 
@@ -226,7 +240,17 @@ def replay(
         brokers.partitions(to)
         check_checkpoint(checkpoint)
 
-    step = Step(name=f"replay {archive}", start=begin, check=check, reads=archive)
+    def plan(_brokers: Brokers) -> StepPlan:
+        pace = (
+            f"{speed} of the original"
+            if speed
+            else f"{rate:g} messages a second"
+            if rate
+            else "as fast as it can"
+        )
+        return replay_plan(archive, to, pace=pace, checkpoint=checkpoint)
+
+    step = Step(name=f"replay {archive}", start=begin, check=check, plan=plan, reads=archive)
     run_or_collect(step, engine, client, as_json)
 
 
@@ -336,12 +360,16 @@ def sql(
         return pipelines.sql(spark, brokers, query, to, settings())
 
     def check(brokers: Brokers) -> None:
-        from forebay.spark.pipelines.queries.sql import check
+        from forebay.spark.pipelines.queries.sql import check, checkpoint_of
 
-        check(brokers, query, to, settings())
-        check_checkpoint(checkpoint)
+        wanted = settings()
+        check(brokers, query, to, wanted)
+        check_checkpoint(checkpoint_of(brokers, query, to, wanted))
 
-    run_or_collect(Step(name=f"sql to {to}", start=begin, check=check), engine, client, as_json)
+    def plan(brokers: Brokers) -> StepPlan:
+        return sql_plan(brokers, query, to, settings(), trigger_text(once, every))
+
+    run_or_collect(Step(name=f"sql to {to}", start=begin, check=check, plan=plan), engine, client, as_json)
 
 
 @pipeline.command()
@@ -383,21 +411,40 @@ def stats(
             brokers.partitions(source)
 
     reads = source if of_archive else None
-    step = Step(name=f"stats of {source}", start=begin, check=check, reads=reads)
+    step = Step(
+        name=f"stats of {source}",
+        start=begin,
+        check=check,
+        reads=reads,
+        plan=lambda _brokers: stats_plan(source, of_archive=of_archive, report=report),
+    )
     run_or_collect(step, engine, None if of_archive else client, as_json)
 
 
 @pipeline.command()
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option("--plan", "only_plan", is_flag=True, help="Show what the steps will do, and do nothing.")
 @json_option
 @engine_options
 @client_options
 @click.pass_context
-def run(context: click.Context, file: Path, as_json: bool, engine: Engine, client: Client) -> None:
-    """Run the steps that a YAML file declares, with one Spark session."""
+def run(
+    context: click.Context, file: Path, only_plan: bool, as_json: bool, engine: Engine, client: Client
+) -> None:
+    """Run the steps that a YAML file declares, with one Spark session.
+
+    \b
+    Exit codes: 0 done, or stopped while only steps without an end were left; 1 a step failed;
+    2 asked wrongly; 65 messages are gone or cannot be read; 75 brokers or Spark cannot be reached:
+    try again later; 130 and 143 stopped by Ctrl-C or SIGTERM before the end.
+    """
     declared = load(file)
     steps = steps_of(pipeline, declared, context)
-    run_steps(steps, declared.engine(context, engine), declared.client(context, client), as_json)
+    engine, client = declared.engine(context, engine), declared.client(context, client)
+    if only_plan:
+        plan_steps(steps, engine, client, as_json)
+    else:
+        run_steps(steps, engine, client, as_json)
 
 
 def _every_ms(once: bool, every: str | None) -> int:

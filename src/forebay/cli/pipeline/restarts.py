@@ -30,6 +30,11 @@ class Restart:
     times: int = 0
     backoff_ms: int = 0
 
+    def text(self) -> str:
+        if not self.times:
+            return NEVER
+        return f"{ON_FAILURE}, {self.times} times in a row, after {self.backoff_ms / 1000:g} s or more"
+
     def pause_ms(self, failures: int) -> int | None:
         """How long to wait after so many failures in a row; None when the step has failed for good."""
         if failures > self.times:

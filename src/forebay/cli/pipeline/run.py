@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from forebay.cli.pipeline.board import Board, print_summaries
 from forebay.cli.pipeline.checks import check_archive
 from forebay.cli.pipeline.engine import Engine
 from forebay.cli.pipeline.exit_codes import DATA, FAILED, TRY_AGAIN, Terminated
+from forebay.cli.pipeline.plan_view import show_plan
 from forebay.cli.pipeline.step import Collected, Step
 from forebay.cli.pipeline.supervisor import StepFailed, Supervisor
 from forebay.errors import ForebayError
@@ -55,6 +57,27 @@ def run_steps(steps: Sequence[Step], engine: Engine, client: Client | None, as_j
     print_summaries(summaries, as_json)
     for job in supervisor.ended:
         job.forget()
+
+
+def plan_steps(steps: Sequence[Step], engine: Engine, client: Client, as_json: bool) -> None:
+    """Show what steps will do; status 1 if they cannot."""
+    problems: list[str] = []
+
+    def tried(work: Callable[[], object], of: str = "") -> None:
+        try:
+            work()
+        except ForebayError as error:
+            problems.append(f"{of}{error}")
+
+    tried(engine.check)
+    tried(client.knock)
+    brokers = _unasked_brokers(client)
+    made: set[str] = set()
+    if not problems:
+        for step in steps:
+            tried(partial(_check_step, step, brokers, made), f"{step.name}: ")
+    if not show_plan(steps, brokers, problems, as_json):
+        raise click.exceptions.Exit(FAILED)
 
 
 @contextlib.contextmanager
@@ -106,15 +129,20 @@ def _exit_code(error: BaseException, client: Client | None) -> int:
 
 
 def _check(steps: Sequence[Step], brokers: Brokers) -> None:
-    from forebay.spark.pipelines.lake import absolute
-
     made: set[str] = set()
     for step in steps:
-        step.check(brokers)
-        if step.reads is not None and absolute(step.reads) not in made:
-            check_archive(step.reads)
-        if step.makes is not None:
-            made.add(absolute(step.makes))
+        _check_step(step, brokers, made)
+
+
+def _check_step(step: Step, brokers: Brokers, made: set[str]) -> None:
+    """`made`: the archives of earlier steps."""
+    from forebay.spark.pipelines.lake import absolute
+
+    if step.makes is not None:
+        made.add(absolute(step.makes))
+    step.check(brokers)
+    if step.reads is not None and absolute(step.reads) not in made:
+        check_archive(step.reads)
 
 
 def _brokers(client: Client | None) -> Brokers:
@@ -126,6 +154,12 @@ def _brokers(client: Client | None) -> Brokers:
         client.knock()
     except CommandError as error:
         raise CommandError(str(error), exit_code=TRY_AGAIN) from None
+    return _unasked_brokers(client)
+
+
+def _unasked_brokers(client: Client) -> Brokers:
+    from forebay.spark.pipelines import Brokers
+
     return Brokers(
         bootstrap=client.bootstrap,
         options={f"kafka.{name}": value for name, value in client.properties.items()},

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from forebay.cli.pipeline.plan import StepPlan
 from forebay.cli.pipeline.restarts import NO_RESTART, Restart
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class Step:
     """An archive."""
     is_short: Callable[[Brokers], bool] = lambda _brokers: False
     """Whether the JVM has so little to do that its start is most of it; asked when all checks have passed."""
+    plan: Callable[[Brokers], StepPlan] = lambda _brokers: StepPlan()
+    """What it will do, without doing it."""
     restart: Restart = NO_RESTART
 
 

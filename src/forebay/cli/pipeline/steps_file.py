@@ -22,7 +22,6 @@ from click.core import ParameterSource
 from forebay.cli.client import Client, CommandError
 from forebay.cli.pipeline.engine import INSTALL, Engine
 from forebay.cli.pipeline.restarts import NO_RESTART, Restart, restart_of
-from forebay.cli.pipeline.run import INSTALL, Collected, Engine, Step
 from forebay.cli.pipeline.step import Collected, Step
 from forebay.lazy import dataclass
 

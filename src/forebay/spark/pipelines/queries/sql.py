@@ -10,12 +10,10 @@ is kept, and another query must not go on with that state.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forebay.lazy import dataclass
@@ -31,6 +29,7 @@ from forebay.spark.pipelines.brokers import (
 from forebay.spark.pipelines.jobs import WRITTEN, Job, PipelineError, Trigger, explain
 from forebay.spark.pipelines.lake import Lake
 from forebay.spark.pipelines.queries import values
+from forebay.spark.pipelines.queries.checkpoints import default_checkpoint
 from forebay.spark.pipelines.queries.sql_text import StreamCall, rewrite
 from forebay.spark.pipelines.queries.values import ValueFormat
 from forebay.spark.schemas.codecs import CORRUPT
@@ -39,7 +38,6 @@ from forebay.spark.update_mode import MESSAGE_COLUMNS, in_update_mode
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-CHECKPOINTS = "forebay-checkpoints"
 APPEND, COMPLETE, UPDATE = MODES = ("append", "complete", "update")
 LATEST, EARLIEST = "latest", -2
 _SAVED = "forebay-query.json"
@@ -85,7 +83,7 @@ def sql(
 
     settings = settings or SqlSettings()
     text, calls = check(brokers, query, to, settings)
-    checkpoint = settings.checkpoint or _checkpoint(brokers, query, to)
+    checkpoint = checkpoint_of(brokers, query, to, settings)
     begun = _begun(spark, brokers, query, calls, settings, Lake(checkpoint))
     try:
         for call in calls:
@@ -164,9 +162,8 @@ def _check_names(calls: list[StreamCall], settings: SqlSettings) -> None:
         raise PipelineError(f"there is no mode {settings.mode}: choose {', '.join(MODES)}")
 
 
-def _checkpoint(brokers: Brokers, query: str, to: str) -> str:
-    digest = hashlib.sha256(json.dumps([brokers.bootstrap, query, to]).encode()).hexdigest()[:12]
-    return str((Path(CHECKPOINTS) / f"sql-{to}-{digest}").absolute())
+def checkpoint_of(brokers: Brokers, query: str, to: str, settings: SqlSettings) -> str:
+    return settings.checkpoint or default_checkpoint(brokers.bootstrap, query, to)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +212,21 @@ def _begun(
     content = {"query": query, "streams": streams, **({"latest": latest} if latest else {})}
     checkpoint.write(_SAVED, json.dumps(content, indent=2).encode())
     return _Begun(formats=formats, latest=latest)
+
+
+def described_formats(calls: list[StreamCall], settings: SqlSettings, checkpoint: str) -> dict[str, str]:
+    """How the values of each topic will be read, as far as it is known without Spark."""
+    saved = Lake(checkpoint).read(_SAVED)
+    if saved is not None:
+        kept = json.loads(saved)["streams"]
+        return {topic: _described(ValueFormat(**kept[topic])) for topic in kept}
+    return {call.topic: _described(_given_format(call, settings)) for call in calls}
+
+
+def _described(format: ValueFormat | None) -> str:
+    if format is None:
+        return f"json, schema: inferred from the first {values.SAMPLE_RECORDS:,} messages"
+    return f"{format.format}, schema: {' '.join(format.schema.split())}" if format.schema else format.format
 
 
 def _format(spark: SparkSession, brokers: Brokers, call: StreamCall, settings: SqlSettings) -> ValueFormat:
