@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.cli.pipeline.plan import Right, StepPlan, rights_to_write, trigger_text
+from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
     from forebay.spark.pipelines import Brokers, SqlSettings
@@ -49,7 +50,10 @@ def sql_plan(brokers: Brokers, query: str, to: str, settings: SqlSettings, trigg
     from forebay.spark.pipelines.queries.sql_text import rewrite
 
     _, calls = rewrite(query)
-    checkpoint = checkpoint_of(brokers, query, to, settings)
+    try:
+        checkpoint = checkpoint_of(brokers, query, to, settings)
+    except ForebayError:
+        checkpoint = "named by the cluster, which does not answer"
     topics = list(dict.fromkeys(call.topic for call in calls))
     letters = [] if settings.dead_letters is None else [settings.dead_letters]
     reading = [Right("read", "topic", topic) for topic in topics]

@@ -78,6 +78,11 @@ class Brokers:
     def cluster(self) -> Cluster:
         return Cluster.shared(self.bootstrap, self.options)
 
+    def cluster_id(self) -> str:
+        """What the brokers call their cluster, under whichever address it is reached."""
+        cluster = self.cluster()
+        return cluster.attempt(lambda: cluster.refresh([])).cluster_id or self.bootstrap
+
     def partitions(self, topic: str) -> int:
         """How many a topic has, which must exist."""
         cluster = self.cluster()

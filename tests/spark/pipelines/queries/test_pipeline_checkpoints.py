@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from forebay.spark.pipelines.queries.checkpoints import default_checkpoint
 
-ARGUMENTS = ("broker:9092", "SELECT 1", "totals")
+ARGUMENTS = ("broker:9092", "a cluster", "SELECT 1", "totals")
 
 
 def test_it_does_not_depend_on_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +21,9 @@ def test_it_does_not_depend_on_the_working_directory(tmp_path: Path, monkeypatch
         found.add(default_checkpoint(*ARGUMENTS, {}))
     (place,) = found
     assert place.startswith(str(Path.home() / ".local" / "state" / "forebay" / "checkpoints" / "sql-totals-"))
-    assert default_checkpoint("broker:9092", "SELECT 2", "totals", {}) != place
+    assert default_checkpoint("other:9092", "a cluster", "SELECT 1", "totals", {}) == place
+    assert default_checkpoint("broker:9092", "another", "SELECT 1", "totals", {}) != place
+    assert default_checkpoint("broker:9092", "a cluster", "SELECT 2", "totals", {}) != place
 
 
 @pytest.mark.parametrize(
@@ -40,7 +44,8 @@ def test_one_that_an_earlier_version_has_made_here_is_used(
     monkeypatch.chdir(tmp_path)
     environ = {"FOREBAY_STATE_DIR": str(tmp_path / "state")}
     own = Path(default_checkpoint(*ARGUMENTS, environ))
-    earlier = tmp_path / "forebay-checkpoints" / own.name
+    digest = hashlib.sha256(json.dumps(["broker:9092", "SELECT 1", "totals"]).encode()).hexdigest()[:12]
+    earlier = tmp_path / "forebay-checkpoints" / f"sql-totals-{digest}"
     earlier.mkdir(parents=True)
     assert default_checkpoint(*ARGUMENTS, environ) == str(earlier)
     own.mkdir(parents=True)

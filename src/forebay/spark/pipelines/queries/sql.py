@@ -163,7 +163,7 @@ def _check_names(calls: list[StreamCall], settings: SqlSettings) -> None:
 
 
 def checkpoint_of(brokers: Brokers, query: str, to: str, settings: SqlSettings) -> str:
-    return settings.checkpoint or default_checkpoint(brokers.bootstrap, query, to)
+    return settings.checkpoint or default_checkpoint(brokers.bootstrap, brokers.cluster_id(), query, to)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
