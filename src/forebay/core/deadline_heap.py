@@ -1,7 +1,7 @@
-"""Which of many things is due first: the deadlines of a shard, in one heap.
+"""The deadlines of a shard in one heap: which of many timers is due first.
 
 A heartbeat moves a deadline into the future, which happens far more often than a deadline passes. So moving
-one later only notes the new time; the entry in the heap is put right when it comes up. Each timer has about
+one later only notes the new time; the entry in the heap is corrected when it comes up. Each timer has about
 one entry, and a heartbeat costs two dictionary lookups.
 """
 
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=tuple[str, ...] | str)
 
 _SLACK = 1024
-"""Outdated entries that may lie in the heap beside as many as there are timers."""
+"""Outdated entries that the heap may have beside as many as there are timers."""
 
 
 class DeadlineHeap(Generic[K]):
@@ -61,7 +61,7 @@ class DeadlineHeap(Generic[K]):
         return key
 
     def _settle(self) -> None:
-        """Make the first entry of the heap a true one."""
+        """Make the first entry of the heap a valid one."""
         while self.heap:
             at, key = self.heap[0]
             wanted = self._deadlines.get(key)

@@ -1,6 +1,6 @@
-"""What a state machine answers with: what to save, and what may be said once it is saved.
+"""The answer of a state machine: what to save, and what may be sent once it is saved.
 
-A machine owns everything that one partition of an internal topic stands for. An operation looks at the state,
+A machine owns the state that one partition of an internal topic stores. An operation looks at the state,
 decides, and returns a Step. Durable state changes only when the records of a step are replayed, in normal
 operation as in recovery; soft state (waiters, timers) may change in the operation itself.
 
@@ -13,14 +13,14 @@ The runtime guarantees four things:
 - When an append fails, or the machine raises anything in an operation, a tick or a replay, it is discarded
   and built again from the log; waiting requests get an error that clients retry. So a machine need not undo
   what it has begun.
-- `tick` is called no later than the deadline of the last step, and again at once if that has passed already.
-  One tick does what one timer asks for: if that fails, the steps of other timers are not lost with it.
+- `tick` is called no later than the deadline of the last step, and again at once if that has already passed.
+  One tick handles one timer: if that fails, the steps of other timers are not lost with it.
 
 Time is passed in, as a `Now`, and is of three kinds that must not be mixed. Deadlines (sessions, rebalances,
 waiting, the timeout of an open transaction) are in monotonic time, `ms`, which means nothing beyond this
-machine: after a crash or a move they start again. What is put into a record is wall time, `wall_ms`. The age
-of what the records say (offsets and transactional ids that expire) is measured by `trusted_ms`: wall time
-that ignores a clock that was set forward by mistake.
+machine: after a crash or a change of leader they start again. Times in records are wall time, `wall_ms`. The
+age of stored data (offsets and transactional ids that expire) is measured by `trusted_ms`: wall time that
+ignores a clock that was set forward by mistake.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from forebay.lazy import dataclass
 from forebay.wire.fields import Response
 
 Ticket = Hashable
-"""Stands for one client that waits for an answer; only the runtime knows what it is."""
+"""Stands for one client that waits for an answer; opaque to everything but the runtime."""
 
 
 class StateRecord(NamedTuple):
@@ -41,7 +41,7 @@ class StateRecord(NamedTuple):
     value: bytes | None
     """None is a tombstone."""
     offset: int = -1
-    """Where it is in the partition's log. Known when it is replayed, and not yet when a step is decided."""
+    """The offset in the partition's log. Known when it is replayed, and not yet when a step is decided."""
 
 
 class RequestInfo(NamedTuple):
@@ -51,7 +51,7 @@ class RequestInfo(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     principal: str = ""
-    """Who the client has shown to be."""
+    """The authenticated principal of the client."""
 
 
 class Now(NamedTuple):
@@ -66,7 +66,7 @@ class Now(NamedTuple):
 
 
 class Effect:
-    """Something that the runtime has to do outside of the partition; each machine has its own kinds."""
+    """Something that the runtime has to do outside the partition; each machine has its own kinds."""
 
     __slots__ = ()
 
@@ -86,7 +86,8 @@ class Step:
         self.replies.append((ticket, response))
 
     def include(self, other: Step) -> None:
-        """Add what another operation of the same machine decided; its deadline is left to the machine."""
+        """Add the step of another operation of the same machine, without its deadline, which the machine
+        sets."""
         self.records += other.records
         self.replies += other.replies
         self.effects += other.effects

@@ -1,3 +1,3 @@
-"""A partition by the name of its topic and its number, as everything below the protocol names it."""
+"""A partition by the name of its topic and its index. Everything below the protocol uses it."""
 
 TopicPartition = tuple[str, int]

@@ -1,4 +1,4 @@
-"""ACLs as administrators' requests and responses have them."""
+"""ACLs as they appear in administrators' requests and responses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ E = TypeVar("E", bound=IntEnum)
 
 
 def _known(kind: type[E], number: int) -> E:
-    """What a number means; 0, which is UNKNOWN, for one that a later version of Kafka may have."""
+    """Return the enum member for a code; UNKNOWN (0) for a code that only a later version of Kafka may
+    know."""
     try:
         return kind(number)
     except ValueError:
@@ -32,7 +33,7 @@ def _known(kind: type[E], number: int) -> E:
 
 
 def read_creation(creation: AclCreation) -> AclBinding:
-    """Raises KafkaError."""
+    """Read an ACL from CreateAcls. Raises KafkaError."""
     acl = AclBinding(
         _known(ResourceType, creation.resource_type),
         _known(PatternType, creation.resource_pattern_type),
@@ -48,7 +49,7 @@ def read_creation(creation: AclCreation) -> AclBinding:
 
 
 def read_described(resource: Any, acl: Any) -> AclBinding:
-    """Of the answers to DescribeAcls and DeleteAcls."""
+    """Read an ACL from a response to DescribeAcls or DeleteAcls."""
     return AclBinding(
         _known(ResourceType, resource.resource_type),
         _known(PatternType, resource.pattern_type),
@@ -61,7 +62,7 @@ def read_described(resource: Any, acl: Any) -> AclBinding:
 
 
 def read_filter(request: Any) -> AclFilter:
-    """Of DescribeAcls, or one of DeleteAcls. Raises KafkaError."""
+    """Read the filter of DescribeAcls, or one of DeleteAcls. Raises KafkaError."""
     wanted = AclFilter(
         resource_type=_known(ResourceType, request.resource_type_filter),
         pattern=_known(PatternType, request.pattern_type_filter),
@@ -76,7 +77,7 @@ def read_filter(request: Any) -> AclFilter:
 
 
 def described(acls: Iterable[AclBinding], wanted: AclFilter) -> list[DescribeAclsResource]:
-    """The rules that match, by resource."""
+    """The rules that match, grouped by resource."""
     resources: dict[tuple[ResourceType, PatternType, str], list[AclDescription]] = {}
     for acl in sorted(acl for acl in acls if wanted.matches(acl)):
         resources.setdefault((acl.resource_type, acl.pattern, acl.name), []).append(

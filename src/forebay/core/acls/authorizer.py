@@ -1,7 +1,7 @@
-"""Whether a principal may do something: the rules, the super users, and what is known already.
+"""Decides if a principal may do something: by the rules, the super users, and a cache of decisions.
 
-A decision is kept until the rules change, so a request that was decided before costs one look-up. How many
-are kept is bounded, because clients choose the names that they ask for.
+A decision is kept until the rules change, so a repeated question costs one look-up. The cache is bounded,
+because clients choose the names that they ask about.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from forebay.core.acls.operations import operations_where
 _DECISIONS_MAX = 20_000
 _FAMILIES_MAX = 100
 _NAME_LENGTH_KEPT = 300
-"""Names may be very long. What was decided about such a one is not kept."""
+"""Longer names are possible. Decisions about them are not cached."""
 
 
 class Authorizer:
@@ -30,7 +30,7 @@ class Authorizer:
         self._families: dict[tuple[str, str, Operation, ResourceType], NameFamilies] = {}
 
     def replace(self, acls: Mapping[str, AclBinding]) -> None:
-        """From now on these are the rules, by their ids. The rule of an id never changes."""
+        """Replace the rules. They are given by id; the rule of an id never changes."""
         before, self._acls = self._acls, acls
         for acl_id in before.keys() - acls.keys():
             self._index.remove(before[acl_id])
@@ -41,7 +41,7 @@ class Authorizer:
         self._families.clear()
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether it is allowed. On the hot path."""
+        """True if the operation is allowed. On the hot path."""
         known = self._decisions.get((principal, host, operation, kind, name))
         return self._decide(principal, host, operation, kind, name) if known is None else known
 
@@ -60,11 +60,11 @@ class Authorizer:
     def deciding(
         self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
     ) -> AclBinding | None:
-        """The rule that denies or allows it, for people who ask why."""
+        """The rule that denies or allows the operation, for people who ask why."""
         return self._index.deciding(principal, host, operation, kind, name)
 
     def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
-        """Whether there is some resource of the type with which it is allowed."""
+        """True if the operation is allowed with at least one resource of the type."""
         if principal in self.super_users:
             return True
         key = (principal, host, operation, kind)
@@ -78,7 +78,7 @@ class Authorizer:
     def allows_all_with(
         self, principal: str, host: str, operation: Operation, kind: ResourceType, prefix: str
     ) -> bool:
-        """Whether it is allowed with every resource whose name begins so."""
+        """True if the operation is allowed with every resource whose name begins with this prefix."""
         if principal in self.super_users:
             return True
         key = (principal, host, operation, kind)
@@ -90,5 +90,5 @@ class Authorizer:
         return families.allows_all_with(prefix)
 
     def operations(self, principal: str, host: str, kind: ResourceType, name: str) -> int:
-        """The bit field of what is allowed with a resource."""
+        """The bit field of the operations that are allowed with a resource."""
         return operations_where(kind, lambda operation: self.allows(principal, host, operation, kind, name))

@@ -1,7 +1,7 @@
 """An ACL: one rule that allows or denies a principal an operation on resources of a name or a prefix.
 
-The numbers and words are Kafka's. ANY and MATCH occur in filters only, never in a stored rule. UNKNOWN is
-what a newer client means that this broker does not know; it is refused.
+The numbers and words are Kafka's. ANY and MATCH occur in filters only, never in a stored rule. UNKNOWN stands
+for a value from a newer client that this broker does not know; it is refused.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class AclBinding:
 
 
 def check_binding(binding: AclBinding) -> None:
-    """Raise KafkaError for a rule that cannot be stored: it would never match, or mean what nobody knows."""
+    """Raise KafkaError for a rule that cannot be stored: it would never match, or has an unknown meaning."""
     _check_resource(binding)
     if binding.operation in (Operation.UNKNOWN, Operation.ANY):
         raise _invalid("the operation of an ACL is one operation or ALL")
@@ -101,9 +101,9 @@ def check_binding(binding: AclBinding) -> None:
 
 
 def check_names(binding: AclBinding) -> None:
-    """Raise KafkaError for a new rule about a principal or a topic that cannot be: a DENY for "User:ada "
-    would deny nobody anything. Groups and transactional ids may have any name. Rules that are there already
-    can still be named, to delete them."""
+    """Raise KafkaError for a new rule with an impossible principal or topic: a DENY for "User:ada " would
+    deny nothing to anybody. Groups and transactional ids may have any name. Rules that exist already can
+    still be named, to delete them."""
     if not all(is_trimmed(part) for part in binding.principal.split(":", 1)):
         raise _invalid(f"{binding.principal!r} has {WHITE_SPACE.format(what='user')}")
     if binding.resource_type is ResourceType.TOPIC and not is_trimmed(binding.name):
@@ -124,8 +124,8 @@ def _check_resource(binding: AclBinding) -> None:
 
 
 def check_host(host: str) -> None:
-    """An ACL is for all hosts (*), one IP address, or a range of them such as 10.0.0.0/8. Names are not
-    looked up: an ACL by name would depend on who answers for the name."""
+    """Raise KafkaError unless the host is `*`, one IP address, or a range such as 10.0.0.0/8. Host names are
+    not looked up: such an ACL would depend on who answers for the name."""
     if host == WILDCARD:
         return
     try:

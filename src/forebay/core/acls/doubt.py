@@ -1,8 +1,8 @@
 """The rules that hold in place of a stored ACL that cannot be read.
 
-The ACL may have been one that denies. So the widest rules that it may have been deny: each part that can be
-read is taken as it is, each other part stands for everything. What is known to have been an ACL that allows
-is left out, because without it less is allowed. An ACL of another format may mean anything.
+The ACL may have been a DENY, so the widest DENY rules that fit it take its place: each part that can be read
+is kept, and every other part matches everything. An ACL that is known to have been an ALLOW is left out,
+because less is allowed without it. An ACL of another format may mean anything.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def denials(data: bytes) -> tuple[AclBinding, ...]:
 
 
 def _fields(data: bytes) -> dict[str, Any]:
-    """What can be read of it; nothing if it is of another format."""
+    """The fields that can be read; none if the ACL is of another format."""
     try:
         stored = json.loads(data)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Filters of DescribeAcls and DeleteAcls: which rules are meant."""
+"""Filters of DescribeAcls and DeleteAcls: they select rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.lazy import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """None, and ANY, stand for everything."""
+    """None and ANY match everything."""
 
     resource_type: ResourceType = ResourceType.ANY
     pattern: PatternType = PatternType.ANY
@@ -38,14 +38,14 @@ class AclFilter:
 
 
 def applies_to(acl: AclBinding, name: str) -> bool:
-    """Whether a rule is about the resource of this name."""
+    """True if a rule applies to the resource of this name."""
     if acl.pattern is PatternType.PREFIXED:
         return name.startswith(acl.name)
     return acl.name in (name, WILDCARD)
 
 
 def check_filter(wanted: AclFilter) -> None:
-    """Raise KafkaError for a filter that means what this broker does not know."""
+    """Raise KafkaError for a filter with a value that this broker does not know."""
     fields = (wanted.resource_type, wanted.pattern, wanted.operation, wanted.permission)
     unknown = [type(field).__name__ for field in fields if field == 0]
     if unknown:

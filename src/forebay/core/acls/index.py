@@ -1,9 +1,9 @@
-"""All rules, found by the resource and the principal that they are about.
+"""All rules, indexed by resource and principal.
 
 A resource is matched by the rules of its own name, by those of `*`, and by those of every prefix of its name.
-Names are looked up in a dictionary. Prefixes too: one look-up for each length that a stored prefix has, of
-which there are few. Under each pattern the rules are kept by principal, so that a topic with the rules of ten
-thousand users costs a user no more than one with his own.
+Names are looked up in a dictionary. So are prefixes: one look-up for each length of a stored prefix, and
+there are few lengths. Under each pattern the rules are kept by principal, so a topic with the rules of ten
+thousand users costs a user no more than a topic with one rule.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ALLOWED_BY: dict[Operation, frozenset[Operation]] = {
         {Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL}
     ),
 }
-"""Operations that others imply. Only what is allowed implies more: a denied READ leaves DESCRIBE."""
+"""Operations that others imply. Only ALLOW rules imply more: denying READ does not deny DESCRIBE."""
 
 Rules = dict[str, dict[AclBinding, None]]
 """The rules of one pattern, by principal."""
@@ -76,7 +76,8 @@ class AclIndex:
     def decide(
         self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
     ) -> bool | None:
-        """Whether the rules allow it; None if there is no rule about the resource at all."""
+        """True if the rules allow it, False if they do not; None if no rule applies to the resource at
+        all."""
         about = list(self._about(kind, name))
         if not about:
             return None
@@ -88,7 +89,7 @@ class AclIndex:
     def deciding(
         self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
     ) -> AclBinding | None:
-        """The rule by which it is denied or allowed; None if no rule is about it."""
+        """The rule that denies or allows it; None if no rule applies."""
         rules = [acl for each in self._about(kind, name) for acl in _of(each, principal)]
         for concerns in (_denies, _allows):
             for acl in rules:
@@ -110,7 +111,10 @@ class AclIndex:
     # -- many resources --------------------------------------------------------------------------------
 
     def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool | None:
-        """Whether there is a name with which the operation is allowed; None: only where there are no rules.
+        """True if the operation is allowed for at least one name; None if that depends on names without
+        rules.
+
+        An ALLOW rule counts unless a DENY rule covers all of its names.
 
         A rule that allows counts unless one that denies covers all of its names.
         """
@@ -122,7 +126,7 @@ class AclIndex:
         return True if any(not _is_covered(acl, denied) for acl in allowed) else None
 
     def families(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> NameFamilies:
-        """For questions about all names that begin with a text."""
+        """The rules, prepared for questions about all names with a given prefix."""
         rules = list(self._of_kind(kind, principal))
         return NameFamilies(
             allowed=(acl for acl in rules if _allows(acl, host, operation)),
@@ -161,7 +165,7 @@ def _is_everything(acl: AclBinding) -> bool:
 
 
 def _is_covered(acl: AclBinding, denied: list[AclBinding]) -> bool:
-    """Whether rules that deny are about every name that this one is about."""
+    """True if DENY rules cover every name that this rule applies to."""
     if _is_everything(acl):
         return False
     if acl.pattern is PatternType.LITERAL and any(deny.name == acl.name for deny in denied):
@@ -170,7 +174,8 @@ def _is_covered(acl: AclBinding, denied: list[AclBinding]) -> bool:
 
 
 def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
-    """What a rule for mapped addresses (::ffff:10.0.0.1) is about: IPv4 clients, known by their own."""
+    """The network of a rule, with mapped addresses (::ffff:10.0.0.1) as IPv4: clients are known by their
+    own."""
     if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
         address = network.network_address.ipv4_mapped
         return IPv4Network((str(address), network.prefixlen - _MAPPED.prefixlen))
@@ -179,12 +184,12 @@ def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
 
 @lru_cache(maxsize=4096)
 def host_matches(rule: str, host: str) -> bool:
-    """Whether a rule for this host is about a client at this address."""
+    """True if a rule for this host applies to a client at this address."""
     if rule in (WILDCARD, host):
         return True
     try:
         address = ip_address(host)
-        mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 client of a socket that takes both
+        mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 client of a dual-stack socket
         addresses = (address, mapped) if mapped else (address,)
         network = _unmapped(ip_network(rule))
         return any(each.version == network.version and each in network for each in addresses)

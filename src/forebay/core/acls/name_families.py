@@ -1,7 +1,8 @@
-"""Whether all names that begin with a text are allowed: rules of one principal, prepared for many questions.
+"""Decides if all names with a given prefix are allowed: the rules of one principal, prepared for many
+questions.
 
-A request may name thousands of such beginnings, and there may be thousands of rules. So each question takes a
-few look-ups, however many rules there are.
+A request may name thousands of prefixes, and there may be thousands of rules. Each question takes a few
+look-ups, however many rules there are.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from forebay.core.acls.bindings import WILDCARD, AclBinding, PatternType
 
 
 class _Patterns:
-    """What some rules are about."""
+    """The names and prefixes that some rules apply to."""
 
     def __init__(self, acls: Iterable[AclBinding]) -> None:
         found = list(acls)
@@ -26,13 +27,13 @@ class _Patterns:
         self._names = sorted({acl.name for acl in found})
 
     def cover(self, prefix: str) -> bool:
-        """True if one rule is about all names that begin so."""
+        """True if one rule applies to all names with this prefix."""
         return self._is_everything or any(
             length <= len(prefix) and prefix[:length] in self._prefixes for length in self._lengths
         )
 
     def meet(self, prefix: str) -> bool:
-        """True if a rule is about some name that begins so."""
+        """True if a rule applies to some name with this prefix."""
         names, at = self._names, bisect_left(self._names, prefix)
         return (at < len(names) and names[at].startswith(prefix)) or self.cover(prefix)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from forebay.core.acls.bindings import Operation, ResourceType
 
 NOT_ASKED = -(2**31)
-"""What stands in the field when the client did not ask."""
+"""The value of the field when the client did not ask."""
 
 _ANYWHERE = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
 
@@ -36,7 +36,7 @@ OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
     ResourceType.TRANSACTIONAL_ID: (Operation.DESCRIBE, Operation.WRITE, Operation.TWO_PHASE_COMMIT),
 }
-"""The operations that there are for each type of resource."""
+"""The operations that each type of resource has."""
 
 
 def operations_where(kind: ResourceType, is_allowed: Callable[[Operation], bool]) -> int:

@@ -1,6 +1,6 @@
 """How ACLs are stored: a short id that follows from the rule, and the rule as JSON.
 
-The same rule has the same id, so to add it twice is to add it once.
+The same rule has the same id, so adding it twice has no effect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from forebay.errors import ProtocolError
 
 FORMAT = 1
 NOT_STORED = ("UNKNOWN", "ANY", "MATCH")
-"""Names that types, patterns, operations and permissions have in requests only: no rule is made of them."""
+"""Names that occur in requests only: no stored rule has them as type, pattern, operation or permission."""
 
 
 def acl_id(acl: AclBinding) -> str:
@@ -35,7 +35,7 @@ def encode_acl(acl: AclBinding) -> bytes:
 
 
 def decode_acl(key: str, data: bytes) -> AclBinding:
-    """A rule that cannot be read may be one that denies: what holds in its place is in `doubt.py`."""
+    """Decode a rule. An unreadable rule may be a DENY: `doubt.py` says what holds in its place."""
     try:
         stored = json.loads(data)
         if stored["format"] != FORMAT:

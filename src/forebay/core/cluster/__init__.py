@@ -1,1 +1,1 @@
-"""Decisions about the cluster: the image, topics, settings, placement, leaders, moves."""
+"""Decisions about the cluster: the image, topics, settings, placement, leaders, reassignments."""

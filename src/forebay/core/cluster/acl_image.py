@@ -1,4 +1,4 @@
-"""The access rules of a cluster, as the image has them: each under an id that follows from it."""
+"""The access rules of a cluster in the image: each under an id that is derived from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of settings at run time, decided on an image: of a topic, a group, one broker or all of them."""
+"""Changes of settings at run time, decided on an image: for a topic, a group, one broker or all of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Alteration:
 class Resource:
     type: int
     name: str
-    """A topic, a group, a broker's id, or nothing for all brokers."""
+    """A topic, a group, a broker's id, or an empty string for all brokers."""
 
 
 def replace_configs(
@@ -71,7 +71,7 @@ def alter_configs(
 
 
 def taken_back(image: ClusterImage, broker: BrokerConfig, node_id: int) -> list[Change]:
-    """A drained broker was started again, so it shall get partitions again."""
+    """Make a drained broker eligible for partitions again, because it was started again."""
     if node_id not in image.brokers or node_id in staying(image):
         return []
     back = Alteration(name=DRAINED, op=AlterOp.SUBTRACT, value=str(node_id))
@@ -111,7 +111,8 @@ def check_unique(names: Sequence[str]) -> None:
 
 
 def _delete(kind: Kind, wanted: dict[str, str], key: str) -> None:
-    """What is not there, or not even known, is as good as deleted: tools clean up without asking first."""
+    """Delete a setting. A setting that is not set, or not even known, counts as deleted: tools clean up
+    blindly."""
     wanted.pop(key, None)
     try:
         wanted.pop(kind.definition(key).name, None)

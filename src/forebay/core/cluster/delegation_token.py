@@ -1,4 +1,4 @@
-"""A delegation token as the store has it: what logins with it are checked with, and never its secret."""
+"""A delegation token as it is stored: with the keys that verify logins, and without its secret."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from forebay.wire.sasl.scram import ScramMechanism
 class DelegationToken:
     id: str
     owner: str
-    """The principal that a client has who logs in with it, such as User:ada."""
+    """The principal of a client that logs in with it, such as User:ada."""
     requester: str
-    """The principal that has created it."""
+    """The principal that created it."""
     renewers: tuple[str, ...] = ()
     issued_ms: int
     expires_ms: int
-    """From then on it is not valid, unless it is renewed before."""
+    """It is not valid from this time on, unless it is renewed before."""
     max_ms: int
     """It cannot be renewed beyond this."""
     digest: bytes = field(repr=False)
@@ -34,5 +34,5 @@ class DelegationToken:
         return self.owner.partition(":")[2]
 
     def belongs_to(self, principal: str) -> bool:
-        """True for its owner, for who has created it, and for its renewers."""
+        """True for its owner, its creator and its renewers."""
         return principal in (self.owner, self.requester) or principal in self.renewers

@@ -1,4 +1,4 @@
-"""Topics that were deleted, for as long as a broker may be away that still has their logs.
+"""Topics that were deleted, kept for as long as an absent broker may still have their logs.
 
 A topic that is not in the store may have been deleted, or the store may not be what it was. A tombstone says
 which: it is written in the same transaction that deletes the topic. A log is deleted because of a tombstone
@@ -23,7 +23,7 @@ class DeletedTopic:
     topic_id: bytes
     name: str
     deleted_ms: int
-    """Wall time of the broker that has deleted it; 0 if only the deletion was seen."""
+    """Wall time of the broker that deleted it; 0 if only the deletion was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class TombstonesDraft:
             del self._writable()[change.topic_id]
 
     def note(self, topic_id: bytes, name: str) -> None:
-        """The deletion of a topic was seen."""
+        """Note that the deletion of a topic was seen."""
         if topic_id not in self.deleted:
             self._writable()[topic_id] = DeletedTopic(topic_id=topic_id, name=name, deleted_ms=0)
 
@@ -63,7 +63,7 @@ class TombstonesDraft:
 def outlived(
     deleted: Mapping[bytes, DeletedTopic], *, now_ms: int, retention_ms: int, count_max: int
 ) -> list[TombstoneDeleted]:
-    """The tombstones to be removed: those older than `retention_ms`, and the oldest above `count_max`."""
+    """The tombstones to remove: those older than `retention_ms`, and the oldest above `count_max`."""
     stored = sorted((each for each in deleted.values() if each.deleted_ms), key=attrgetter("deleted_ms"))
     over = max(len(stored) - count_max, 0)
     going = [

@@ -1,8 +1,8 @@
-"""Kafka's features of a cluster, at the levels that are in force here: they come with the program.
+"""Kafka's features of a cluster, at the levels that this version of the program has.
 
-In Kafka an administrator raises a feature's level when all brokers have been upgraded. Here every broker of a
-version serves the same, so that a request to change a level is right when it asks for what is, and otherwise
-refused in the way in which Kafka's controller refuses a level that it does not support.
+In Kafka an administrator raises a feature's level when all brokers have been upgraded. Here all brokers of a
+version serve the same levels. A request for the present level succeeds. Any other is refused as Kafka's
+controller refuses an unsupported level.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Update(NamedTuple):
 
 
 def refusals(updates: Iterable[Update]) -> dict[str, str | None]:
-    """Why each update cannot be made; None where there is nothing to change."""
+    """Why each update is refused; None where there is nothing to change."""
     return {update.feature: _refusal(update) for update in updates}
 
 

@@ -1,14 +1,14 @@
 """Fewer partitions: the last ones of a topic are *folded* into the others, decided on an image.
 
 No client can be told to forget a partition: librdkafka never lowers its count, and a batch of the Java client
-never changes its partition. So a folded partition stays in the metadata, closed to new messages. What clients
-send for partition p is stored in p modulo n, where n partitions stay open. When p is empty it is taken away,
-from the end, since partitions are numbered without gaps. What clients still send for it goes the same way,
-for ever.
+never changes its partition. So a folded partition stays in the metadata, closed to new messages. Messages
+that clients send for partition p are stored in p modulo n, where n partitions stay open. When p is empty it
+is removed, beginning with the last partition, since partitions are numbered without gaps. Messages that
+clients still send for it take the same way, for ever.
 
 A topic may be folded several times. Each fold covers a range of partitions, and the ranges do not overlap;
 from 12 to 4 and later to 2 makes (4 to 11, modulo 4) and (2 to 3, modulo 2). Messages for 7 go to 3, where
-their producer's numbers are known, and from there to 1.
+their producer's sequence numbers are known, and from there to 1.
 
 A compacted topic is never emptied by retention. So the records of its partitions are copied to those that
 take their messages (`broker/moves/fold_copies.py`), one partition after the other in the order of their
@@ -39,18 +39,19 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 
 REMOVED_AT_ONCE_MAX = 32
-"""Partitions that one transaction of the store takes away."""
+"""Partitions that one transaction of the store removes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldRequest:
-    """What an administrator asks for."""
+    """An administrator's request for fewer partitions."""
 
     count: int
-    """How many partitions stay open."""
+    """The number of partitions that stay open."""
     now_ms: int
     drop_after_ms: int | None = None
-    """After this time closed partitions go with whatever they hold; None: when retention has emptied them."""
+    """After this time closed partitions are removed with their messages; None: when retention has emptied
+    them."""
     allow_key_moves: bool = False
     """Fold although some keys get another partition."""
 
@@ -132,7 +133,7 @@ def set_partitions(
     request: FoldRequest,
     assignment: Sequence[Sequence[int]] | None = None,
 ) -> list[Change]:
-    """As many partitions as an administrator asks for: more, or fewer by folding."""
+    """Give a topic as many partitions as an administrator asks for: more, or fewer by folding."""
     topic = existing_topic(image, name)
     if request.count >= topic.closed_from:
         if request.count > topic.closed_from:
@@ -157,9 +158,9 @@ def _check_taken_back(image: ClusterImage, broker: BrokerConfig, topic: TopicIma
 def remove_closed(
     image: ClusterImage, topic_id: bytes, over: Mapping[int, int], node_id: int
 ) -> list[Change]:
-    """Take away the last partitions of a topic, as far as they are over and led by this broker.
+    """Remove the last partitions of a topic, as far as they are over and led by this broker.
 
-    `over`: those that may go, and where each of them ends.
+    `over`: the partitions that may be removed, and the end offset of each.
     """
     topic = image.topic_by_id(topic_id)
     folding = None if topic is None else topic.record.folding
@@ -186,10 +187,10 @@ def remove_closed(
 def close_copied(
     image: ClusterImage, topic_id: bytes, index: int, *, node_id: int, leader_epoch: int, now_ms: int
 ) -> list[Change]:
-    """Close a partition whose records are copied. Its leader may say so, in the term in which it holds it.
+    """Close a partition whose records are copied. Only its leader may do so, in its own term.
 
-    The state of the partition is written with it, unchanged: so nothing is written if there is another leader
-    by now, which may have taken messages.
+    The state of the partition is written with it, unchanged: so nothing is written if another leader has been
+    elected, which may have taken messages.
     """
     topic = image.topic_by_id(topic_id)
     folding = None if topic is None else topic.record.folding

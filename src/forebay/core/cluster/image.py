@@ -4,10 +4,10 @@ Truth lives in the coordination store; an image is what the store said at one re
 the same changes in the same order and so arrives at the same image. Nothing here is ever modified in place,
 so an image may be kept and read at any time.
 
-A topic's record holds its assignment, and that alone says the initial state of each partition (the first
+A topic's record holds its assignment, which alone determines the initial state of each partition (the first
 replica leads, all replicas are in sync, epoch 0). A partition's own state is stored only from its first
-change on, so a topic of ten thousand partitions appears, whole, by writing one key. Until then its
-partition epoch is 0, the revision of a key that is not there.
+change on, so a single write creates a topic of ten thousand partitions. Until then its partition epoch is 0,
+the revision of a key that is not there.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class ClusterImage:
     fills: Mapping[str, ViewImage] = field(default_factory=dict)
     """Materialized views: topics that brokers fill, by name."""
     view_names: Mapping[bytes, str] = field(default_factory=dict)
-    """View id to name, of both."""
+    """View id to name, for both kinds of views."""
     users: Mapping[str, UserImage] = field(default_factory=dict)
-    """Those who may log in, by name."""
+    """Users that may log in, by name."""
     tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
     """Delegation tokens, by id; also those that have expired, until they are removed."""
     acls: Mapping[str, AclBinding] = field(default_factory=dict)
@@ -95,27 +95,28 @@ class ClusterImage:
     quotas: Mapping[str, QuotaImage] = field(default_factory=dict)
     """By their ids (`core/quotas/text.py`)."""
     deleted: Mapping[bytes, DeletedTopic] = field(default_factory=dict)
-    """Topics that were deleted, by id, for as long as it is remembered."""
+    """Topics that were deleted, by id, until their tombstones are removed."""
     controller: int = NO_CONTROLLER
     producer_ids_revision: int = 0
-    """When the counter of producer ids was last changed; 0 if there is none."""
+    """The revision of the last change of the producer id counter; 0 if there is none."""
     nodes: frozenset[int] = frozenset()
-    """The numbers of all brokers that have ever joined."""
+    """The ids of all brokers that have ever joined."""
     restore: Restore = field(default_factory=Restore)
-    """The last one of the store."""
+    """The last restore of the store."""
     claims: Mapping[ClaimKey, ClaimsPart] = field(default_factory=dict)
-    """What brokers hold of partitions that are unsettled, by broker and number of the key."""
+    """Reports of the logs that brokers hold of unsettled partitions, by broker and index of the key."""
     unreadable: UnreadableKeys = NONE_UNREADABLE
     unsettled: frozenset[str] = frozenset()
-    """Topics with partitions that are unsettled."""
+    """Topics with unsettled partitions."""
 
     def may_have(self, topic_id: bytes) -> bool:
-        """False if there is certainly no topic of this id. True for each id while a topic cannot be read."""
+        """False if no topic can have this id. True for every id while the record of a topic cannot be
+        read."""
         return topic_id in self.topic_names or self.unreadable.has_topics
 
     @property
     def registered(self) -> Container[int]:
-        """The brokers that must not be counted as dead: also those whose registration cannot be read."""
+        """The brokers that must not be counted as dead, including those whose registration cannot be read."""
         doubted = self.unreadable.brokers
         return {*self.brokers, *doubted} if doubted else self.brokers
 
@@ -130,7 +131,7 @@ class ClusterImage:
         return image.partitions[index]
 
     def path(self, topic: str, index: int) -> tuple[int, ...]:
-        """The partitions of a topic that may hold messages sent for one of them; empty if there are none."""
+        """The partitions of a topic that may hold messages sent for this one; empty if there are none."""
         image = self.topics.get(topic)
         return () if image is None else image.path(index)
 
@@ -183,7 +184,7 @@ class _Draft:
         self._partitions: dict[str, list[PartitionState]] = {}
         self._unreadable: dict[str, Unreadable] | None = None
         self._became_unsettled: set[str] = set()
-        """Topics of which a partition is unsettled now."""
+        """Topics with a partition that has become unsettled."""
 
     def apply(self, change: Change) -> None:
         match change:
@@ -200,7 +201,7 @@ class _Draft:
                     self._unreadable = dict(self._image.unreadable.by_key)
                 self._unreadable[value.key] = value
             case PartitionDeleted():
-                pass  # the record of its topic says that it is gone
+                pass  # the record of its topic says that it was removed
             case ConfigPut():
                 self._put_config(change)
             case BrokerPut(registration=registration):
@@ -297,7 +298,7 @@ class _Draft:
     def _put_partition(self, change: PartitionPut) -> None:
         name = (self._names if self._names is not None else self._image.topic_names).get(change.topic_id)
         if name is None:
-            # What is left of a deleted topic. It says nothing about the cluster any more.
+            # The rest of a deleted topic. It says nothing about the cluster any more.
             return
         states = self._states(self._topic_map()[name])
         if change.state.index < len(states):
@@ -306,7 +307,7 @@ class _Draft:
                 self._became_unsettled.add(name)
 
     def _put_restore(self, restore: Restore) -> None:
-        """What was decided before is not believed any more."""
+        """Take over a restore: earlier decisions are no longer trusted."""
         self._restore = restore
         for topic in list(self._topic_map().values()):
             states = self._states(topic)

@@ -28,7 +28,7 @@ from forebay.lazy import dataclass
 class TopicPut:
     record: TopicRecord
     revision: int = 0
-    """Where the change was read from; 0 while it is only planned. The same in all changes."""
+    """The revision at which the change was read; 0 while it is only planned. The same in all changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class TopicDeleted:
     topic_id: bytes | None = None
     """Known where the deletion is planned, not from the watch: a deleted key has no value."""
     deleted_ms: int = 0
-    """The same: wall time, for the tombstone that is written with it."""
+    """Likewise: the wall time for the tombstone that is written with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class PartitionPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDoubted:
-    """What is stored of a partition cannot be read."""
+    """The stored state of a partition cannot be read."""
 
     topic_id: bytes
     index: int
@@ -56,15 +56,16 @@ class PartitionDoubted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDeleted:
-    """What is stored of a partition goes. The topic's record, in the same transaction, has it no more."""
+    """The stored state of a partition is deleted. The topic's record, in the same transaction, has it no
+    more."""
 
     topic_id: bytes
     state: PartitionState
-    """As it was: if it has changed since, nothing is written."""
+    """The state before: if it has changed since, nothing is written."""
 
 
 class ConfigOwner(Enum):
-    """What can have settings of its own."""
+    """The kinds of resources that can have settings."""
 
     TOPIC = "topics"
     BROKER = "brokers"

@@ -1,7 +1,7 @@
 """The text in which each part of an image is stored: small JSON objects that people can read with etcdctl.
 
-A reader ignores names that it does not know, so a newer broker may add some. A value that lacks a needed
-name, or is no JSON at all, is a ProtocolError: the store does not hold what we wrote.
+A reader ignores names that it does not know, so a newer broker may add some. A value that lacks a required
+name, or is not JSON, is a ProtocolError: no broker wrote it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _folding_fields(folding: Folding) -> dict[str, Any]:
 
 
 def _fold_lists(folds: tuple[Fold, ...]) -> list[tuple[int, ...]]:
-    # A broker that knows no generations can read folds of the first.
+    # A broker that does not know generations can read folds of the first generation.
     return [fold if fold.generation else fold[:3] for fold in folds]
 
 
@@ -192,7 +192,8 @@ def encode_view(view: ViewImage) -> bytes:
 
 
 def decode_view(name: str, value: bytes, mod_revision: int) -> ViewImage:
-    """Also of a later version: there is a view of that name, even if it cannot be read here."""
+    """Decode a view, also one of a later version: its name is in use, even if its query cannot be read
+    here."""
 
     def read(fields: Mapping[str, Any]) -> ViewImage:
         return ViewImage(

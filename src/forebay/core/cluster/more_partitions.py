@@ -1,16 +1,16 @@
 """More partitions for a topic that was folded: closed ones take messages again, decided on an image.
 
-From 12 to 4 to 8: partitions 4 to 7 take what is sent for them again, 8 to 11 stay closed. A producer's
-numbers for partition 5 stand in partition 1 meanwhile, so 5 has to *gather* them from 1 before it takes
-anything. For that time it is closed to new messages, and clients try again.
+From 12 to 4 to 8: partitions 4 to 7 take their own messages again, 8 to 11 stay closed. A producer's sequence
+numbers for partition 5 are in partition 1 meanwhile, so 5 has to *gather* them from 1 before it takes
+messages. Until then it is closed, and clients retry.
 
-Where what is sent for partition p goes after the change, and where it went before, follows from the folds
-that are left and those there were. If n partitions are open and k will be, and n divides k, then p goes to
-p modulo k: so a key keeps one home also for clients that still count more partitions, if k divides that
-number. Otherwise what stays closed goes where it went.
+The folds before and after the change determine where the messages for partition p went, and where they go. If
+n partitions are open and k will be, and n divides k, then p goes to p modulo k: a key then keeps one
+partition, also for clients that still count more partitions, if k divides that number. Otherwise a partition
+that stays closed is folded as before.
 
-A partition that took messages for others may have open transactions of them. Until they have ended it is
-*draining*: their markers go to it, too. Meanwhile the topic does not change its count again.
+A partition that took messages for others may have open transactions with them. Until these have ended it is
+*draining*: their markers go to it, too. Meanwhile the topic's partition count cannot change again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from forebay.core.cluster.topic_image import TopicImage
 
 
 class Moved(NamedTuple):
-    """Where messages for a partition were stored, and where they are now."""
+    """The partition where messages for a partition were stored, and the one where they are stored now."""
 
     named: int
     source: Stop
@@ -34,7 +34,7 @@ class Moved(NamedTuple):
 
 
 def regrown(folding: Folding, open_count: int, count: int) -> Folding:
-    """The folds of a topic of which `count` partitions will take messages, and `open_count` do now."""
+    """The folds of a topic that has `open_count` open partitions now and will have `count`."""
     generation = folding.generation + 1
     left = tuple(_merged(_left(folding.folds, open_count, count, generation)))
     moved = list(_moved(folding.folds, left))
@@ -53,7 +53,7 @@ def regrown(folding: Folding, open_count: int, count: int) -> Folding:
 
 
 def _left(folds: tuple[Fold, ...], open_count: int, count: int, generation: int) -> Iterator[Fold]:
-    """What stays folded, each partition by itself."""
+    """The folds that remain, one for each partition."""
     for fold in folds:
         for index in range(max(fold.first, count), fold.end):
             if count % open_count == 0 and index % fold.divisor < open_count <= index % count:
@@ -87,7 +87,10 @@ def _moved(before: tuple[Fold, ...], after: tuple[Fold, ...]) -> Iterator[Moved]
 
 
 def gathered_by(topic: TopicImage, index: int) -> dict[int, dict[tuple[int, int | None], int | None]]:
-    """What a partition has to ask for, by the partition to be asked: whose numbers it has, and of which fold.
+    """The sequence numbers that a partition has to gather, by the partition to ask: of which partition and
+    fold.
+
+    The values are the folds under which they are kept from now on; None: under the producers' own ids.
 
     With the fold by which they are kept from now on; None: under the producers' own ids.
     """
@@ -102,7 +105,7 @@ def gathered_by(topic: TopicImage, index: int) -> dict[int, dict[tuple[int, int 
 
 
 def marker_stops(topic: TopicImage, index: int) -> tuple[Stop, ...]:
-    """The partitions that may have an open transaction of a producer that has named this one."""
+    """The partitions that may have an open transaction of a producer that wrote to this one."""
     folding, found = topic.record.folding, topic.stops(index)
     if folding is None or folding.growth is None:
         return found
@@ -113,13 +116,13 @@ def marker_stops(topic: TopicImage, index: int) -> tuple[Stop, ...]:
 
 
 def growth_of(topic: TopicImage | None) -> Growth | None:
-    """What is left to do for the growth of a topic, if it is growing."""
+    """The unfinished work of a topic that is growing; None if it is not."""
     folding = None if topic is None else topic.record.folding
     return None if folding is None else folding.growth
 
 
 def is_same_growth(topic: TopicImage | None, before: TopicImage) -> bool:
-    """Whether a topic is still getting the partitions that it was getting before. No folds come twice."""
+    """True if a topic is still in the same growth as before. No two growths have the same folds."""
     growth, earlier = growth_of(topic), growth_of(before)
     return growth is not None and earlier is not None and growth.former == earlier.former
 
@@ -127,9 +130,9 @@ def is_same_growth(topic: TopicImage | None, before: TopicImage) -> bool:
 def settle(
     image: ClusterImage, seen: TopicImage, gathered: Container[int], drained: Container[int]
 ) -> list[Change]:
-    """Take note of partitions that have gathered what they need, and of those that are drained.
+    """Record the partitions that have gathered what they need, and those that are drained.
 
-    `seen`: the topic when they began with it. Of a later growth that says nothing.
+    `seen`: the topic when they began. It says nothing about a later growth.
     """
     topic = image.topic_by_id(seen.topic_id)
     growth, folding = growth_of(topic), None if topic is None else topic.record.folding

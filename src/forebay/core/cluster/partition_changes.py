@@ -1,4 +1,4 @@
-"""How many partitions changes create and delete: what controller_mutation_rate counts."""
+"""Counts the partitions that changes create and delete, for the quota controller_mutation_rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.core.cluster.image_changes import Change, TopicDeleted, TopicPut
 
 
 def partitions_changed(image: ClusterImage, changes: Iterable[Change]) -> int:
-    """`image`: as it is before them."""
+    """`image`: the image before the changes."""
     count = 0
     for change in changes:
         if isinstance(change, TopicPut):

@@ -1,4 +1,4 @@
-"""The state of a partition: who leads, who is in sync, which brokers have it, and if that is believed."""
+"""The state of a partition: its leader, its in-sync set, its replicas, and if that can be trusted."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ class PartitionState:
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
-    """Empty only when no member can be trusted to have everything. Then an eligible replica may lead; without
-    one, only an unclean election gives a leader."""
+    """Empty only when no member can be trusted to have everything. Then an eligible replica may lead; if
+    there is none, only an unclean election gives a leader."""
     replicas: tuple[int, ...]
-    """While the partition moves, those that come and those that go as well."""
+    """During a reassignment, both the replicas that are added and those that are removed."""
     partition_epoch: int = 0
-    """The mod revision of the partition's key. A change of the state keeps it: that is what the store
-    compares, so a state that was made from an old one is never written over a newer one."""
+    """The mod revision of the partition's key. A change of the state keeps it, and the store compares it: so
+    a change based on an old state never overwrites a newer one."""
     adding: tuple[int, ...] = ()
-    """Replicas that a reassignment brings; it ends when they are in sync."""
+    """Replicas that a reassignment adds; it ends when they are in sync."""
     removing: tuple[int, ...] = ()
-    """Replicas that leave when the reassignment ends."""
+    """Replicas that are removed when the reassignment ends."""
     eligible: tuple[int, ...] = ()
     """Replicas that left the in-sync set when it fell below min.insync.replicas: they have all that is
     committed, and may lead when no in-sync member can (see `isr_changes.py`)."""
     synced: bool = False
-    """The only in-sync replica has all that is committed on its disk: a loss of power takes nothing of it."""
+    """The only in-sync replica has all committed messages on its disk: a power failure loses none of them."""
     restored: int = 0
-    """The restore of the store (`restore_image.py`) after which this was decided."""
+    """The restore of the store (`restore_image.py`) after which this state was decided."""
     doubted: bool = False
     """A replica has seen later leader epochs than the store knows of."""
     unsettled: bool = False
-    """Not stored: the store was put back since this was decided. Leader and in-sync set are left out, and a
-    leader is elected by what the replicas hold."""
+    """Not stored: the store was restored since this was decided. Leader and in-sync set are left out, and a
+    leader is elected by comparing the replicas' logs."""
     unreadable: bool = False
-    """What is stored of it cannot be read (`unreadable.py`). Nobody leads, and no change is ever planned."""
+    """The stored state cannot be read (`unreadable.py`). Nobody leads, and no change is ever planned."""
 
     @property
     def original(self) -> tuple[int, ...]:
@@ -58,8 +58,8 @@ class PartitionState:
 
     @staticmethod
     def initial(index: int, replicas: tuple[int, ...], restored: int = 0) -> PartitionState:
-        """The leader epoch is above those of an earlier partition of this number, which a restored store has
-        forgotten: brokers that were away since may still have its log."""
+        """The state of a new partition. Its leader epoch is above those of an earlier partition with this
+        index, which a restored store has forgotten: brokers that were absent since may still have its log."""
         return PartitionState(
             index=index,
             leader=replicas[0],
@@ -70,7 +70,7 @@ class PartitionState:
         )
 
     def as_of(self, restore: Restore) -> PartitionState:
-        """The same, or if it was decided before the store was put back, without what cannot be believed."""
+        """The same state; without what cannot be trusted, if it was decided before the store was restored."""
         if self.unreadable or self.unsettled:
             return self
         if restore.is_readable and self.restored >= restore.generation and not self.doubted:
@@ -81,8 +81,8 @@ class PartitionState:
     def in_doubt(
         index: int, leader_epoch: int = 0, replicas: tuple[int, ...] = (NO_LEADER,)
     ) -> PartitionState:
-        """Stands for a state that cannot be read. No key has its partition epoch, so the store refuses every
-        state that is made from it."""
+        """A placeholder for a state that cannot be read. No key has its partition epoch, so the store refuses
+        every state that is made from it."""
         return PartitionState(
             index=index,
             leader=NO_LEADER,

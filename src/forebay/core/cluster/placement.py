@@ -1,9 +1,9 @@
-"""Which brokers hold which partition.
+"""Decides which brokers hold which partition.
 
-Replicas of a partition stand in different racks as far as there are enough. Within that, a topic is spread
-evenly over all brokers, since its clients work on all of its partitions at once; where a topic leaves the
-choice open, the broker with the least load in the whole cluster is taken. The same image always gives the
-same answer.
+Replicas of a partition are in different racks if there are enough. Within that rule, a topic is spread evenly
+over all brokers, since its clients work on all of its partitions at once; where a topic leaves the choice
+open, the broker with the least load in the whole cluster is taken. The same image always gives the same
+answer.
 
 Leaders are levelled at the end: a partition may be led by any of its replicas, so evening them out moves
 no data, and with replicas spread evenly it always succeeds to within one.
@@ -26,13 +26,13 @@ Rack = str | int
 def place(
     image: ClusterImage, *, partitions: int, replication_factor: int, beside: Iterable[Sequence[int]] = ()
 ) -> Assignment:
-    """The replicas of new partitions of one topic, the first to lead.
+    """The replicas of new partitions of one topic; the first replica is the preferred leader.
 
-    `beside` are the replicas of the partitions that the topic has already.
+    `beside` are the replicas of the partitions that the topic already has.
     """
     assert 0 < replication_factor <= len(image.brokers)
     present, brokers = list(beside), staying(image)
-    # Better on a broker that leaves than not at all: its replica moves when it is drained again.
+    # A broker that is about to leave is better than none: the replica moves when it is drained again.
     table = _Table(image, brokers if len(brokers) >= replication_factor else image.brokers, present)
     placed = [table.seat(replication_factor) for _ in range(partitions)]
     level_leaders(placed, Counter(replicas[0] for replicas in present))
@@ -40,7 +40,7 @@ def place(
 
 
 def staying(image: ClusterImage) -> Mapping[int, BrokerRegistration]:
-    """The live brokers without those that were drained, which are about to leave."""
+    """The live brokers except the drained ones, which are about to leave."""
     leaving = drained_brokers(image)
     if not leaving:
         return image.brokers
@@ -48,13 +48,13 @@ def staying(image: ClusterImage) -> Mapping[int, BrokerRegistration]:
 
 
 def drained_brokers(image: ClusterImage) -> frozenset[int]:
-    """Those that were drained, alive or not."""
+    """The drained brokers, alive or not."""
     drained = image.broker_config(ALL_BROKERS).overrides.get(DRAINED)
     return frozenset(int(node) for node in drained.split(",")) if drained else frozenset()
 
 
 def share_heirs(assignments: Iterable[Sequence[int]], present: Iterable[Sequence[int]]) -> Assignment:
-    """The same replicas, followers in such an order that a dead leader's partitions go to all the others.
+    """The same replicas, with followers ordered so that a dead leader's partitions go to all the others.
 
     The next in order is elected first.
     """
@@ -68,7 +68,7 @@ def share_heirs(assignments: Iterable[Sequence[int]], present: Iterable[Sequence
 
 
 def racks_of(brokers: Mapping[int, BrokerRegistration]) -> dict[int, Rack]:
-    """The failure domain of each broker; one that names no rack is a domain of its own."""
+    """The failure domain of each broker; a broker without a rack is a domain by itself."""
     return {
         broker.id: broker.id if broker.rack is None else broker.rack
         for broker in sorted(brokers.values(), key=lambda broker: broker.id)
@@ -76,7 +76,7 @@ def racks_of(brokers: Mapping[int, BrokerRegistration]) -> dict[int, Rack]:
 
 
 class _Table:
-    """How much each broker holds already, of the topic and of everything, while partitions are seated."""
+    """Counts the replicas of each broker, of the topic and of all topics, while partitions are placed."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _Table:
         rack = self._racks[broker]
         return (
             self._held_by_rack[rack] / self._rack_sizes[rack],
-            # Replicas that meet different others share out the load of a dead broker.
+            # Replicas with different neighbours share the load of a dead broker.
             sum(self._together[broker, other] for other in chosen),
             self._load[broker],
             broker,

@@ -1,4 +1,4 @@
-"""The client quotas of a cluster, as the image has them, and changes to them."""
+"""The client quotas of a cluster in the image, and changes to them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class QuotasDraft:
 def alter_quota(
     quotas: Mapping[str, QuotaImage], entity: QuotaEntity, ops: Iterable[QuotaOp]
 ) -> list[QuotaPut | QuotaDeleted]:
-    """The change; raises KafkaError and changes nothing if any operation cannot be."""
+    """The change; raises KafkaError and changes nothing if any operation is invalid."""
     found = quotas.get(key := quota_id(entity))
     before: Mapping[str, float] = {} if found is None else found.values
     after = altered(entity, before, ops)

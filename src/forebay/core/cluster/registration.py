@@ -1,4 +1,4 @@
-"""A broker as it is registered in the store: who it is, and where it is reached."""
+"""A broker as it is registered in the store: its identity and its addresses."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class BrokerRegistration:
     port: int
     rack: str | None = None
     directory: str = ""
-    """The id of its data directory: a node that comes back with another has lost its data."""
+    """The id of its data directory: a node that comes back with another id has lost its data."""
     epoch: int = 0
     """The create revision of the broker's key: a broker that comes back has a larger one."""
     listeners: tuple[tuple[str, str, int], ...] = ()
-    """Name, host and port of each listener. Brokers that did not know them had one, PLAINTEXT, at `host` and
-    `port`; today that is the one by which this broker talks to others."""
+    """Name, host and port of each listener. Older brokers had one, PLAINTEXT, at `host` and `port`; today
+    that is the listener for other brokers."""
 
     process: str = ""
-    """Random text that tells a process from others with the same directory: one before it, or a copy."""
+    """Random text that identifies a process: an earlier one, or a copy, may have the same directory."""
     store_format: int = FIRST_FORMAT
-    """The highest format of the store that it reads (`store_format.py`)."""
+    """The highest format of the store that the broker reads (`store_format.py`)."""
 
     def address_of(self, listener: str) -> tuple[str, int] | None:
-        """Where it is reached by clients of a listener, if it has that."""
+        """The address for clients of a listener; None if the broker does not have it."""
         for name, host, port in self.listeners:
             if name == listener:
                 return host, port
@@ -40,7 +40,7 @@ class BrokerRegistration:
 def addresses_by(
     listener: str, brokers: Mapping[int, BrokerRegistration], nodes: Iterable[int]
 ) -> list[tuple[int, str, int, str | None]]:
-    """Id, host, port and rack of those of the `nodes` that clients of this listener can reach."""
+    """Id, host, port and rack of the `nodes` that clients of this listener can reach."""
     known = (brokers[node] for node in sorted(nodes) if node in brokers)
     return [
         (each.id, *address, each.rack) for each in known if (address := each.address_of(listener)) is not None

@@ -1,7 +1,7 @@
-"""What can have settings, by its type in the protocol: topics, brokers and groups.
+"""The resources that have settings, by their type in the protocol: topics, brokers and groups.
 
 A `Kind` knows which names of its type exist, where their settings are in an image, which settings there are,
-and the change that replaces them. `config_changes.py` decides with it what an administrator's request
+and the change that replaces them. `config_changes.py` uses it to decide what an administrator's request
 changes.
 """
 
@@ -32,7 +32,7 @@ from forebay.errors import ConfigError, ErrorCode, KafkaError
 
 _ID_DIGITS_MAX = 10
 UNKNOWN_SETTINGS_MAX = 100
-"""Settings of one owner that no broker knows: plugins of Kafka have fewer."""
+"""The maximum of unknown settings of one owner: plugins of Kafka have fewer."""
 
 
 class ResourceType(IntEnum):
@@ -64,7 +64,7 @@ class Kind(ABC):
 
     @abstractmethod
     def inherited(self, image: ClusterImage, name: str, key: str, /) -> str:
-        """The value of a setting that is not given, from what all brokers share: no config file counts."""
+        """The value of a setting that is not set, from what all brokers share: config files do not count."""
 
     def validate(self, key: str, value: str) -> None:
         """Raises ConfigError for a value that is not allowed."""
@@ -73,7 +73,7 @@ class Kind(ABC):
     def check(  # noqa: B027 most need none
         self, image: ClusterImage, name: str, config: BrokerConfig, overrides: Mapping[str, str], /
     ) -> None:
-        """Raises ConfigError when values do not go together, or not with what the owner is."""
+        """Raises ConfigError if values contradict each other, or do not fit their owner."""
 
 
 class TopicKind(Kind):
@@ -181,7 +181,7 @@ def kind_of(resource_type: int) -> Kind:
 
 
 def check_stored(owner: ConfigOwner, overrides: Mapping[str, str]) -> None:
-    """Refuse values that this version cannot read. Settings that it does not know at all do no harm.
+    """Refuse values that this version cannot read. Unknown settings do no harm.
 
     Raises ConfigError.
     """
@@ -202,7 +202,7 @@ def unsupported(resource_type: int) -> KafkaError:
 
 
 def parse_broker_id(name: str) -> int:
-    """Any spelling of a broker's number, such as "01"; raises KafkaError for what is none."""
+    """Parse a broker id in any spelling, such as "01"; raises KafkaError for anything else."""
     if not (name.isascii() and name.isdigit() and len(name) <= _ID_DIGITS_MAX):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name[:50]!r} is not the id of a broker")
     return int(name)

@@ -1,12 +1,12 @@
-"""What the image knows of a restore: which one was the last, and what the brokers' disks hold since.
+"""The image's record of restores: which one was the last, and what the brokers' disks have held since.
 
-When the store was put back to an earlier state, what it says of leaders and in-sync sets may be wrong. Every
-restore has a generation. The state of a partition says after which restore it was decided; one that was
-decided before the last restore is *unsettled*: it has no leader until one is elected by what the replicas
-hold (`replicas/restored_partitions.py`). A single partition is unsettled, too, when a replica has found that
-the store knows less of it than its log (`doubted`).
+When the store was restored to an earlier state, its leaders and in-sync sets may be wrong. Every restore has
+a generation. The state of a partition says after which restore it was decided; one that was decided before
+the last restore is *unsettled*: it has no leader until one is elected by comparing logs
+(`replicas/restored_partitions.py`). A single partition is unsettled, too, when a replica finds that its log
+is ahead of the store (`doubted`).
 
-Brokers report what they hold as *claims*. A report may take several keys, and counts when all are there.
+Brokers report their logs as *claims*. A report may take several keys, and counts when all are there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import NamedTuple
 from forebay.lazy import dataclass
 
 EPOCHS_SKIPPED = 1000
-"""There may have been later epochs than any replica remembers, of leaders that have written nothing. They are
-not given out again."""
+"""Some leaders may have written nothing, so there may have been later epochs than any replica remembers.
+These are not used again."""
 
 PartitionKey = tuple[bytes, int]
 """Topic id and index of a partition."""
@@ -35,12 +35,12 @@ class Restore:
     generation: int = 0
     """0: the store was never restored, as far as brokers have noticed."""
     id: str = ""
-    """Random: tells restores apart that have the same generation, because one was undone by the other."""
+    """Random: distinguishes restores with the same generation, because one was undone by the other."""
     found_by: int = -1
     time_ms: int = 0
     is_readable: bool = True
-    """False if what the store has of it cannot be read. Then no state of a partition is believed, and a
-    broker writes a new one."""
+    """False if the stored value cannot be read. Then no state of a partition is trusted, and a broker writes
+    a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,28 +50,28 @@ class RestorePut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePut:
-    """There is, or was, a broker of this number."""
+    """There is, or was, a broker with this id."""
 
     id: int
 
 
 class Claim(NamedTuple):
-    """What a replica holds of a partition."""
+    """A replica's log of a partition, as its broker reports it."""
 
     epoch: int
-    """The leader epoch of its last batch; -1 if it has none."""
+    """The leader epoch of its last batch; -1 if it has no batch."""
     end_offset: int
     latest_epoch: int
-    """The latest leader epoch that it has heard of, with or without messages."""
+    """The latest leader epoch that it has seen, with or without messages."""
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was ever stored."""
+        """True if nothing was ever stored."""
         return self.end_offset == 0
 
     @property
     def is_unknown(self) -> bool:
-        """There is a log, and it cannot be read."""
+        """True if there is a log that cannot be read."""
         return self.end_offset < 0
 
 
@@ -85,12 +85,12 @@ class ClaimsPart:
     node: int
     number: int
     parts: int
-    """How many keys the report has."""
+    """The number of keys of the report."""
     generation: int
-    """Of the restore that it was made after."""
+    """The restore after which the report was made."""
     broker_epoch: int
-    """Of the registration under which it was made. Keys of a process before may outlive it for the rest of
-    their lease, and say nothing of a disk that has lost its power since, or was replaced."""
+    """The registration under which the report was made. Keys of an earlier process may outlive it until their
+    lease ends, and say nothing about a disk that has lost power since, or was replaced."""
     claims: Mapping[PartitionKey, Claim] = field(default_factory=dict)
 
 
@@ -127,7 +127,7 @@ class ClaimsDraft:
 def reports(
     claims: Mapping[ClaimKey, ClaimsPart], generation: int, broker_epochs: Mapping[int, int]
 ) -> dict[int, dict[PartitionKey, Claim]]:
-    """By broker what it has reported since this restore; only whole reports of live brokers."""
+    """Each broker's report since this restore; only complete reports of live brokers."""
     parts: dict[int, list[ClaimsPart]] = {}
     for part in claims.values():
         if part.generation == generation and part.broker_epoch == broker_epochs.get(part.node):

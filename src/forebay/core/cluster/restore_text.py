@@ -1,4 +1,4 @@
-"""How restores and claims are stored: small JSON objects, as in `image_text.py`."""
+"""The stored form of restores and claims: small JSON objects, as in `image_text.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay.errors import ProtocolError
 T = TypeVar("T")
 
 _CLAIMS_PER_KEY = 4_000
-"""Far below what etcd takes in one request."""
+"""Far below etcd's limit for one request."""
 
 
 def encode_restore(restore: Restore) -> bytes:

@@ -1,8 +1,10 @@
-"""Has the store gone back? What a data directory remembers of it, compared with what it says now.
+"""Detects that the store has gone back: compares what a data directory remembers with what the store says
+now. What a data directory remembers of it, compared with what it says now.
 
-Three things can only rise in a store that was never put back: its revision, the index of its log, and what a
-broker has written under a key of its own. A store that was restored from a backup has begun a new log. So its
-index tells even where the backup is as new as all that this broker has seen. Others may have seen more.
+Three things only rise in a store that was never restored: its revision, the index of its log, and what a
+broker has written under its own key. A store that was restored from a backup has begun a new log. So its
+index reveals the restore even if the backup is as new as everything this broker has seen. Other brokers may
+have seen more.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ class Present(Protocol):
 
 
 def signs_of_restore(before: Remembered, now: Present, nonce: str | None) -> list[str]:
-    """Why the store must have been put back since; empty if nothing says so.
+    """Why the store must have been restored since; empty if nothing says so.
+
+    `nonce` is the value under this broker's key: empty if there is none; None if another data directory of
+    this broker wrote it, which proves nothing.
 
     `nonce` is what the store has under this broker's key: empty if nothing, None if another data directory
     of this broker has written it, which says nothing.

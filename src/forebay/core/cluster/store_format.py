@@ -1,15 +1,15 @@
 """The formats of the store: a new kind of value is written only when every broker can read it.
 
 A broker registers with the highest format that it reads. The cluster has one format in force, which is stored
-(`format`) and only rises: whoever wants to write what older formats do not have raises it first
-(`Metadata.raise_format`). It rises only while all registered brokers read it. After that a broker that
-reads less does not join: it would pass over values that it must not miss.
+(`format`) and only rises: a broker that wants to write what older formats do not have raises it first
+(`Metadata.raise_format`). It rises only while all registered brokers read it. After that a broker that reads
+less does not join: it would skip values that it must not miss.
 
-Names that older versions ignore, in values and as keys, need no new format. Neither do values whose older
-readers are to treat them as unreadable (`unreadable.py`).
+Names that older versions ignore, in values and as keys, need no new format. Neither do values that older
+readers should treat as unreadable (`unreadable.py`).
 
-Kafka's features (`features.py`) are not the place for it: they say what clients may use, and an administrator
-raises them. The format says what brokers tell each other, and rises by itself.
+Kafka's features (`features.py`) do not fit: they say what clients may use, and an administrator raises them.
+The format says what brokers tell each other, and rises automatically.
 
 1  The first one. Its brokers end when they meet a value that they cannot read.
 2  Brokers pass over what they cannot read.

@@ -1,4 +1,4 @@
-"""The delegation tokens of a cluster, as the image has them. `delegation_token.py` says what one is."""
+"""The delegation tokens of a cluster in the image. `delegation_token.py` defines a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text in which a delegation token is stored: JSON, with its SCRAM keys as those of users."""
+"""The text in which a delegation token is stored: JSON, with SCRAM keys in the same form as a user's."""
 
 from __future__ import annotations
 

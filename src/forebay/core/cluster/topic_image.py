@@ -1,4 +1,4 @@
-"""What is stored of a topic, and the topic with its partitions as an image shows it."""
+"""The stored record of a topic, and the topic with its partitions in an image."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from forebay.lazy import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord:
-    """What is stored of a topic."""
+    """The stored record of a topic."""
 
     name: str
     topic_id: bytes
     assignment: tuple[tuple[int, ...], ...]
-    """The replicas of each partition, as assigned when the partition was made."""
+    """The replicas of each partition, as assigned when the partition was created."""
     folding: Folding | None = None
-    """If partitions were folded: which, and into which others."""
+    """Which partitions are folded into which others; None if none are."""
     restored: int = 0
-    """The last restore of the store before its partitions were made: see `PartitionState.restored`."""
+    """The last restore of the store before the partitions were created: see `PartitionState.restored`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +36,20 @@ class TopicImage:
 
     @property
     def closed_from(self) -> int:
-        """The first partition that is closed, because it is folded; how many there are if none is."""
+        """The first partition that is closed, because it is folded; the number of partitions if none is."""
         count, folding = len(self.partitions), self.record.folding
         return count if folding is None else folding.closed_from(count)
 
     def folded_into(self, index: int) -> Stop | None:
-        """Which partition takes the messages for one that is closed, or was taken away; None for others."""
+        """The partition that takes the messages for a closed or removed one; None for others."""
         return next((stop for stop in self.stops(index) if stop.generation is not None), None)
 
     def stops(self, index: int) -> tuple[Stop, ...]:
-        """The partitions that may hold messages which clients have sent for this one; empty if unknown."""
+        """The partitions that may hold messages sent for this one; empty if unknown."""
         folding = self.record.folding
         every = (Stop(index, None),) if folding is None else folding.stops(index)
         return tuple(stop for stop in every if 0 <= stop.partition < len(self.partitions))
 
     def path(self, index: int) -> tuple[int, ...]:
-        """The same, only their numbers."""
+        """Like `stops`, but only the indexes."""
         return tuple(stop.partition for stop in self.stops(index))

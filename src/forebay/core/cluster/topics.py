@@ -1,7 +1,7 @@
-"""What an administrator asks of topics, decided on an image: the changes to write, or the error to answer.
+"""Administrators' requests about topics, decided on an image: the changes to write, or the error to answer.
 
-Nothing is written here. A plan may be made twice (when another writer was faster) or thrown away (when
-the client only wanted to know whether it would work).
+Nothing is written here. A plan may be made twice (when another writer was faster) or discarded (when the
+client only wanted to validate the request).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.lazy import dataclass
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__forebay_moves", "__share_group_state", "__transaction_state")
-"""The brokers' own: what groups, share groups, transactions and movers are made of."""
+"""The brokers' internal topics, for groups, share groups, transactions and movers."""
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
-"""Of one topic."""
+"""The maximum for one topic."""
 DEFAULT = -1
 """Asks for the broker's default count."""
 _REPLICAS_WANTED = 3
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class NamesView(KafkaError):
-    """A view was named where only a topic will do."""
+    """A view was named where a topic is required."""
 
     def __init__(self, image: ClusterImage, name: str) -> None:
         view = image.views.get(name) or image.fills[name]
@@ -70,7 +70,7 @@ def validate_topic_name(name: str) -> None:
 
 
 def unknown_topic_code(name: str) -> ErrorCode:
-    """The error for a topic that is not there: another one if no topic can have that name."""
+    """The error for a topic that does not exist: a different one if no topic can have that name."""
     try:
         validate_topic_name(name)
     except KafkaError as error:
@@ -79,7 +79,7 @@ def unknown_topic_code(name: str) -> ErrorCode:
 
 
 def check_new_name(image: ClusterImage, name: str) -> None:
-    """Topics and views share their names."""
+    """Raise KafkaError if the name is taken: topics and views share one namespace."""
     validate_topic_name(name)
     for kind, names in (("topic", image.topics), ("view", image.views)):
         if name in names:
@@ -142,7 +142,10 @@ def check_deletion(broker: BrokerConfig) -> None:
 def create_partitions(
     image: ClusterImage, name: str, count: int, assignment: Sequence[Sequence[int]] | None
 ) -> list[Change]:
-    """More partitions, up to `count` that take messages; `assignment` gives the replicas of the new ones.
+    """Create more partitions, up to `count` open ones; `assignment` gives the replicas of the new ones.
+
+    Closed partitions are opened again before new ones are created. Topics that are filled from this one get
+    as many new ones, in the same change.
 
     Closed ones take messages again before new ones are made. Topics that are filled from this one get as many
     new ones, in the same change.
@@ -174,7 +177,7 @@ def _with_more(
 ) -> TopicRecord:
     record = topic.record
     if not any(state.unsettled for state in topic.partitions):
-        # New partitions need no election by what replicas hold.
+        # New partitions need no election by comparing logs.
         record = replace(record, restored=image.restore.generation)
     return replace(record, assignment=(*record.assignment, *added), folding=folding)
 
@@ -218,7 +221,7 @@ def existing_partition(image: ClusterImage, topic: str, index: int) -> tuple[Top
 
 
 def check_own(name: str, problem: str) -> None:
-    """Refuse what would break one of the brokers' own topics. (Of Kafka, only the tools refuse it.)"""
+    """Refuse what would break an internal topic. (In Kafka, only the tools refuse it.)"""
     if name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} {problem}")
 
@@ -263,7 +266,7 @@ def _assignment(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> Ass
 
 
 def default_replicas(image: ClusterImage) -> int:
-    """How many replicas a partition gets if no number is given."""
+    """The number of replicas of a partition if the request gives none."""
     return min(_REPLICAS_WANTED, len(staying(image)) or len(image.brokers))
 
 
@@ -325,7 +328,7 @@ def _check_count(topic: TopicImage, count: int) -> None:
 
 
 def check_settled(topic: TopicImage) -> None:
-    """Refuse to change the count again while the last change is not over."""
+    """Refuse to change the count again while the last change is unfinished."""
     folding = topic.record.folding
     if folding is None:
         return

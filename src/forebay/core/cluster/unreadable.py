@@ -1,14 +1,14 @@
 """Keys of the store whose values this broker cannot read: damaged by hand, or written by a newer version.
 
-An unreadable value is never taken for absence, because absence means deletion. What it said is unknown, so
-what depends on it is out of service until the key is repaired or deleted, and everything else goes on:
+An unreadable value is never taken for absence, because absence means deletion. Its content is unknown, so
+whatever depends on it is out of service until the key is repaired or deleted. Everything else continues:
 
 - a topic: its name stays taken, its logs stay where they are, and nobody leads its partitions;
 - the state of a partition: nobody leads it, and no election or move is written;
-- an ACL: the widest rule that it may have been denies (`core/acls/doubt.py`);
+- an ACL: the widest DENY rule that it may have been holds (`core/acls/doubt.py`);
 - settings: those that delete nothing are in force (`SAFE_TOPIC_SETTINGS`, `SAFE_BROKER_SETTINGS`);
 - a user or a delegation token cannot log in, a quota limits nobody, a view cannot be read;
-- a broker counts as registered: nobody is elected in its place, and it is not elected itself.
+- a broker counts as registered: nobody is elected in its place, nor is it elected itself.
 
 The image is a function of what the store holds, so all brokers of a version see the same.
 """
@@ -34,7 +34,7 @@ SAFE_BROKER_SETTINGS: Mapping[str, str] = {
     "log.retention.bytes": "-1",
     "unclean.leader.election.enable": "false",
 }
-"""The same for settings of brokers. Settings that a topic has of its own stay in force."""
+"""The same for settings of brokers. Settings of a single topic stay in force."""
 
 
 _DIGITS_MAX = 10
@@ -43,12 +43,12 @@ _DIGITS_MAX = 10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
     key: str
-    """Below the root of the cluster, such as acls/1f."""
+    """The path below the root of the cluster, such as acls/1f."""
     revision: int
     """The mod revision of the key."""
     reason: str
     denials: tuple[AclBinding, ...] = ()
-    """Of an ACL: the rules that hold in its place."""
+    """For an ACL: the rules that hold in its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class UnreadablePut:
 
 
 class UnreadableKeys:
-    """The unreadable keys of an image, by what they are about."""
+    """The unreadable keys of an image, by type."""
 
     __slots__ = ("brokers", "by_key", "has_topics", "topics", "views")
 
@@ -65,7 +65,7 @@ class UnreadableKeys:
         self.by_key = by_key
         self.topics = _names(by_key, "topics/")
         self.has_topics = bool(self.topics)
-        """Their ids are unknown: while it is True, no topic id can be said to be gone."""
+        """Their ids are unknown: while this is True, no topic id can be said to be gone."""
         self.views = _names(by_key, "views/")
         self.brokers = frozenset(int(name) for name in _names(by_key, "brokers/") if _is_number(name))
 
@@ -76,7 +76,7 @@ class UnreadableKeys:
         return key in self.by_key
 
     def denials(self) -> dict[str, AclBinding]:
-        """The rules that hold in place of unreadable ACLs, by ids that no rule has."""
+        """The rules that hold in place of unreadable ACLs, under ids that no rule has."""
         return {
             f"{each.key}#{number}": acl
             for each in self.by_key.values()
@@ -84,7 +84,7 @@ class UnreadableKeys:
         }
 
     def check(self, key: str) -> None:
-        """Refuse to write over an unreadable value. Raises KafkaError."""
+        """Refuse to overwrite an unreadable value. Raises KafkaError."""
         found = self.by_key.get(key)
         if found is not None:
             raise KafkaError(

@@ -1,4 +1,4 @@
-"""Users as the store has them: the keys that their SCRAM logins are checked with, and no password."""
+"""Users as they are stored: with the keys that verify their SCRAM logins, and without passwords."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ScramCredential:
 class UserImage:
     name: str
     credentials: Mapping[ScramMechanism, ScramCredential]
-    """Never empty: a user without credentials is none."""
+    """Never empty: a user without credentials does not exist."""
     revision: int = 0
     """The mod revision of the user's key; 0 while it is only planned."""
 

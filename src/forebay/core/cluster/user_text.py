@@ -1,4 +1,4 @@
-"""The text in which a user is stored: its keys by the name of their mechanism, in base64."""
+"""The text in which a user is stored: its keys in base64, by the name of their mechanism."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def decode_user(name: str, value: bytes, mod_revision: int) -> UserImage:
 
 
 def read_credentials(fields: Any) -> dict[ScramMechanism, ScramCredential]:
-    """Mechanisms that this version does not know are passed over. Raises ValueError, TypeError, KeyError."""
+    """Mechanisms that this version does not know are skipped. Raises ValueError, TypeError, KeyError."""
     if not isinstance(fields, dict):
         raise ValueError("no JSON object")
     return {BY_NAME[each]: _credential(fields[each]) for each in fields if each in BY_NAME}

@@ -1,7 +1,7 @@
-"""A view as the store has it: the name of a filter over a topic. It holds no messages.
+"""A view as it is stored: the name of a filter over a topic. It holds no messages.
 
-A *materialized* view is a topic, which has the same name and holds what the query shows: brokers fill it. The
-view is then what it is filled by, and is known to clients by nothing but the settings of the topic.
+A *materialized* view is a topic of the same name that brokers fill with the results of the query. Clients
+then see the view only in the settings of that topic.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from forebay.lazy import dataclass
 
 FORMAT = 1
-"""Of the text in the store. Views from before there was the number have none, and are of this one."""
+"""The format of the stored text. Older views have no format number, and are of this one."""
 FORMAT_MATERIALIZED = 2
-"""The text says that there is a topic to fill."""
+"""The format of a text that names a topic to fill."""
 FORMAT_MAX = FORMAT_MATERIALIZED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewImage:
-    """A view is made and deleted, never altered: another query has another id."""
+    """A view is created and deleted, never altered: another query has another id."""
 
     name: str
     view_id: bytes
-    """What clients take for the id of a topic. Of a materialized view: by which brokers read the query."""
+    """Clients take it for a topic id. For a materialized view, brokers use it to read the query."""
     source_id: bytes
-    """The id of the topic that it shows."""
+    """The id of the topic that the view reads."""
     where: str | None = None
     """The condition as it was written; None: every record."""
     select: str | None = None
@@ -33,13 +33,13 @@ class ViewImage:
     keep_tombstones: bool = False
     materialized: bool = False
     format: int = FORMAT
-    """Above FORMAT_MAX, it was made by a later version, and may mean more than is known here."""
+    """Above FORMAT_MAX if a later version created the view: it may mean more than is known here."""
     revision: int = 0
     """The mod revision of the view's key; 0 while it is only planned."""
 
     @property
     def is_known(self) -> bool:
-        """Whether this version knows all that the stored text can say."""
+        """True if this version understands everything that the stored text can say."""
         return self.format <= FORMAT_MAX
 
 
@@ -59,7 +59,7 @@ class ViewsDraft:
     def __init__(
         self, views: Mapping[str, ViewImage], fills: Mapping[str, ViewImage], names: Mapping[bytes, str]
     ) -> None:
-        """`fills`: the materialized ones. `names`: of both."""
+        """`fills`: the materialized views. `names`: of both kinds."""
         self.views = views
         self.fills = fills
         self.names = names

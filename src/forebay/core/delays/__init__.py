@@ -1,1 +1,1 @@
-"""Messages that become visible later: what their headers ask for."""
+"""Messages that become visible later: the meaning of their headers."""

@@ -1,4 +1,4 @@
-"""How long to wait after trouble, so that trouble that lasts costs little."""
+"""How long to wait after a failure, so that a lasting failure costs little."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _PAUSE_S_MAX = 60.0
 
 
 class Backoff:
-    """Twice as long each time, until it went well for longer than the last pause was."""
+    """Doubles the pause each time, until all went well for longer than the last pause."""
 
     __slots__ = ("_last_s",)
 
@@ -15,7 +15,7 @@ class Backoff:
         self._last_s = 0.0
 
     def pause_s(self, went_well_s: float) -> float:
-        """After trouble. `went_well_s`: for how long there had been none."""
+        """The pause after a failure. `went_well_s`: the time since the failure before."""
         grows = went_well_s <= self._last_s
         self._last_s = min(2 * self._last_s, _PAUSE_S_MAX) if grows else _PAUSE_S
         return self._last_s

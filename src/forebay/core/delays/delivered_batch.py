@@ -1,4 +1,4 @@
-"""Messages whose time has come, as the batch that consumers get, and the note that goes with it."""
+"""Messages that are due, as the batch that consumers get, and the note that goes with it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from forebay.wire.state.delay_notes import NoMore, Waiting, build_note
 from forebay.wire.varint import write_varint
 
 SCHEDULED_AT: Final = "forebay-scheduled-at"
-"""Header of a delivered message: when the broker took it, in milliseconds since 1970."""
+"""Header of a delivered message: when the broker received it, in milliseconds since 1970."""
 SCHEDULE_ID: Final = "forebay-schedule-id"
-"""Header of a delivered message: the partition, and the offset that its producer was given."""
+"""Header of a delivered message: its partition, and the offset that its producer was given."""
 
 
 def fired_batch(
@@ -36,7 +36,7 @@ def fired_batch(
     codec: int,
     compression_level: int | None = None,
 ) -> bytearray:
-    """A batch of these messages, in their order. Their time is when they were due."""
+    """A batch of these messages, in their order. Their timestamps are their due times."""
     times = [min(message.due_ms, now_ms) for message in messages]
     base_ms = times[0]
     payload = bytearray()
@@ -72,12 +72,12 @@ def fired_batch(
 
 
 def fired_note(messages: Sequence[Waiting], now_ms: int) -> bytearray:
-    """The note that says that these messages are in the batch after it."""
+    """The note that these messages are in the batch after it."""
     return build_note([NoMore(tuple(message.id for message in messages))], bound=True, timestamp=now_ms)
 
 
 def as_record(message: Waiting, partition: int) -> Record:
-    """A message that waits, as it will be delivered."""
+    """A waiting message as the record that will be delivered."""
     payload = bytearray(1)
     write_varint(payload, 0)
     write_varint(payload, 0)

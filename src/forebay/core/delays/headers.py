@@ -1,12 +1,12 @@
-"""What the headers of a record ask for: to be delivered later, to replace what waits, or to cancel it.
+"""The delay headers of a record: deliver it later, replace a waiting message, or cancel one.
 
     forebay-deliver-at     when: milliseconds since 1970, or ISO 8601 with a time zone (2026-11-16T12:00:00Z)
     forebay-deliver-after  in how much time from the receipt by the broker: milliseconds, or 10s, 5m, 2h, 1d
     forebay-schedule-key   replaces the message of the same partition that waits under this key
     forebay-cancel         cancels the message that waits under this id (partition-offset)
 
-Values are text. What cannot be meant is refused, never guessed: both times, a header that is given twice,
-a time without a zone. A time in the past is valid: such a message is due at once.
+Values are text. Anything ambiguous is refused, never guessed: both times, a header that is given twice, a
+time without a zone. A time in the past is valid: such a message is due at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EPOCH = datetime(1970, 1, 1)
 _SHOWN_BYTES_MAX = 60
 _UNIT_MS = {b"": 1, b"ms": 1, b"s": 1000, b"m": 60_000, b"h": 3_600_000, b"d": 86_400_000}
 
-# So many digits hold every number of 64 bits, and bound the work of converting them.
+# This many digits hold every 64-bit number, and bound the work of converting them.
 _NUMBER = re.compile(rb"\d{1,19}")
 _DURATION = re.compile(rb"(\d{1,19})(ms|s|m|h|d|)")
 _LONG_NUMBER = re.compile(rb"\d{20,}(?:ms|s|m|h|d|)")
@@ -50,14 +50,14 @@ _ISO_8601 = re.compile(
 
 class Delay(NamedTuple):
     due_ms: int | None = None
-    """When it is to be delivered, by the broker's clock; None: at once."""
+    """When to deliver it, by the broker's clock; None: at once."""
     schedule_key: bytes | None = None
     cancels: bytes | None = None
-    """The id of the message that it cancels, as partition-offset. Such a record asks for nothing else."""
+    """The id of the message that it cancels, as partition-offset. Such a record requests nothing else."""
 
 
 class DelayError(Exception):
-    """A record asks for what cannot be done. The message is for the record's producer."""
+    """A record has an impossible request. The error message is for the record's producer."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class DelayError(Exception):
 
 
 def parse(headers: Sequence[Header], now_ms: int, max_delay_ms: int) -> Delay | None:
-    """What the record asks for; None if it has none of these headers. Raises DelayError."""
+    """The delay that the record requests; None if it has none of these headers. Raises DelayError."""
     given: dict[str, bytes] = {}
     for name, value in headers:
         if not name.startswith(PREFIX) or name not in _OURS:

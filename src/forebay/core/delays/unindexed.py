@@ -1,12 +1,12 @@
-"""What the notes say that the index of waiting messages has not got to yet, as far as it matters to delivery.
+"""The notes that the index of waiting messages has not reached yet, as far as delivery needs them.
 
 The leader plans deliveries from the index, which follows the log. A message may have been cancelled, or
 replaced, by a note between the two. The leader has appended that note itself, in this term, so it can
-remember it. Of what was appended before its term it knows nothing: nothing is delivered until the index has
-come to where the term begins.
+remember it. It knows nothing of notes from before its term: nothing is delivered until the index has reached
+the start of the term.
 
 A transaction's notes count when it is committed. If it began before the term, not all of its notes are
-remembered: then delivery waits for the index, and likewise if there is too much to remember.
+remembered: then delivery waits for the index. It also waits if there is too much to remember.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from forebay.wire.state.delay_notes import Waiting
 
 _REMEMBERED_MAX = 100_000
 _EFFECTS_APART = 10_000
-"""From this many on, effects that name nothing are counted together: the index may not move for hours."""
+"""From this many on, effects without names are counted together: the index may not move for hours."""
 
 
 class _Effect(NamedTuple):
-    """What a note, or the marker of a transaction with notes, has ended."""
+    """The effect of a note, or of the marker of a transaction with notes: what it ended."""
 
     next_offset: int
     keys: tuple[bytes, ...]
     ids: tuple[int, ...]
     waiting: int
     scheduled: tuple[bytes, ...] = ()
-    """Those of the keys under which messages wait by it."""
+    """The keys under which messages wait because of it."""
 
     @property
     def names(self) -> int:
-        """How many it has."""
+        """The number of names it has."""
         return len(self.keys) + len(self.ids)
 
     def and_then(self, effect: _Effect) -> _Effect:
-        """Both in one, if neither names anything."""
+        """The combination of both, if neither names anything."""
         return self._replace(next_offset=effect.next_offset, waiting=self.waiting + effect.waiting)
 
 
@@ -58,25 +58,25 @@ class UnindexedNotes:
     )
 
     def __init__(self, start_offset: int) -> None:
-        """`start_offset`: where the term begins."""
+        """`start_offset`: the start of the term."""
         self.wait_for = start_offset
-        """Nothing is delivered before the index has come here."""
+        """Nothing is delivered before the index has reached this offset."""
         self._remembers_from = start_offset
-        """Of transactions that began here or later all notes are remembered."""
+        """All notes are remembered of transactions that began here or later."""
         self.last_offset = start_offset
-        """Behind the last note or marker of this term: the index has nothing to read from here on."""
+        """The end of the last note or marker of this term: the index has nothing to read from here on."""
         self.messages = 0
-        """How many messages wait by the notes that are not indexed."""
+        """The number of messages that wait because of notes that are not indexed."""
         self._effects: deque[_Effect] = deque()
         self._keys: dict[bytes, int] = {}
         self._ids: dict[int, int] = {}
-        """How many effects name each."""
+        """The number of effects that name each id."""
         self._scheduled: dict[bytes, int] = {}
-        """How many effects have messages wait under each key."""
+        """The number of effects with messages that wait under each key."""
         self._names = 0
-        """How many names the effects have, the same ones again included."""
+        """The number of names in all effects, counting repeated ones."""
         self._open: dict[int, list[_Effect]] = {}
-        """By producer: of transactions that are open."""
+        """The effects of open transactions, by producer."""
         self._open_size = 0
 
     def appended(
@@ -89,7 +89,10 @@ class UnindexedNotes:
         scheduled: Iterable[bytes] = (),
         producer_id: int | None = None,
     ) -> None:
-        """A note was appended, and ends before this offset. `producer_id`: as part of its transaction.
+        """A note was appended, and ends before this offset. `producer_id`: set if it is part of a
+        transaction.
+
+        `waiting`: the number of messages that it adds. `scheduled`: the keys under which they wait.
 
         `waiting`: how many more messages wait by it. `scheduled`: the keys under which they do.
         """
@@ -104,7 +107,7 @@ class UnindexedNotes:
         self._bound(next_offset)
 
     def ended(self, next_offset: int, producer_id: int, first_offset: int | None, *, commit: bool) -> None:
-        """A marker was appended. `first_offset`: where its transaction began, if there was one."""
+        """A marker was appended. `first_offset`: the start of its transaction, if there was one."""
         self.last_offset = next_offset
         noted = self._open.pop(producer_id, [])
         self._open_size -= sum(each.names for each in noted)
@@ -118,7 +121,7 @@ class UnindexedNotes:
         self._bound(next_offset)
 
     def indexed(self, position: int) -> None:
-        """The index has everything below this offset."""
+        """The index has processed everything below this offset."""
         effects = self._effects
         while effects and effects[0].next_offset <= position:
             effect = effects.popleft()
@@ -141,17 +144,17 @@ class UnindexedNotes:
         return key in self._scheduled
 
     def ends(self, message: Waiting) -> bool:
-        """Whether a message that waits by the index waits no more."""
+        """True if a message that is waiting according to the index no longer waits."""
         return message.schedule_key in self._keys or message.id in self._ids
 
     def ends_any(self, messages: Iterable[Waiting]) -> bool:
-        """Whether one of these messages, which wait by the index, waits no more."""
+        """True if one of these messages, which are waiting according to the index, no longer waits."""
         if not self._keys and not self._ids:
             return False
         return any(self.ends(message) for message in messages)
 
     def ended_names(self) -> tuple[frozenset[bytes], frozenset[int]]:
-        """The schedule keys and the ids of messages that wait no more, whatever the index says."""
+        """The schedule keys and the ids of messages that no longer wait, whatever the index says."""
         return frozenset(self._keys), frozenset(self._ids)
 
     def _add(self, effect: _Effect) -> None:
@@ -168,7 +171,7 @@ class UnindexedNotes:
     def _bound(self, next_offset: int) -> None:
         if self._names + self._open_size <= _REMEMBERED_MAX:
             return
-        # What is open is not remembered: its marker makes delivery wait.
+        # Open transactions are not remembered: their markers make delivery wait.
         self.wait_for = self._remembers_from = next_offset
         self.messages -= sum(each.waiting for noted in self._open.values() for each in noted)
         self._open = {}
@@ -180,7 +183,7 @@ class UnindexedNotes:
 
 
 def _add_to(effects: MutableSequence[_Effect], effect: _Effect, *, apart: int) -> None:
-    """Add an effect to others. So many are kept apart, and all that name something."""
+    """Add an effect to others. Effects are kept apart up to a limit, and always if they name something."""
     if len(effects) >= apart and not effects[-1].names and not effect.names:
         effects[-1] = effects[-1].and_then(effect)
     else:

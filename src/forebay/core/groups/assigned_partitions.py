@@ -1,6 +1,6 @@
-"""Sets of partitions as groups assign them, and their shape in messages.
+"""Sets of partitions as groups assign them, and their form in requests and responses.
 
-An assignment is a set of (topic id, partition), so that reconciling two of them is the algebra of sets.
+An assignment is a set of (topic id, partition), so two of them are reconciled by set operations.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def read_partitions(topics: Iterable[_HasPartitions]) -> Partitions:
 
 
 def write_partitions(make: _MakesPartitions[T_co], partitions: Partitions) -> list[T_co]:
-    """Partitions by topic, in order, in the shape of a message."""
+    """Partitions by topic, in order, in the form of a message."""
     return [make(topic_id=topic, partitions=found) for topic, found in by_topic(partitions).items()]
 
 
 def write_named(
     make: _MakesNamedPartitions[T_co], partitions: Partitions, names: Mapping[bytes, str]
 ) -> list[T_co]:
-    """The same with the names of topics. Those without a name are deleted, and left out."""
+    """Like `write_partitions`, with topic names. Topics without a name are deleted, and left out."""
     return [
         make(topic_id=topic_id, topic_name=names[topic_id], partitions=found)
         for topic_id, found in by_topic(partitions).items()

@@ -1,4 +1,4 @@
-"""The draft of a group whose partitions the broker assigns, and the records that such a group is made of.
+"""The draft of a group whose partitions the broker assigns, and the records of such a group.
 
 An operation that changes several things at once must see the first change when it decides about the second.
 So it works on a draft: each record written to it is applied to a copy of the state, by the same code that
@@ -15,7 +15,7 @@ from forebay.wire.state.versioned import pack, unpack, version_of
 
 
 class RecordKinds:
-    """The records about one kind of group: types of keys and values, known by the version of the key."""
+    """The records of one kind of group: types of keys and values, by the version of the key."""
 
     def __init__(self, *kinds: tuple[type[Message], type[Message]]) -> None:
         self._kinds = {key.MIN_VERSION: (key, value) for key, value in kinds}

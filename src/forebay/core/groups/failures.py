@@ -1,7 +1,6 @@
-"""Each request about groups answered with one error, in the shape that its version has for errors.
+"""Answers each request about groups with one error, in the form that its version has for errors.
 
-For what is wrong before a group is looked at: the coordinator is loading or is elsewhere, the group id is
-not one.
+For errors that need no group: the coordinator is loading or is elsewhere, the group id is invalid.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def failure(request: Request, info: RequestInfo, code: ErrorCode) -> Response:
 
 
 def _plain(request: Request, _: RequestInfo, code: ErrorCode) -> Response:
-    """Most responses have one error for all."""
+    """The error response of most requests: one error for all."""
     response: Any = api(request.API_KEY).response
     failed: Response = response(error_code=code)
     return failed
@@ -49,7 +48,7 @@ def _join(request: JoinGroupRequest, _: RequestInfo, code: ErrorCode) -> Respons
 
 
 def _heartbeat(_request: HeartbeatRequest, _: RequestInfo, code: ErrorCode) -> Response:
-    # A member of a group that is still being read from the log is believed for the moment.
+    # A member of a group that is still being loaded from the log is trusted for the moment.
     is_loading = code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else code)
 

@@ -1,7 +1,7 @@
-"""What a shard asks of every kind of group, and what all groups of a shard share.
+"""The interface of every kind of group to its shard, and the context that all groups of a shard share.
 
-Committed offsets belong to the shard and not to the group, so that a group may change its kind and keep them;
-the group only says which members may read and commit them.
+Committed offsets belong to the shard and not to the group, so a group may change its kind and keep them; the
+group only says which members may read and commit them.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ class TopicInfo(NamedTuple):
     partitions: int
     is_view: bool = False
     named_end: int = 0
-    """Partitions below it that are not there any more were folded, and taken away for good."""
+    """Partitions below this number that do not exist were folded, and removed for good."""
 
 
 TopicsView = Mapping[str, TopicInfo]
-"""What groups may read, by name: the topics of the cluster, and its views."""
+"""Everything that groups may read, by name: the topics of the cluster, and its views."""
 
 SettingsOf = Callable[[str], GroupSettings]
-"""What is in force for a group, by its id. Administrators change it while groups live."""
+"""The settings in force for a group, by its id. Administrators change them while groups live."""
 
 
 class Visibility(Protocol):
-    """Which topics a member may see. Administrators change it while groups live."""
+    """The topics that a member may see. Administrators change it while groups live."""
 
     @property
     def revision(self) -> int:
-        """Another one after each change of the rules."""
+        """Changes with each change of the rules."""
 
     def may_describe(self, principal: str, host: str, topic: str) -> bool: ...
 
 
 class AllVisible:
-    """Where no rules are in force."""
+    """Every topic is visible. Used where no rules are in force."""
 
     revision = 0
 
@@ -57,7 +57,7 @@ class Claim(NamedTuple):
     member_id: str = ""
     instance_id: str | None = None
     epoch: int = -1
-    """The generation of a classic group, the member epoch of others; -1 from outside of the group."""
+    """The generation of a classic group, or the member epoch of others; -1 from outside the group."""
     transactional: bool = False
     api_version: int = 0
 
@@ -75,7 +75,7 @@ class TimerKey(NamedTuple):
 
 
 class Context:
-    """What the groups of one shard share."""
+    """The context that the groups of one shard share."""
 
     __slots__ = (
         "config",
@@ -111,10 +111,10 @@ class Context:
     def see(self, topics: TopicsView, *, in_doubt: bool = False) -> None:
         self.topics = topics
         self.in_doubt = in_doubt
-        """There may be topics that are not known."""
+        """True if there may be topics that are not known."""
         has_views = any(info.is_view for info in topics.values())
         self.logs = {n: info for n, info in topics.items() if not info.is_view} if has_views else topics
-        """The topics that are no views: share groups read no others."""
+        """The topics that are not views: share groups read no others."""
         self.names = {info.topic_id: name for name, info in topics.items()}
 
     def has_partition(self, topic: str, partition: int) -> bool:
@@ -122,7 +122,7 @@ class Context:
         return info is not None and 0 <= partition < info.partitions
 
     def has_lost_partition(self, topic: str, partition: int) -> bool:
-        """Whether the topic once had this partition, which was folded and is gone."""
+        """True if the topic once had this partition, and it was folded and removed."""
         info = self.topics.get(topic)
         return info is not None and info.partitions <= partition < info.named_end
 
@@ -131,13 +131,13 @@ class Group(ABC):
     """One group of any kind."""
 
     type_name: str
-    """As ListGroups says it."""
+    """As in ListGroups."""
 
     def __init__(self, group_id: str, context: Context) -> None:
         self.group_id = group_id
         self.context = context
         self.persisted = False
-        """Whether the log has records of this group; otherwise it may be forgotten when idle."""
+        """True if the log has records of this group; otherwise it may be forgotten when idle."""
 
     @property
     @abstractmethod
@@ -150,16 +150,16 @@ class Group(ABC):
     @property
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether it has no members, so that it may be deleted or change its kind."""
+        """True if it has no members, so that it may be deleted or change its kind."""
 
     @property
     @abstractmethod
     def is_idle(self) -> bool:
-        """Whether it is empty and no member is about to join."""
+        """True if it is empty and no member is about to join."""
 
     @abstractmethod
     def check_commit(self, claim: Claim, /) -> ErrorCode:
-        """Whether a client with this identity may commit offsets."""
+        """Check that a client with this identity may commit offsets."""
 
     @abstractmethod
     def check_fetch(self, claim: Claim, /) -> ErrorCode: ...
@@ -180,7 +180,7 @@ class Group(ABC):
 
     @abstractmethod
     def committed(self, member_id: str, now: Now) -> None:
-        """A member has shown that it lives by committing offsets."""
+        """Note that a member is alive, because it committed offsets."""
 
     @abstractmethod
     def expired(self, key: TimerKey, now: Now) -> Step:

@@ -1,7 +1,7 @@
 """Committing and deleting offsets: from a request to records and a response.
 
-A partition's error is a value in the response; one that concerns the group as a whole is given to every
-partition. The group itself says whether the caller may; `Claim` carries what it says about itself.
+A partition's error is a value in the response; an error of the whole group is repeated for every partition.
+The group decides if the caller may commit; `Claim` is the identity that the caller claims.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ TOPIC_IDS_FROM = 10
 
 
 RECORDS_BYTES_MAX = 8 << 20
-"""Of the offsets of one request. They are one batch, which replicas fetch and keep in one piece; each record
-repeats the names of the group and the topic, so a small request can ask for a very large batch."""
+"""Maximum size of the records of one request. They are one batch, which replicas fetch and keep in one
+piece. Each record repeats the names of the group and the topic, so a small request can produce a very
+large batch."""
 
 
 @dataclass(slots=True, eq=False)
 class _Committer:
-    """Decides about one partition after the other, and collects the records."""
+    """Decides about the partitions one by one, and collects the records."""
 
     context: Context
     group_id: str
@@ -65,7 +66,7 @@ class _Committer:
     ) -> ErrorCode:
         """Any offset may be committed, as in Kafka: clients choose -1 and -2 to mean latest and earliest.
 
-        An offset of a partition that was folded and is gone is accepted, and not kept: nobody can use it.
+        An offset of a partition that was folded and is gone is accepted and dropped: nobody can use it.
         """
         metadata = partition.committed_metadata or ""
         index = partition.partition_index
@@ -75,8 +76,8 @@ class _Committer:
         if self.error != ErrorCode.NONE:
             return self.error
         if is_gone:
-            # Members commit once more for what they had, before they join again. Java's classic consumer
-            # would repeat a refused commit for minutes, and not join meanwhile.
+            # Members commit once more for their old partitions before they join again. Java's classic
+            # consumer would retry a refused commit for minutes, and not join meanwhile.
             return ErrorCode.NONE
         if len(metadata.encode()) > self.context.config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -96,13 +97,13 @@ class _Committer:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the records do not fit into a batch: then none of them is written, as in Kafka."""
+        """True if the records do not fit into a batch: then none of them is written, as in Kafka."""
         return self._bytes_left < 0
 
     def settle(
         self, partitions: Iterable[OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition]
     ) -> None:
-        """The answer for each partition, after all have been checked."""
+        """Set the answer for each partition, after all have been checked."""
         if self.is_too_large:
             self.records.clear()
             for partition in partitions:
@@ -113,7 +114,7 @@ class _Committer:
 def partitions_of(
     context: Context, request: OffsetCommitRequest | TxnOffsetCommitRequest, info: RequestInfo
 ) -> frozenset[tuple[bytes, int]]:
-    """What a commit is about, by topic id; a topic that does not exist has none."""
+    """The partitions of a commit, by topic id; topics that do not exist are left out."""
     by_id = isinstance(request, OffsetCommitRequest) and info.api_version >= TOPIC_IDS_FROM
     found: set[tuple[bytes, int]] = set()
     for topic in request.topics:
@@ -150,7 +151,7 @@ def commit(
 
 
 def _expiry(retention_ms: int, now: Now) -> int:
-    """When an offset expires whose client has said how long to keep it; -1 if it has not."""
+    """When an offset expires, if its client gave a retention time; otherwise -1."""
     return -1 if retention_ms < 0 else min(now.wall_ms + retention_ms, TIMESTAMP_MAX)
 
 

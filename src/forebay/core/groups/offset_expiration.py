@@ -1,10 +1,10 @@
-"""Expiration of offsets: those that are too old, those of deleted topics and of partitions that were folded
-and are gone, and groups that are left with none.
+"""Expiration of offsets: of those that are too old, of deleted topics, and of partitions that were folded and
+removed. Also of groups that have no offsets left.
 
 A sweep goes over all groups, a few at a time so that ten thousand groups do not hold up the broker. It starts
 every `offsets.retention.check.interval.ms`, and at once when a topic or some of its partitions have been
-deleted. The offsets of a deleted topic are known by their age, because a topic of the same name may be
-there again. Folded partitions that are gone never come back.
+deleted. The offsets of a deleted topic are recognised by their age, because the topic may have been created
+again. Folded partitions that are gone never come back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OffsetExpiration:
         self._groups = groups
         self._queue: deque[str] = deque()
         self.deleted: dict[str, int] = {}
-        """Deleted topics, and the position up to which offsets are those of the deleted one."""
+        """Deleted topics, and the position up to which offsets belong to the deleted one."""
 
     def schedule(self, now: Now) -> None:
         self._context.timers.set(
@@ -41,12 +41,12 @@ class OffsetExpiration:
         self.begin(now)
 
     def begin(self, now: Now) -> None:
-        """Sweep over all groups now."""
+        """Begin a sweep over all groups now."""
         self._queue = deque(self._groups)
         self._context.timers.set(EXPIRATION, now.ms)
 
     def run(self, step: Step, now: Now) -> None:
-        """Go on with the sweep under way, or begin one."""
+        """Continue the sweep under way, or begin one."""
         if not self._queue:
             self._queue.extend(self._groups)
         for _ in range(min(_GROUPS_PER_STEP, len(self._queue))):

@@ -1,4 +1,4 @@
-"""OffsetFetch: one group in the older versions, several in the newer, by topic id in the newest."""
+"""OffsetFetch: for one group in the older versions, several in the newer, by topic id in the newest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Wanted(NamedTuple):
 
 
 def as_groups(request: wire.OffsetFetchRequest, info: RequestInfo) -> list[wire.OffsetFetchRequestGroup]:
-    """The groups asked for, in the shape of the newer versions."""
+    """The requested groups, in the form of the newer versions."""
     if info.api_version >= GROUPS_FROM:
         return request.groups
     if request.topics is None:
@@ -36,7 +36,7 @@ def as_groups(request: wire.OffsetFetchRequest, info: RequestInfo) -> list[wire.
 
 
 def as_response(groups: list[wire.OffsetFetchResponseGroup], info: RequestInfo) -> wire.OffsetFetchResponse:
-    """The answer in the shape of the version that was asked in."""
+    """The response in the form of the request's version."""
     if info.api_version >= GROUPS_FROM:
         return wire.OffsetFetchResponse(groups=groups)
     (group,) = groups

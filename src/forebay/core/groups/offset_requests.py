@@ -1,4 +1,4 @@
-"""Requests about committed offsets that a shard is given: whether the group allows them, and what they do."""
+"""Handles a shard's requests about committed offsets, if the group allows them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The committed offsets of all groups of a shard.
 
 Offsets that a transaction commits wait beside the others until its marker comes; then they count, or vanish.
-A plain commit may come between: the later of the two in the log wins, and since compaction keeps the order
-of what it leaves, counting the records that are replayed tells which was later, after a restart too.
+A plain commit may come between: the later of the two in the log wins. Compaction keeps the order of records,
+so the count of replayed records says which was later, also after a restart.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Offset(NamedTuple):
     metadata: str
     commit_timestamp: int
     expire_timestamp: int
-    """-1 unless the client chose one, which only the oldest versions can."""
+    """-1 unless the client chose one, which is possible in the oldest versions only."""
     position: int
-    """The place of its record among all that were replayed."""
+    """The position of its record among all that were replayed."""
 
 
 TopicOffsets = dict[str, dict[int, Offset]]
@@ -43,11 +43,11 @@ class Offsets:
         self._pending: dict[int, dict[str, TopicOffsets]] = {}
         """By producer id and group."""
         self._open: dict[str, set[int]] = {}
-        """The producers that have offsets pending, by group."""
+        """The producers with pending offsets, by group."""
         self.position = 0
 
     def contents(self) -> tuple[object, ...]:
-        """All that was ever replayed and still counts, to be compared with that of another table."""
+        """All offsets that were replayed and still count, for comparison with another table."""
         return self._committed, self._pending, self._open
 
     # -- replay --------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Offsets:
         )
 
     def end_transaction(self, producer_id: int, commit: bool) -> list[str]:
-        """The groups that had offsets in this transaction."""
+        """End a transaction; returns the groups with offsets in it."""
         groups = self._pending.pop(producer_id, {})
         for group_id, topics in groups.items():
             self._open[group_id].discard(producer_id)
@@ -113,7 +113,7 @@ class Offsets:
         return self._committed.get(group_id, {})
 
     def has_any(self, group_id: str) -> bool:
-        """Whether offsets of this group are stored, be it for a transaction that is not decided."""
+        """True if offsets of this group are stored, even if only for a transaction that is not decided."""
         return group_id in self._committed or group_id in self._open
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
@@ -123,7 +123,7 @@ class Offsets:
         )
 
     def stored(self, group_id: str) -> Iterator[tuple[str, int, Offset]]:
-        """Everything stored of a group, committed or pending; a partition may come more than once."""
+        """All stored offsets of a group, committed or pending; a partition may occur more than once."""
         sources = [self.of_group(group_id)]
         sources += [self._pending[each].get(group_id, {}) for each in self._open.get(group_id, ())]
         for topics in sources:
@@ -132,7 +132,7 @@ class Offsets:
                     yield topic, partition, offset
 
     def tombstones(self, group_id: str) -> list[StateRecord]:
-        """The records that delete everything stored of a group."""
+        """The records that delete all stored offsets of a group."""
         found = dict.fromkeys((topic, partition) for topic, partition, _ in self.stored(group_id))
         return [tombstone(group_id, topic, partition) for topic, partition in found]
 

@@ -1,4 +1,4 @@
-"""Replaying __consumer_offsets: each record changes the group of whatever kind that it is about."""
+"""Replays __consumer_offsets: each record changes its group, of whatever kind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Replay:
             self._replay_assigned(record, SHARE_RECORDS, ShareGroup)
         elif version == ShareGroupEpochFloorKey.MIN_VERSION and record.value is not None:
             self._context.share_epoch_floor = unpack(ShareGroupEpochFloorValue, record.value).epoch
-        # What a newer version wrote about other things is not ours to understand.
+        # Records of unknown types come from a newer version, and are skipped.
 
     def _replay_offset(self, record: StateRecord, producer_id: int) -> None:
         key = unpack(OffsetCommitKey, record.key)
@@ -74,7 +74,8 @@ class Replay:
             self._deleted(key.group_id)
 
     def _deleted(self, group_id: str) -> None:
-        """Offsets that are left without a group are as those of a program that only stores them here."""
+        """Offsets that are left without a group are treated like those of a program that only stores
+        offsets."""
         del self._groups[group_id]
         if self._offsets.has_any(group_id):
             self._groups[group_id] = ClassicGroup(group_id, self._context)

@@ -1,8 +1,8 @@
 """All groups of one partition of __consumer_offsets: finds the group, lets it decide, adds the deadline.
 
-Operations take a ticket, the request, the client, and the time, in this order; they return a Step (see
-`core.step` for what the runtime does with it). An operation on several groups (describe, delete, fetch) is
-given those that live on this partition. What survives changes in `replay` and `end_transaction` only.
+Operations take a ticket, the request, the client, and the time, in this order; they return a Step
+(`core.step` explains what the runtime does with it). An operation on several groups (describe, delete, fetch)
+gets those of this partition. Persistent state changes in `replay` and `end_transaction` only.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from forebay.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 __all__ = ["GroupShard", "TopicInfo", "TopicsView"]
 
 _NOT_FOUND_FROM = 6
-"""DescribeGroups says that a group does not exist from this version on, and before that it is Dead."""
+"""DescribeGroups reports a missing group as an error from this version on, and as Dead before."""
 
 
 class GroupShard:
@@ -123,7 +123,7 @@ class GroupShard:
         return self._done(group.leave(ticket, request, info, now), group.group_id)
 
     def _joined(self, group_id: str) -> ClassicGroup | ConsumerGroup | ErrorCode:
-        """A group of either kind: members of both protocols may meet in one."""
+        """A group of either kind: members of both protocols may be in one group."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(group_id)
@@ -153,16 +153,17 @@ class GroupShard:
         info: RequestInfo,
         now: Now,
     ) -> Step:
-        """The first heartbeat of a new group, or of a classic one that becomes another if it is let in."""
+        """Handle the first heartbeat of a new group, or of a classic one that is converted if the member is
+        accepted."""
         if isinstance(old, ShareGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{request.group_id} is not a group of consumers")
         if request.member_epoch != 0:
-            # Kafka says GROUP_ID_NOT_FOUND, which ends a client; this makes it join again.
+            # Kafka answers GROUP_ID_NOT_FOUND, which ends a client; this makes it join again.
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {request.group_id} has no such member")
         draft = upgraded(old) if isinstance(old, ClassicGroup) else Draft(request.group_id, ConsumerState())
         if draft is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{request.group_id} is not a group of consumers")
-        # What is decided here is decided by a group that is thrown away; replaying the records makes it.
+        # The group that decides here is discarded; replaying the records creates it.
         group = ConsumerGroup(request.group_id, self._context, draft.state)
         step = group.consumer_heartbeat(ticket, request, info, now)
         if step.records and isinstance(old, ClassicGroup):
@@ -218,7 +219,7 @@ class GroupShard:
     def share_partitions_initialized(
         self, group_id: str, state_epoch: int, results: Results, now: Now
     ) -> Step:
-        """The report of an `InitializeShares`, or of a part of it; see `share.effects`."""
+        """Handle the report of an `InitializeShares`, or of a part of it; see `share.effects`."""
         return self._done(self._share_requests.initialized(group_id, state_epoch, results, now))
 
     def share_partitions_deleted(self, group_id: str, results: Results, now: Now) -> Step:
@@ -321,7 +322,7 @@ class GroupShard:
         return self._done(step)
 
     def tick(self, now: Now) -> Step:
-        """What one timer that has run out brings about; while there are more, the deadline has passed."""
+        """Handle one timer that has run out; while there are more, the deadline has passed."""
         key = self._context.timers.pop_due(now.ms)
         if key is None:
             return self._done(Step())
@@ -333,7 +334,7 @@ class GroupShard:
         return self._done(Step() if group is None else group.expired(key, now), key.group_id)
 
     def topics_changed(self, topics: TopicsView, now: Now, *, in_doubt: bool = False) -> Step:
-        """`in_doubt`: there may be other topics too, which cannot be read."""
+        """`in_doubt`: there may be other topics that cannot be read."""
         old = self._context.topics
         self._context.see(topics, in_doubt=in_doubt)
         deleted = {

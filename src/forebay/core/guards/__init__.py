@@ -1,1 +1,1 @@
-"""What each API needs, and what it answers to a client that may not: between a request and its handler."""
+"""Access checks between a request and its handler: what each API requires, and how it is refused."""

@@ -1,4 +1,4 @@
-"""How requests about the cluster as a whole are refused, where that is more than one error code."""
+"""Refusals of requests about the cluster as a whole, where one error code is not enough."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refuse_alter_replica_log_dirs(request: moving.AlterReplicaLogDirsRequest, co
 
 
 def refuse_elect_leaders(request: electing.ElectLeadersRequest, code: ErrorCode) -> Any:
-    """Version 0 has no place for an error but with each partition."""
+    """Version 0 can report errors only with each partition."""
     return electing.ElectLeadersResponse(
         error_code=code,
         replica_election_results=[

@@ -1,8 +1,8 @@
 """Requests that alter settings, made canonical before a guard, a check or the audit log sees them.
 
-A setting may name a topic: where dead letters go, what a view shows. Values of settings have no white space
-around them, so it is cut off here, once. A check that came first would look at " audit", and what is used is
-"audit". For the same reason the values are stored like this.
+A setting may name a topic: the dead letter topic, or the source of a view. White space around values is
+removed here, once. An earlier check would see " audit", while the broker uses "audit". For the same reason
+the values are stored trimmed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from forebay.wire.api_keys import ApiKey
 
 
 def _with_trimmed_values(owners: str) -> Callable[[Any], Any]:
-    """`owners`: the field of a request with what has settings."""
+    """`owners`: the field of a request that lists the owners of settings."""
 
     def canonical(request: Any) -> Any:
         items = getattr(request, owners)

@@ -141,7 +141,7 @@ def _not_fetched(topic: Any, code: ErrorCode) -> fetching.OffsetFetchResponseTop
 
 
 def _visible(access: Access, topics: list[Any]) -> list[Any]:
-    """Of all topics that a group has offsets of, those that the client may see."""
+    """The topics with offsets of a group that the client may see."""
     shown = []
     for topic in topics:
         name = access.named(topic) if hasattr(topic, "topic_id") else topic.name
@@ -151,7 +151,7 @@ def _visible(access: Access, topics: list[Any]) -> list[Any]:
 
 
 def _fetch_of_groups(access: Access, request: fetching.OffsetFetchRequest) -> Verdict:
-    """Each group by itself: as a whole, and then topic by topic."""
+    """Check each group by itself: as a whole, and then topic by topic."""
     left: list[Any] = []
     denied: list[Any] = []
     added: dict[str, list[Any]] = {}
@@ -225,7 +225,7 @@ _KINDS = {
     1: (Operation.DESCRIBE, TRANSACTION),
     2: (Operation.CLUSTER_ACTION, CLUSTER),
 }
-"""What it takes to find a coordinator, by the type of the key."""
+"""The operation and resource that FindCoordinator requires, by the type of the key."""
 _BATCHED_FROM = 4
 
 
@@ -259,7 +259,8 @@ def find_coordinator(access: Access, version: int, request: finding.FindCoordina
 
 
 def list_groups(access: Access, _version: int, request: Any) -> Verdict:
-    """Never an error: who may describe the cluster sees all, others what they may describe."""
+    """Never an error: clients that may describe the cluster see all groups, others those they may
+    describe."""
     if access.may(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
         return None
 
@@ -282,7 +283,7 @@ delete_groups: Guard = each(
 def _described(
     ids: str, response: type[Struct], denied: Callable[[str], Any], hide: Callable[[Access, Any], None]
 ) -> Guard:
-    """`hide`: takes from a described group what the client may not see."""
+    """`hide`: removes from a described group what the client may not see."""
 
     def guard(access: Access, _version: int, request: Any) -> Verdict:
         left, refused = split(
@@ -310,7 +311,7 @@ describe_groups: Guard = _described(
     lambda name: describing.DescribedGroup(
         group_id=name, error_code=_NO_GROUP, error_message=explanation(_NO_GROUP)
     ),
-    lambda _access, _group: None,  # what is assigned to members of classic groups is opaque to brokers
+    lambda _access, _group: None,  # assignments of classic groups are opaque to brokers
 )
 
 

@@ -1,12 +1,12 @@
-"""What a guard is: it looks at a request before its handler does.
+"""Defines guards: a guard checks a request before its handler sees it.
 
 A guard returns
-  - None: the client may have all that it asks for;
+  - None: everything is allowed;
   - Refused, with the response: the handler never sees the request;
-  - Narrowed, with the part of the request that is allowed, and how to make the response to it whole.
+  - Narrowed, with the allowed part of the request, and a function that completes its response.
 
-So a handler knows nothing of access, and what is denied changes nothing. Guards are pure. The table of all
-is in `table.py`.
+So a handler knows nothing of access control, and denied requests change nothing. Guards are pure. `table.py`
+lists all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DENIED = {
     CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""What a client is answered that may not do something with a resource of a type."""
+"""The error for a client that may not use a resource of a type."""
 
 _BROKERS_WORK = frozenset(
     {
@@ -41,7 +41,7 @@ _BROKERS_WORK = frozenset(
         (GROUP, Operation.DESCRIBE),
     }
 )
-"""What brokers ask of each other with the requests of clients: to fill views, to write dead letters."""
+"""The operations that brokers request from each other as clients: to fill views, to write dead letters."""
 
 
 class Resource(NamedTuple):
@@ -54,7 +54,7 @@ class Resource(NamedTuple):
 
 
 class Access:
-    """What the sender of one request may do."""
+    """The permissions of the sender of one request."""
 
     __slots__ = (
         "_authorizer",
@@ -78,9 +78,9 @@ class Access:
         creates_topics: bool = False,
         creates_dead_letter_topics: bool = False,
     ) -> None:
-        """`is_broker`: it says that it is a broker, which it has to prove by ClusterAction. `creates_topics`:
-        whether topics are created when they are first asked for; `creates_dead_letter_topics`: when a share
-        group that names them has dead letters."""
+        """`is_broker`: the sender says that it is a broker, which it has to prove by ClusterAction.
+        `creates_topics`: topics are created when they are first asked for; `creates_dead_letter_topics`: when
+        a share group that names them has dead letters."""
         self._authorizer = authorizer
         self._principal = principal
         self._host = host
@@ -89,7 +89,7 @@ class Access:
         self.creates_topics = creates_topics
         self.creates_dead_letter_topics = creates_dead_letter_topics
         self.refused: list[Resource] = []
-        """What was refused, for the audit log."""
+        """The refused resources, for the audit log."""
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         allowed = self._authorizer.allows(self._principal, self._host, operation, kind, name)
@@ -98,7 +98,7 @@ class Access:
         return allowed
 
     def refuses(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """The opposite, for what the client is told of: the audit log has it."""
+        """The opposite of `allows`, for refusals that the client is told of: they go to the audit log."""
         if self.may(operation, kind, name):
             return False
         self.refused.append(Resource(operation, kind, name))
@@ -111,7 +111,7 @@ class Access:
         return self._authorizer.allows_some(self._principal, self._host, operation, kind)
 
     def refuses_prefix(self, operation: Operation, kind: ResourceType, prefix: str) -> bool:
-        """Whether it may not be done with all names that begin so."""
+        """True if the operation is not allowed with all names that have this prefix."""
         if self._authorizer.allows_all_with(self._principal, self._host, operation, kind, prefix):
             return False
         self.refused.append(Resource(operation, kind, f"{prefix}*"))
@@ -121,18 +121,18 @@ class Access:
         return self._authorizer.operations(self._principal, self._host, kind, name)
 
     def cluster_operations(self) -> int:
-        """As Kafka does: who may not describe the cluster is told of no operation."""
+        """As in Kafka: a client that may not describe the cluster is told of no operation."""
         if not self.may(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
             return 0
         return self.operations(CLUSTER, CLUSTER_NAME)
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic or view; None if there is none of this id, which the handler says then."""
+        """The name of a topic or view; None if none has this id, which the handler then reports."""
         image = self.image
         return image.topic_names.get(topic_id) or image.view_names.get(topic_id)
 
     def refuses_creation(self, name: str) -> bool:
-        """Whether a topic of this name would be a new one, and may not be created."""
+        """True if a topic of this name would be new, and may not be created."""
         if name in self.image.topics or name in self.image.views:
             return False
         return not self.may(Operation.CREATE, CLUSTER, CLUSTER_NAME) and self.refuses(
@@ -142,19 +142,23 @@ class Access:
     def named(self, topic: Any) -> str | None:
         """The name of a topic that a request names by its name, or by its id.
 
-        A request may give both, of two topics. Handlers go by the id then, or refuse it, so the id decides
-        here too.
+        A request may give both, of two topics. Handlers then use the id, or refuse it, so the id decides here
+        too.
         """
         name: str | None = topic.name
         return name if topic.topic_id == ZERO_UUID else self.topic_name(topic.topic_id)
 
     def refuses_topic(self, operation: Operation, topic: Any) -> bool:
-        """Passes an id that no topic has: for handlers that look at once, or whose answers are looked at."""
+        """True if the topic is refused. An unknown id passes: for handlers that look it up at once, or check
+        later."""
         name = self.named(topic)
         return name is not None and self.refuses(operation, TOPIC, name)
 
     def topic_error(self, operation: Operation, topic: Any) -> ErrorCode | None:
-        """The same for handlers that may look later: what to answer, None if the client may.
+        """Like `refuses_topic`, for handlers that may look up the id later: the error, or None if allowed.
+
+        By then a topic may have the id: the client knows it, and this broker does not yet. Then nobody would
+        have checked that the client may use it.
 
         A topic may have the id by then, of which this broker has not heard yet and the client has. Nobody
         would have asked whether the client may use it.
@@ -175,19 +179,19 @@ class Refused:
 class Narrowed:
     request: Any
     complete: Callable[[Any], Any]
-    """Makes the response of the handler whole: adds what was denied, takes away what may not be seen."""
+    """Completes the handler's response: adds what was denied, removes what must not be seen."""
 
 
 Verdict = Refused | Narrowed | None
 Guard = Callable[[Access, int, Any], Verdict]
-"""Of what a client may do, the version of a request, and the request."""
+"""Takes the client's permissions, the version of a request, and the request."""
 Shortcut = Callable[[Authorizer, str, str, ClusterImage, Any], bool]
-"""Of the rules, principal, host, the image and a request: whether it is certain that the guard would let it
-through. For hot paths."""
+"""Takes the rules, principal, host, image and a request: True if the guard would surely let it pass. For hot
+paths."""
 
 
 def split(items: Iterable[Any], is_refused: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
-    """The items that are left, and those that are refused."""
+    """The allowed items and the refused items."""
     left: list[Any] = []
     refused: list[Any] = []
     for item in items:
@@ -198,7 +202,7 @@ def split(items: Iterable[Any], is_refused: Callable[[Any], bool]) -> tuple[list
 def split_by_code(
     items: Iterable[Any], code_of: Callable[[Any], ErrorCode | None]
 ) -> tuple[list[Any], list[tuple[Any, ErrorCode]]]:
-    """The items that are left, and those that are refused, each with its error."""
+    """The allowed items, and the refused ones with their errors."""
     left: list[Any] = []
     refused: list[tuple[Any, ErrorCode]] = []
     for item in items:
@@ -211,7 +215,8 @@ def split_by_code(
 
 
 def unguarded(_access: Access, _version: int, _request: Any) -> Verdict:
-    """For APIs that anybody may use, and those whose handlers look at each partition of a session."""
+    """Allow all. For APIs that anybody may use, and those whose handlers check each partition of a
+    session."""
     return None
 
 
@@ -221,7 +226,7 @@ def whole(
     name_of: Callable[[Any], str],
     refuse: Callable[[Any, ErrorCode], Any],
 ) -> Guard:
-    """One resource decides about the request as a whole."""
+    """A guard by which one resource decides about the request as a whole."""
 
     def guard(access: Access, _version: int, request: Any) -> Verdict:
         if access.refuses(operation, kind, name_of(request)):
@@ -247,7 +252,7 @@ def each(
     is_refused: Callable[[Access, Any], bool],
     denied: Callable[[Any], Any],
 ) -> Guard:
-    """Every item of a list by itself: the refused ones are answered beside the others."""
+    """A guard for every item of a list: refused items are answered beside the others."""
 
     def guard(access: Access, _version: int, request: Any) -> Verdict:
         left, refused = split(getattr(request, items), lambda item: is_refused(access, item))
@@ -262,12 +267,12 @@ def each(
 
 
 def adding(results: str, answers: list[Any]) -> Callable[[Any], Any]:
-    """Puts answers behind those of the handler."""
+    """A function that appends answers to those of the handler."""
     return lambda response: changed(response, **{results: [*getattr(response, results), *answers]})
 
 
 def with_code(response: type[Struct]) -> Callable[[Any, ErrorCode], Any]:
-    """A response that is nothing but an error."""
+    """A response that has nothing but an error."""
 
     def refuse(_request: Any, code: ErrorCode) -> Any:
         if "error_message" in response.FIELDS:
@@ -278,7 +283,7 @@ def with_code(response: type[Struct]) -> Callable[[Any, ErrorCode], Any]:
 
 
 def explanation(code: ErrorCode) -> str:
-    """What stands in the message beside a code."""
+    """The error message that goes with a code."""
     return _EXPLANATIONS[code]
 
 

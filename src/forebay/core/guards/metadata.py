@@ -1,4 +1,6 @@
-"""Guards of what clients see of topics: Metadata, DescribeTopicPartitions, DescribeCluster.
+"""Guards for clients' views of topics: Metadata, DescribeTopicPartitions, DescribeCluster.
+
+A client cannot tell if a topic that it may not describe exists.
 
 A topic that a client may not describe looks the same to it whether it exists or not.
 """
@@ -40,7 +42,7 @@ def metadata(access: Access, version: int, request: wire.MetadataRequest) -> Ver
 
 
 def _refuses_creation(access: Access, request: wire.MetadataRequest, topic: Any) -> bool:
-    """Whether a topic would be created by this request, and may not."""
+    """True if this request would create a topic, and may not."""
     if not (access.creates_topics and request.allow_auto_topic_creation and topic.name):
         return False
     if wire.is_by_id(topic):
@@ -58,9 +60,8 @@ def _seen(
     response: wire.MetadataResponse,
     answers: list[wire.MetadataResponseTopic],
 ) -> wire.MetadataResponse:
-    """The response without topics that the client may not see, and with what it may do."""
-    # A topic may have got its name between the guard and the handler, so those that were named are looked
-    # at again.
+    """The response without topics that the client may not see, and with the operations that it may do."""
+    # A topic may have got its name between the guard and the handler, so named topics are checked again.
     topics = [
         topic
         for topic in response.topics
@@ -77,7 +78,7 @@ def _seen(
 
 
 def _denied(topic: wire.MetadataRequestTopic, version: int) -> wire.MetadataResponseTopic:
-    """By id, the name is not told."""
+    """If asked by id, the name is not revealed."""
     hidden = None if version >= _NULL_NAMES_FROM else ""
     return wire.MetadataResponseTopic(
         error_code=_DENIED, name=hidden if wire.is_by_id(topic) else topic.name, topic_id=topic.topic_id
@@ -90,7 +91,7 @@ def describe_topic_partitions(
     names, every = [topic.name for topic in request.topics], list[str]()
     if names:
         left, refused = split(names, lambda name: access.refuses(Operation.DESCRIBE, TOPIC, name))
-    else:  # all that there are
+    else:  # all existing topics
         every = sorted(topic.name for topic in readable_topics(access.image))
         left, refused = [name for name in every if access.may(Operation.DESCRIBE, TOPIC, name)], []
     # Denied ones come with the first page.
@@ -114,7 +115,8 @@ def _not_described(name: str) -> partitions_wire.DescribeTopicPartitionsResponse
 
 
 def describe_cluster(access: Access, _version: int, request: cluster_wire.DescribeClusterRequest) -> Verdict:
-    """Everybody may see the brokers. What may be done is told to those who may describe the cluster."""
+    """Everybody may see the brokers. Allowed operations are shown to clients that may describe the
+    cluster."""
     if not request.include_cluster_authorized_operations:
         return None
 

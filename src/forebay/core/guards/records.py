@@ -45,7 +45,7 @@ def may_produce(
     image: ClusterImage,
     request: producing.ProduceRequest,
 ) -> bool:
-    """The shortcut for what most requests are: all of it may be written."""
+    """The shortcut for most requests: every topic may be written."""
     transaction = request.transactional_id
     if transaction is not None and not authorizer.allows(principal, host, _WRITE, TRANSACTION, transaction):
         return False
@@ -73,7 +73,7 @@ def produce(access: Access, _version: int, request: producing.ProduceRequest) ->
 
 
 def _unwritten(request: producing.ProduceRequest, answers: list[Any]) -> Refused:
-    """A producer that wants no acknowledgement learns of it by the end of its connection."""
+    """A producer that wants no acknowledgement is told by closing its connection."""
     return Refused(None if request.acks == 0 else producing.ProduceResponse(responses=answers))
 
 
@@ -156,7 +156,7 @@ _epochs_of_topics: Guard = each(
 
 
 def offset_for_leader_epoch(access: Access, version: int, request: Any) -> Verdict:
-    """Followers ask by ClusterAction, consumers by what they may see of the topic."""
+    """Followers need ClusterAction, consumers the permission to describe the topic."""
     if access.may(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
         return None
     return _epochs_of_topics(access, version, request)

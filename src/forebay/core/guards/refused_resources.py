@@ -1,4 +1,4 @@
-"""What was refused of one request, where that is found out bit by bit: some by name, the rest counted."""
+"""The refused resources of one request, collected piece by piece: some by name, the rest counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class RefusedResources:
         self._unnamed = 0
 
     def __len__(self) -> int:
-        """How many there were. One that is named counts once, however many pieces of a request ask for it."""
+        """The number of refusals. A named resource counts once, however many pieces of a request ask for
+        it."""
         return len(self._named) + self._unnamed
 
     def add(self, resources: Iterable[Resource]) -> None:

@@ -1,4 +1,4 @@
-"""Guards of share groups: their offsets, and the state that brokers keep of them."""
+"""Guards of share groups: their offsets, and the state that brokers keep for them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def describe_share_group_offsets(
         return Refused(describing.DescribeShareGroupOffsetsResponse(groups=denied))
 
     def complete(response: Any) -> Any:
-        for group in response.groups:  # of a group that was asked for as a whole, topics may be hidden
+        for group in response.groups:  # topics may be hidden if a whole group was asked for
             shown = [
                 topic for topic in group.topics if access.may(Operation.DESCRIBE, TOPIC, topic.topic_name)
             ]
@@ -87,7 +87,7 @@ def _topic_not_described(topic: Any) -> describing.DescribeShareGroupOffsetsResp
 
 
 def _of_group(operation: Operation, response: Any, topics: Guard) -> Guard:
-    """The group decides first, then each topic, which has to be readable."""
+    """A guard that checks the group first, then each topic, which has to be readable."""
 
     def guard(access: Access, version: int, request: Any) -> Verdict:
         if access.refuses(operation, GROUP, request.group_id):

@@ -1,4 +1,4 @@
-"""The table of every API: what a client needs, what it is answered otherwise, and the guard that sees to it.
+"""The table of every API: the permissions it requires, the error without them, and the guard.
 
 `tests/core/guards` compares it with the APIs that are served, so none is served unchecked, and with the table
 in docs/acls.md. APIs that are not served yet may be here.
@@ -357,5 +357,5 @@ CHECKED_BY_HANDLERS = frozenset(
     }
 )
 """Fetch, ShareFetch and ShareAcknowledge: the partitions are those of a session, and most requests do not
-name them. Their handlers ask about the topic of each partition that they read. Delegation tokens: what a
-client may do depends on how it has logged in, and on whose each token is."""
+name them. Their handlers check the topic of each partition that they read. Delegation tokens: the permissions
+depend on how the client logged in, and on the owner of each token."""

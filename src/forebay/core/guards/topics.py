@@ -1,8 +1,8 @@
 """Guards of creating, deleting and configuring topics and groups.
 
-A view is created as a topic is, and shows records of another topic. So who creates one must be allowed to
-read its source: otherwise anybody who may create topics could read all. Who reads a view needs to be allowed
-to read the view alone.
+A view is created like a topic, and shows records of another topic. So its creator must be allowed to read its
+source: otherwise anybody who may create topics could read everything. To read a view, a client needs
+permission for the view only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from forebay.wire.messages import describe_configs as describing
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _BY_ID_FROM = 6
 _TOPIC_CONFIGS, _GROUP_CONFIGS = 2, 32
-"""Types of resources that have settings. All others are the cluster's."""
+"""Types of resources that have settings. All others belong to the cluster."""
 
 
 # -- creating --------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def _hide_configs(topic: creating.CreatableTopicResult) -> None:
 
 
 def _refuses_partitions(access: Access, topic: partitions_wire.CreatePartitionsTopic) -> bool:
-    """With fewer partitions, messages may be dropped after a time, which is to delete them."""
+    """With fewer partitions, messages may be dropped after a time, which counts as deleting them."""
     drops = topic.drop_after_ms >= 0
     return access.refuses(Operation.ALTER, TOPIC, topic.name) or (
         drops and access.refuses(Operation.DELETE, TOPIC, topic.name)
@@ -131,7 +131,7 @@ def delete_topics(access: Access, version: int, request: deleting.DeleteTopicsRe
 def _not_deleted(
     access: Access, topic: deleting.DeleteTopicState, code: ErrorCode
 ) -> deleting.DeletableTopicResult:
-    """Who named an id is told the name only if he may see it."""
+    """A client that gave an id is told the name only if it may see it."""
     name = topic.name
     if topic.topic_id != ZERO_UUID:
         found = access.topic_name(topic.topic_id)
@@ -153,7 +153,7 @@ def _owner(resource: Any) -> tuple[ResourceType, str]:
 
 
 def _code(access: Access, operation: Operation, resource: Any) -> ErrorCode | None:
-    """What to answer for a resource whose settings the client may not read or alter."""
+    """The error for a resource whose settings the client may not read or alter."""
     kind, name = _owner(resource)
     if access.refuses(operation, kind, name):
         return DENIED[kind]
@@ -165,8 +165,8 @@ def _code(access: Access, operation: Operation, resource: Any) -> ErrorCode | No
 
 
 def _refuses_dead_letters(access: Access, topic: str) -> bool:
-    """Brokers write the dead letters of a group, and may create their topic. Who names that topic must be
-    allowed to do the same."""
+    """Brokers write the dead letters of a group, and may create their topic. A client that names that topic
+    must be allowed to do the same."""
     if access.refuses(Operation.WRITE, TOPIC, topic):
         return True
     return access.creates_dead_letter_topics and access.refuses_creation(topic)

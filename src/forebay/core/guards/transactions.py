@@ -54,7 +54,7 @@ def add_partitions_to_txn(
             return Refused(adding_wire.AddPartitionsToTxnResponse(error_code=_NO_CLUSTER))
         return None
     topics = request.v3_and_below_topics
-    families = (*request.renew, *request.forget)  # all ids that begin so
+    families = (*request.renew, *request.forget)  # all ids with this prefix
     if access.refuses(Operation.WRITE, TRANSACTION, request.v3_and_below_transactional_id) or any(
         access.refuses_prefix(Operation.WRITE, TRANSACTION, prefix) for prefix in families
     ):
@@ -62,7 +62,7 @@ def add_partitions_to_txn(
     refused = {topic.name for topic in topics if access.refuses(Operation.WRITE, TOPIC, topic.name)}
     if not refused:
         return None
-    # Nothing is added when something may not be.
+    # If anything is denied, nothing is added.
     codes = {
         topic.name: _NO_TOPIC if topic.name in refused else ErrorCode.OPERATION_NOT_ATTEMPTED
         for topic in topics
@@ -129,7 +129,7 @@ def _not_committed(
 
 
 def write_txn_markers(access: Access, _version: int, request: markers.WriteTxnMarkersRequest) -> Verdict:
-    """Brokers write markers; an administrator may, to end a transaction that hangs."""
+    """Brokers write markers; an administrator may, to end a hanging transaction."""
     if access.may(Operation.ALTER, CLUSTER, CLUSTER_NAME) or not access.refuses_cluster(
         Operation.CLUSTER_ACTION
     ):
@@ -179,7 +179,7 @@ def describe_transactions(
 
 
 def list_transactions(access: Access, _version: int, request: Any) -> Verdict:
-    """Never an error: a client sees those that it may describe."""
+    """Never an error: a client sees the transactions that it may describe."""
 
     def complete(response: Any) -> Any:
         shown = [

@@ -1,1 +1,1 @@
-"""Requests that name many things: how they are cut into pieces, and the answers put together."""
+"""Large requests: how they are cut into pieces, and how the answers are joined."""

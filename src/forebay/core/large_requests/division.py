@@ -1,8 +1,8 @@
 """A request with many elements as a sequence of small ones, and their responses as one.
 
-A handler that looks at thousands of names takes the event loop for as long. Most requests are lists of things
-that have nothing to do with each other, so a large one is handled as if the client had sent several. Guards
-and handlers know nothing of it. `table.py` says which requests can be cut, and where.
+A handler that looks at thousands of names blocks the event loop for that time. Most requests are lists of
+independent items, so a large one is handled as if the client had sent several. Guards and handlers do not
+notice. `table.py` says which requests can be cut, and where.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from typing import Any, NamedTuple
 from forebay.wire.fields import FORMATS, Struct, changed
 
 _LOOKED_AT = 500
-"""How many items are compared with each other before something else has its turn."""
+"""The number of items that are compared before other work has its turn."""
 
 
 class Repeats(Enum):
-    """What becomes of an item that is in a request twice."""
+    """How to treat an item that is in a request twice."""
 
     EACH = auto()
     """Both are handled."""
     ONCE = auto()
     """It is handled and answered once."""
     REFUSED = auto()
-    """The handler refuses both, so that they have to stay together."""
+    """The handler refuses both, so they have to stay together."""
 
 
 class Division(NamedTuple):
     asked: tuple[str, ...]
     """The arrays of a request that are cut, from the outermost: ("topics", "partitions")."""
     answered: tuple[str, ...]
-    """The arrays of the response that have an element for each of them."""
+    """The arrays of the response that have an element for each of these."""
     repeats: Repeats = Repeats.EACH
     """Other than EACH only if a single array is cut."""
     names: tuple[str, ...] = ()
-    """The fields by which its items are told apart; none if they are plain values."""
+    """The fields that identify its items; none if they are plain values."""
     at_once: int = 250
-    """How many elements are handled at once: a few milliseconds' work."""
+    """The number of elements that are handled at once: a few milliseconds of work."""
 
     def concerns(self, request: Any) -> bool:
         return bool(getattr(request, self.asked[0]))
@@ -77,7 +77,7 @@ def _arrays_of(cls: type[Struct]) -> tuple[str, ...]:
 
 
 def weight(value: Any, enough: int) -> int:
-    """How many elements a value is, with itself and all that are in its arrays; not counted much beyond
+    """The number of elements of a value, with itself and all in its arrays; hardly counted beyond
     `enough`."""
     if not isinstance(value, Struct):
         return 1
@@ -101,7 +101,8 @@ def weight(value: Any, enough: int) -> int:
 def _cut(
     value: Any, path: tuple[str, ...], most: int, *, is_whole: bool = False
 ) -> Iterator[tuple[Any, int]]:
-    """A value in pieces of at most so many elements, unless a single element has more; each with how many."""
+    """A value in pieces of at most this many elements, unless a single element has more; each with its
+    number."""
     size = most + 1 if is_whole else weight(value, most)
     if size <= most or not path:
         yield value, size
@@ -121,7 +122,7 @@ def _cut(
 
 
 def _key(item: Any, names: tuple[str, ...]) -> Hashable:
-    """What tells an item from others. Lists are told apart by what they hold, in whatever order."""
+    """The key that identifies an item. Lists are compared by content, in any order."""
     if not isinstance(item, Struct):
         plain: Hashable = item
         return plain
@@ -135,7 +136,8 @@ def _held(value: Any) -> Hashable:
 
 
 def _grouped(items: list[Any], names: tuple[str, ...], repeats: Repeats) -> Iterator[list[list[Any]] | None]:
-    """At last the items in groups that stay together: each by itself, or at least two that are the same."""
+    """The items in groups that stay together: each by itself, or at least two that are the same; None until
+    ready."""
     same: dict[Hashable, list[Any]] = {}
     for count, item in enumerate(items):
         group = same.setdefault(_key(item, names), [])
@@ -181,17 +183,19 @@ def _identity(value: Struct) -> Hashable:
 
 
 class JoinedResponse:
-    """The response to a request that was cut. It has what the first one had, and the elements of all."""
+    """The response to a request that was cut. It has the fields of the first response, and the elements of
+    all."""
 
     def __init__(self, division: Division) -> None:
         self._path = division.answered
         self._known: dict[tuple[int, str], dict[Hashable, Any]] = {}
-        """Elements by what they are about, for each struct that holds elements: one that was cut is whole
-        again in the response."""
+        """Elements by key, for each struct that holds elements: an element that was cut is whole again in the
+        response."""
         self.whole: Any = None
 
     def add(self, response: Any) -> bool:
-        """True if the rest of the request is to be handled too: an error of the whole ends it."""
+        """Add a response. True if the rest of the request is to be handled too: an error of the whole ends
+        it."""
         whole = self.whole
         if whole is not None and getattr(whole, "throttle_time_ms", 0) > getattr(
             response, "throttle_time_ms", 0
@@ -226,7 +230,7 @@ class JoinedResponse:
                 self._join(same, item, rest)
 
     def _add_others(self, more: Any) -> None:
-        """Arrays that tell of something else, as of brokers, name each thing once."""
+        """Join other arrays, such as those of brokers: each item is listed once."""
         for field in _arrays(more):
             if field != self._path[0] and (added := getattr(more, field)):
                 known, items = self._index(self.whole, field), getattr(self.whole, field)

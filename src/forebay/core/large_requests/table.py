@@ -1,9 +1,8 @@
-"""Where the requests of each API can be cut.
+"""Says where the requests of each API can be cut.
 
-An API belongs here if its handler treats every element by itself, so that a client could as well have sent
-several requests. It does not if elements belong together: the partitions that AddPartitionsToTxn adds are all
-added or none, fetches have sessions, members of groups say what they want in one breath. Those are handled as
-a whole.
+An API belongs here if its handler treats every element separately, so that a client could have sent several
+requests instead. It does not if elements belong together: AddPartitionsToTxn adds all partitions or none,
+fetches have sessions, group members send their whole subscription at once. Those are handled as a whole.
 """
 
 from __future__ import annotations
@@ -97,7 +96,10 @@ def is_cut(api_key: int) -> bool:
 
 @cache
 def cut_from_bytes(api_key: int) -> int | None:
-    """How long a request has to be at least to be cut; None if that is never asked.
+    """The minimum size of a request to be cut; None if it is never cut.
+
+    Produce is checked only if it has more elements than any normal client sends: its handler is fast, and its
+    requests are many.
 
     Produce is looked at only if it has more elements than any good client sends: its handler is fast, and its
     requests are many.

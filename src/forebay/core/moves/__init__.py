@@ -1,1 +1,1 @@
-"""Moving records from one log to another exactly once: what a mover does, and its journal."""
+"""Moves records from one log to another exactly once: the mover, and its journal."""

@@ -1,15 +1,15 @@
-"""When a partition whose records are being copied is closed: the decisions, one step after the other.
+"""Decides when a partition whose records are being copied is closed, step by step.
 
-It stays open while the bulk of it is copied. When little is left, its leader *holds* it: producers are
-refused, with an error that they retry, until the rest is copied as well. Then the topic's record says that it
-is closed. What is sent for it from then on comes behind all that was copied.
+It stays open while most of it is copied. When little is left, its leader *holds* it: producers are refused,
+with an error that they retry, until the rest is copied as well. Then the topic's record says that it is
+closed. Messages sent for it from then on come after everything that was copied.
 
 A transaction that is open in the partition must end first, and it cannot end while its producer is refused.
-So if there is one, new transactions are held off first (the partition is *draining*), while those that are
-open go on. When none is open, the partition is held.
+So if there is one, new transactions are refused first (the partition is *draining*), while open ones
+continue. When none is open, the partition is held.
 
-A hold is short. If it has not come to its end after a few seconds (a long transaction, a target that cannot
-be written), it is given up, and tried again after a while.
+A hold is short. If it has not ended after a few seconds (a long transaction, a target that cannot be
+written), it is given up, and tried again after a while.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from enum import Enum
 from typing import NamedTuple
 
 REST_MAX = 10_000
-"""So many offsets may be left when a partition is held: they are copied in well under a second."""
+"""A partition is held when at most this many offsets are left: they are copied in well under a second."""
 HOLD_S_MAX = 5.0
-"""How long producers are refused at most, before the hold is given up."""
+"""The maximum time for which producers are refused before the hold is given up."""
 PAUSE_S = 5.0
-"""Between a hold that was given up and the next."""
+"""The pause between a hold that was given up and the next."""
 GAIN_S = 30.0
-"""If a partition gets messages faster than they are copied for so long, it is held all the same."""
+"""If a partition grows faster than it is copied for this long, it is held all the same."""
 
 
 DRAIN_S_MAX = 900.0
-"""How long new transactions wait for the end of open ones at most: as long as a transaction may take."""
+"""The maximum time that new transactions wait for open ones: as long as a transaction may take."""
 
 
 class Pace:
-    """Whether a partition is copied faster than it grows, and how long its open transactions may take."""
+    """Tracks if a partition is copied faster than it grows, and how long its open transactions may take."""
 
     def __init__(self, rest: int, now_s: float) -> None:
-        """`rest`: how many offsets are to be copied."""
+        """`rest`: the number of offsets left to copy."""
         self._rest_before = rest
         self._looked_s = now_s
         self._is_losing = False
@@ -43,7 +43,7 @@ class Pace:
         """How long new transactions wait for the end of open ones: longer each time it was not enough."""
 
     def is_losing(self, rest: int, now_s: float) -> bool:
-        """Whether the rest has not become smaller for a while."""
+        """True if the rest has not become smaller for a while."""
         if now_s - self._looked_s > GAIN_S:
             self._is_losing = rest >= self._rest_before
             self._rest_before, self._looked_s = rest, now_s
@@ -62,17 +62,17 @@ class Held(Enum):
 class Progress(NamedTuple):
     held: Held
     rest: int
-    """How many offsets are not copied yet, those of messages that are not committed included."""
+    """The number of offsets not copied yet, including those of uncommitted messages."""
     has_more: bool
-    """Whether some of them are committed, and no open transaction is before them."""
+    """True if some of them are committed, and not blocked by an open transaction."""
     in_transaction: bool
-    """Whether a transaction is open."""
+    """True if a transaction is open."""
     is_followed: bool
-    """Whether no replica that may lead next can hold more messages than those."""
+    """True if no replica that may lead next can hold more messages than those."""
     is_losing: bool = False
-    """Whether the rest has not become smaller for a while."""
+    """True if the rest has not become smaller for a while."""
     is_pausing: bool = False
-    """Whether a hold was given up a short time ago, or messages wait to be delivered in the partition."""
+    """True if a hold was given up a short time ago, or if delayed messages wait in the partition."""
 
 
 class Step(Enum):

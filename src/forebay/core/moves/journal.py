@@ -1,16 +1,15 @@
 """The journal of movers on one partition of __forebay_moves, as a state machine.
 
 It keeps one state per mover, and lets the newest mover write it. A mover *opens* its state with its term (the
-leader epoch of its source) and gets it as it is. A term that is over is refused. Each write counts the
-version up, and must name the version before it; so does each opening. So a mover that another has taken over
-from, even one of the same term, can write nothing more. A write that arrives twice, because its answer was
-lost, is recognised: it is the one that led to the present version. An opening counts by two, so that it is
-not taken for a write that changed nothing.
+leader epoch of its source) and gets the present state. A term that is over is refused. Each write increments
+the version, and must name the previous version; so does each opening. So a mover that was replaced by
+another, even one of the same term, can write nothing more. A write that arrives twice, because its answer was
+lost, is recognised: it led to the present version. An opening adds two to the version, so it is not mistaken
+for a write that changed nothing.
 
 A mover that has had nothing to do for a week is forgotten, and the next one begins with a new identity. So is
-one with a pending move that was not heard of for a month: a mover that waits opens its journal every hour, so
-the source of this one is gone, with its group or its topic. That a fenced mover lives on for a week is not to
-be expected.
+one with a pending move that was silent for a month: a waiting mover opens its journal every hour, so the
+source of this one is gone, with its group or its topic. A fenced mover is not expected to live on for a week.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class MoveJournalShard:
     # -- what the runtime calls around the operations ---------------------------------------------------
 
     def replay(self, record: StateRecord) -> None:
-        """The one place where what must survive changes."""
+        """Apply a record: the only place where persistent state changes."""
         mover_id = unpack(records.MoverKey, record.key).mover_id
         if record.value is None:
             self._movers.pop(mover_id, None)
@@ -74,7 +73,7 @@ class MoveJournalShard:
         return Step(deadline_ms=self._sweep_ms)
 
     def tick(self, now: Now) -> Step:
-        """Forget movers that have been idle, or were not heard of, for long."""
+        """Forget movers that have been idle or silent for long."""
         old = [
             mover_id
             for mover_id, (state, written_ms) in self._movers.items()
@@ -102,7 +101,7 @@ class MoveJournalShard:
         return step
 
     def _decide(self, request: messages.MoveJournalRequest) -> MoverState | ErrorCode:
-        """The state after a request; the present one, if the request was carried out before."""
+        """The state after a request; the present one, if the request was already carried out."""
         if not _is_sound(request):
             return ErrorCode.INVALID_REQUEST
         kept = self._movers.get(request.mover_id)
@@ -191,7 +190,7 @@ def _refusal(code: ErrorCode) -> messages.MoveJournalResponse:
 
 
 def failure(_request: Request, _info: RequestInfo, code: ErrorCode) -> Response:
-    """The journal is being loaded, or elsewhere."""
+    """The response while the journal is being loaded, or is elsewhere."""
     return messages.MoveJournalResponse(
         error_code=code, error_message="the journal of movers cannot answer now"
     )

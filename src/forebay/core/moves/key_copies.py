@@ -1,10 +1,10 @@
-"""Copying the records of a compacted partition into the one that takes its messages: which, in what batch.
+"""Copies the records of a compacted partition into the one that takes its messages: selects and batches them.
 
-A move names the offsets of its records, for a mover that has to repeat it may work on another replica. Logs
-are compacted on each replica by itself. If the repeat named a range, it could find more or fewer records in
-it than there were, and would not be found as a repeat. Of the offsets, some may be gone: a later record of
-the same partition has replaced theirs, and is copied as well. Their places in the batch stay empty, as after
-a compaction. So a batch always takes as many sequence numbers as the move has offsets.
+A move names the offsets of its records, because a mover that repeats it may work on another replica, and each
+replica compacts its log separately. If a move named a range, the repeat could find more or fewer records in
+it, and would not be recognised as a duplicate. Some of the offsets may be gone: a later record of the same
+partition has replaced theirs, and is copied as well. Their places in the batch stay empty, as after a
+compaction. So a batch always takes as many sequence numbers as the move has offsets.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from forebay.wire.varint import read_varint, write_varint
 
 _EPOCH = 0
 _RECORD_BYTES = 32
-"""What a record takes at most besides its key, its value and its headers."""
+"""The maximum size of a record without its key, its value and its headers."""
 
 
 def pack_offsets(offsets: Sequence[int]) -> bytes:
-    """Rising offsets, as runs: how far each is from the end of the one before, and how long it is."""
+    """Encode rising offsets as runs: the distance of each from the end of the previous one, and its
+    length."""
     out = bytearray()
     end = position = 0
     while position < len(offsets):
@@ -45,7 +46,7 @@ def pack_offsets(offsets: Sequence[int]) -> bytes:
 
 
 def unpack_offsets(entries: bytes) -> list[int]:
-    """Raises ProtocolError if these are none, or do not rise."""
+    """Raises ProtocolError if the bytes are malformed, or the offsets do not rise."""
     offsets: list[int] = []
     end = position = 0
     try:
@@ -64,14 +65,14 @@ def unpack_offsets(entries: bytes) -> list[int]:
 
 
 def placed_records(offsets: Sequence[int], found: Mapping[int, Record]) -> list[Record]:
-    """The records that are left of a move, each at its place in the batch."""
+    """The remaining records of a move, each at its place in the batch."""
     return [found[offset]._replace(offset=place) for place, offset in enumerate(offsets) if offset in found]
 
 
 def copied_batch(
     records: Sequence[Record], places: int, *, producer_id: int, base_sequence: int, codec: int
 ) -> bytearray:
-    """A batch of so many places, some of which may be empty; all of them, if no record is left."""
+    """A batch with this many places, some of which may be empty; all of them, if no record is left."""
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     payload = bytearray()
     for record in records:

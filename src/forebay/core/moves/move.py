@@ -1,4 +1,4 @@
-"""A move, and what the journal knows of the mover that makes it."""
+"""A move, and the journal's state of the mover that makes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOVER_ID_CHARS_MAX = 1_000
 
 
 def mover_id(kind: str, source: str) -> str:
-    """The name of a mover in its journal, from the name of its source. One that is too long is hashed."""
+    """The name of a mover in its journal, derived from the name of its source. A long name is hashed."""
     if len(kind) + 1 + len(source) <= MOVER_ID_CHARS_MAX:
         return f"{kind}:{source}"
     return f"{kind}#{sha256(source.encode()).hexdigest()}"
@@ -24,13 +24,14 @@ class Move:
 
     topic_id: bytes
     partition: int
-    """With the topic id: where they go."""
+    """The target, together with the topic id."""
     record_count: int
-    """Fixed when the move is planned: a repeat must have as many, to be found as a duplicate."""
+    """Fixed when the move is planned: a repeat needs the same count, to be recognised as a duplicate."""
     entries: bytes
-    """Which records: written and read by the mover's source alone."""
+    """The records to move: written and read by the mover's source alone."""
     revision: int
-    """Of the cluster image by which it was planned: in a later one, a topic that is missing was deleted."""
+    """The revision of the image by which it was planned: a topic that is missing in a later one was
+    deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +39,12 @@ class MoverState:
     term: int
     """The leader epoch of the source; movers of earlier terms are fenced."""
     version: int
-    """Counts the changes of this state: whoever writes must know the last one."""
+    """Counts the changes of this state: a writer must know the last version."""
     producer_id: int = NO_PRODUCER_ID
     next_sequence: int = 0
-    """Of the pending move, or of the next one."""
+    """The sequence number of the pending move, or of the next one."""
     pending: Move | None = None
-    """Perhaps appended, perhaps not. Only this one may be sent."""
+    """It may have been appended or not. Only this one may be sent."""
 
     @property
     def has_identity(self) -> bool:
@@ -53,7 +54,7 @@ class MoverState:
         return replace(self, pending=move)
 
     def moved(self) -> MoverState:
-        """The pending move is done."""
+        """The state after the pending move was made."""
         assert self.pending is not None
         next_sequence = (self.next_sequence + self.pending.record_count) & SEQUENCE_MASK
         return replace(self, next_sequence=next_sequence, pending=None)
@@ -62,5 +63,6 @@ class MoverState:
         return replace(self, producer_id=producer_id, next_sequence=0)
 
     def abandoned(self) -> MoverState:
-        """The pending move is given up. Whether its numbers were used is not known, so others are taken."""
+        """The state after the pending move was given up. Its sequence numbers may have been used, so others
+        are taken."""
         return replace(self, producer_id=NO_PRODUCER_ID, next_sequence=0, pending=None)

@@ -1,8 +1,8 @@
-"""A mover: takes records from where they wait to a partition, exactly once, over crashes and other leaders.
+"""A mover: moves waiting records to a partition, exactly once, despite crashes and changes of leader.
 
 The target partition's ordinary check of sequence numbers finds repeats. So a mover needs two things: an
-identity (a producer id of its own, with its next sequence number), and a memory of what it has sent under
-which number. That memory is the journal (`journal.py`), and these are the rules:
+identity (its own producer id, with the next sequence number), and a memory of what it has sent under which
+number. That memory is the journal (`journal.py`), and these are the rules:
 
 1. A mover sends only what the journal says is pending, under the numbers that stand there.
 2. The journal has one pending move. It is replaced only once the move is committed in the target, and the
@@ -22,9 +22,9 @@ can do no harm with what it may still send.
 | the source's write | a pending move whose records wait no more | gives it up, and takes another identity |
 | the last journaling | nothing pending | has nothing to do |
 
-A pending move is given up without being sent in two cases: the source says that none of its records waits
-any more (it is done, or the source was reset), or the target topic was deleted, and the copies with it. In
-both the numbers may have been used or not, so the next move gets a new producer id. Likewise when the target
+A pending move is given up without being sent in two cases: the source says that none of its records waits any
+more (it is done, or the source was reset), or the target topic was deleted, and the copies with it. In both
+cases the numbers may have been used or not, so the next move gets a new producer id. Likewise when the target
 says that numbers before these are missing: it has lost what was acknowledged (an unclean election), so it
 does not have these either.
 
@@ -32,7 +32,7 @@ When nothing is left to move, the journal is written once more, without a pendin
 again after days, when the target has forgotten the producer (`producer.id.expiration.ms`).
 
 `moving` is the whole algorithm, without I/O: it yields what to do, and is sent the outcome. It may be closed
-at any point; another one goes on from the journal.
+at any point; another mover continues from the journal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from forebay.lazy import dataclass
 
 
 class Sent(Enum):
-    """How an append went. What may work later is repeated by the runtime until it did."""
+    """The outcome of an append. The runtime repeats appends that may still succeed."""
 
     COMMITTED = "it is in the target, by this or an earlier attempt"
     OUT_OF_ORDER = "the target lacks what was sent before, and so this too"
@@ -60,7 +60,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Outcome: whether the source still wants a pending move to be made."""
+    """Outcome: True if the source still wants a pending move to be made."""
 
     move: Move
 
@@ -77,14 +77,14 @@ class Identify:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Write down the state. Outcome: the same state with its new version, once it is committed."""
+    """Write the state to the journal. Outcome: the same state with its new version, once it is committed."""
 
     state: MoverState
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Append the pending move under its numbers. Outcome: Sent."""
+    """Append the pending move under its sequence numbers. Outcome: Sent."""
 
     state: MoverState
 
@@ -102,7 +102,7 @@ Moving = Generator[Action, Any, MoverState]
 
 
 def moving(state: MoverState | None) -> Moving:
-    """Move everything that waits. `state` is what an earlier run returned, if this mover has had one.
+    """Move everything that waits. `state`: the result of an earlier run of this mover, if there was one.
 
     Returns the state as it is in the journal.
     """
@@ -122,7 +122,7 @@ def moving(state: MoverState | None) -> Moving:
 
 
 def _resume(state: MoverState) -> Moving:
-    """Finish what another mover, or an earlier life of this one, has journaled."""
+    """Finish a move that was journaled by another mover, or by an earlier run."""
     assert state.pending is not None
     if not (yield Ask(state.pending)):
         return state.abandoned()
@@ -130,7 +130,7 @@ def _resume(state: MoverState) -> Moving:
 
 
 def _send(state: MoverState) -> Moving:
-    """Send the pending move until its end is known; the state after it, not journaled yet."""
+    """Send the pending move until its outcome is known; returns the state after it, not journaled yet."""
     assert state.pending is not None
     while True:
         outcome = yield Send(state)

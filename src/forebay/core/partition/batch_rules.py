@@ -1,12 +1,11 @@
-"""Whether a client's batch may be appended: every rule that needs the header, and none that needs the
-records.
+"""Decides if a client's batch may be appended, by every rule that needs the header and not the records.
 
 `validate` is on the path of every Produce request, so its good case is one straight line: unpack the
 header, test all rules at once, compare the CRC. Only when something is wrong does `_refuse` go through the
 rules again, one by one in Kafka's order, to find the code to answer with and a sentence that says what to
 do.
 
-What needs the records is paid for by the topics that need it alone: see core/examination.
+Only topics that need it pay for reading records: see `record_rules.py`.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ from forebay.wire.compression import EXPANSION_MAX, MAX_OUTPUT_BYTES, Codec
 NO_LIMIT_MS = 2**63 - 1
 
 _RECORD_BYTES_MIN = 7
-"""A record without key, value and headers still takes this much."""
+"""The minimum size of a record: without key, value and headers."""
 
 _RECORDS_MAX = 2**31 - 1
 
 EXAMINED_RECORDS_MAX = 1_000_000
-"""The most records of one batch where each of them has to be looked at. Clients send ten thousand or so."""
+"""The maximum number of records of a batch whose records are examined. Clients send ten thousand or so."""
 
-# The most bytes that one byte of a batch stands for, by the lowest bits of the attributes.
+# The maximum number of bytes that one byte of a batch can unpack to, by the lowest bits of the attributes.
 _EXPANSION = tuple(EXPANSION_MAX.get(codec, 1) for codec in range(CODEC_MASK + 1))  # type: ignore[call-overload]
 
-# A data batch of any codec, transactional or not. Anything else in the attributes is looked at by _refuse.
+# A data batch of any codec, transactional or not. _refuse checks all other attributes.
 _PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL))
 
 _unpack = HEADER.unpack_from
@@ -58,7 +57,7 @@ _pack_owned = Struct(">qii").pack_into
 
 
 class ClosedPartition(KafkaError):
-    """The partition is folded into another, which takes its batches. Clients may try again at once."""
+    """The partition is folded into another, which takes its batches. Clients may retry at once."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition takes no more messages; try again")
@@ -66,7 +65,7 @@ class ClosedPartition(KafkaError):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class AppendPolicy:
-    """What a topic's configuration says about batches; made anew when the configuration changes."""
+    """The rules for batches in a topic's configuration; built anew when the configuration changes."""
 
     max_message_bytes: int = 1024 * 1024 + 12
     log_append_time: bool = False
@@ -78,15 +77,15 @@ class AppendPolicy:
     """For batches that the broker compresses; None is the codec's default."""
     compacted: bool = False
     closed: bool = False
-    """The partition is folded: it takes no batch of clients, of whatever size."""
+    """The partition is folded: it takes no batches of clients, of any size."""
     max_output_bytes: int = MAX_OUTPUT_BYTES
     """Bound of a batch's records when they have to be decompressed."""
     delays: DelayPolicy | None = None
-    """What records may ask for that are to be delivered later; None where that is not looked at."""
+    """Which delays records may request; None where delays are not checked."""
     records_max: tuple[int, ...] = field(init=False)
-    """By codec: more records than this could not be unpacked, or take too long to look at one by one."""
+    """The maximum by codec: more records could not be unpacked, or take too long to examine."""
     stores_unread: bool = field(init=False)
-    """Whether batches are stored as they came: no record is looked at and nothing is changed."""
+    """True if batches are stored as they came: no record is read and nothing is changed."""
 
     def __post_init__(self) -> None:
         if self.closed:
@@ -100,18 +99,18 @@ class AppendPolicy:
         object.__setattr__(self, "stores_unread", stores_unread)
 
     def repacks(self, codec: int) -> bool:
-        """Whether a batch that came under this codec is stored under another."""
+        """True if a batch that came with this codec is stored with another."""
         return self.codec is not None and self.codec != codec
 
     def timestamps(self, now_ms: int) -> tuple[int, int]:
-        """The earliest and the latest time that a record may have, if it has one."""
+        """The earliest and the latest timestamp that a record may have, if it has one."""
         if self.log_append_time:
             return 0, NO_LIMIT_MS
         return max(now_ms - self.timestamp_before_max_ms, 0), now_ms + self.timestamp_after_max_ms
 
 
 def validate(view: memoryview | None, policy: AppendPolicy, now_ms: int) -> BatchHeader:
-    """The header of the one batch that the view must be, or a KafkaError with the code to answer with."""
+    """The header of the single batch in the view. Raises KafkaError with the code to answer with."""
     if view is None:
         raise _too_short(b"")
     try:
@@ -158,13 +157,13 @@ def validate(view: memoryview | None, policy: AppendPolicy, now_ms: int) -> Batc
 def place(
     view: memoryview, header: BatchHeader, base_offset: int, partition_leader_epoch: int
 ) -> BatchHeader:
-    """Give a validated batch its place in the log: patched in place, and the header that goes with it."""
+    """Give a validated batch its place in the log: patches it, and returns the new header."""
     patch_place(view, header, base_offset, partition_leader_epoch)
     return placed(header, base_offset, partition_leader_epoch)
 
 
 def patch_place(view: memoryview, header: BatchHeader, base_offset: int, partition_leader_epoch: int) -> None:
-    """Only the patch, without a new header, which most callers do not need."""
+    """Like `place`, but without a new header, which most callers do not need."""
     _pack_owned(view, 0, base_offset, header[1], partition_leader_epoch)
 
 
@@ -175,12 +174,12 @@ def placed(header: BatchHeader, base_offset: int, partition_leader_epoch: int) -
 
 
 def restore(view: memoryview, header: BatchHeader) -> None:
-    """Make a batch that could not be stored what it was when it came: it may be looked at again."""
+    """Restore a batch that could not be stored to what it was when it came: it may be examined again."""
     HEADER.pack_into(view, 0, *header)
 
 
 def _refuse(view: memoryview, policy: AppendPolicy, now_ms: int) -> None:
-    """Raise for the first rule that is broken. Returns when what looked odd is allowed after all."""
+    """Raise for the first rule that is broken. Returns if the unusual batch is allowed after all."""
     if policy.closed:
         raise ClosedPartition
     header = read_header(view)
@@ -231,7 +230,7 @@ def _refuse_content(header: BatchHeader) -> None:
 
 
 def _refuse_count(header: BatchHeader, policy: AppendPolicy) -> None:
-    """A count that no such batch can have."""
+    """Refuse a record count that no such batch can have."""
     payload_bytes = header.size - HEADER_SIZE
     if header.record_count * _RECORD_BYTES_MIN > payload_bytes * _EXPANSION[header.codec]:
         raise _invalid(f"{header.record_count} records do not fit into {payload_bytes} bytes")

@@ -1,4 +1,4 @@
-"""When what the leader of a partition has written is committed."""
+"""Decides when messages that the leader of a partition has written are committed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from forebay.core.partition.leadership import Leadership
 
 class CommitRules(NamedTuple):
     enough_replicas: bool = False
-    """Whether as many replicas are in sync as min.insync.replicas asks for acks=all."""
+    """True if as many replicas are in sync as min.insync.replicas demands for acks=all."""
     may_commit: bool = False
-    """Whether the in-sync replicas are enough for the high watermark to move."""
+    """True if enough replicas are in sync for the high watermark to move."""
     at_once: bool = False
-    """Whether what is written is committed: no other replica is in sync, and none need be."""
+    """True if written messages are committed at once: no other replica is in sync, and none need be."""
     by_sync: bool = False
-    """The same, but only once it is synced."""
+    """Like `at_once`, but only once they are synced."""
 
 
 def commit_rules(leadership: Leadership | None, config: TopicConfig, *, syncs_alone: bool) -> CommitRules:
-    """`syncs_alone`: where other replicas should have a message and none is in sync, the disk must."""
+    """`syncs_alone`: if other replicas should have a message and none is in sync, it must be on disk."""
     if leadership is None:
         return CommitRules()
     may_commit = leadership.may_commit(config.min_insync_replicas)

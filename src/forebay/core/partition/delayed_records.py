@@ -1,7 +1,7 @@
-"""Records that ask to be delivered later: taken out of their batch, and written into a delay note before it.
+"""Takes delayed records out of their batch, and writes them into a delay note before it.
 
-What is left of the batch keeps its offsets, its producer's numbers and its transaction, so everything that is
-promised of a batch holds for what was taken out of it. A batch may be left without any record.
+The rest of the batch keeps its offsets, its sequence numbers and its transaction, so all guarantees for a
+batch hold for the records that were taken out. A batch may be left without any record.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from forebay.wire.state.delay_notes import CancelKey, Change, NoMore, Waiting, b
 from forebay.wire.varint import read_varint, write_varint
 
 _TAKEN_OFF = frozenset((DELIVER_AT, DELIVER_AFTER, SCHEDULE_KEY, CANCEL, SCHEDULED_AT, SCHEDULE_ID))
-"""A message that is delivered has none of these from its producer: passed on, it would be delayed again."""
+"""Removed from a delivered message: if these headers were passed on, it would be delayed again."""
 _ADDED_HEADERS = 2
 _CANCEL_NAME = CANCEL.encode()
 MARK = PREFIX.encode()
-"""Records without these bytes ask for nothing."""
+"""Records without these bytes have no delay headers."""
 
 
 class DelayPolicy(NamedTuple):
-    """What a topic allows, and which partition this is."""
+    """The delays that a topic allows, and the partition."""
 
     delay_ms_max: int
     pending_max: int
@@ -44,27 +44,27 @@ class DelayPolicy(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """What was taken out of a batch."""
+    """The records that were taken out of a batch."""
 
     note: bytearray
     """The note, which has no place in the log yet."""
     numbers: tuple[int, ...]
-    """Which records of the batch wait."""
+    """The indexes of the waiting records in the batch."""
     keys: tuple[bytes, ...]
-    """Schedule keys under which others wait no more."""
+    """Schedule keys whose earlier messages no longer wait."""
     ids: tuple[int, ...]
-    """Messages that it cancels."""
+    """The ids of messages that it cancels."""
     pending_max: int
-    """How many messages may wait in the partition."""
+    """The number of messages that may wait in the partition."""
     scheduled: tuple[bytes, ...]
-    """The schedule keys of those that wait, of each that has one."""
+    """The schedule keys of the waiting messages that have one."""
     replaces: frozenset[bytes] | None = None
-    """Those of these keys under which a message waits by the index; None if nobody has looked."""
+    """The keys among these under which a message waits according to the index; None if not looked up."""
 
 
 class Refusals(Protocol):
     def note(self, number: int, reason: str) -> None:
-        """This record of the batch is refused."""
+        """Note that this record of the batch is refused."""
 
 
 def take_delayed(
@@ -77,7 +77,9 @@ def take_delayed(
     now_ms: int,
     pause: Callable[[], None],
 ) -> tuple[bytearray, Delayed] | None:
-    """The batch under this codec without what waits, and that; None if no record asks for anything.
+    """The batch with this codec without its delayed records, and these; None if no record has a delay header.
+
+    Raises ProtocolError for malformed records. The caller checks the refusals.
 
     Raises ProtocolError for records that are malformed. The caller looks at the refusals.
     """
@@ -115,7 +117,7 @@ def take_delayed(
 
 
 def _ended(changes: list[Change]) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
-    """The schedule keys and ids under which others wait no more."""
+    """The schedule keys and ids of messages that no longer wait."""
     keys = [
         change.schedule_key
         for change in changes
@@ -135,7 +137,7 @@ def cancels_by_id(payload: bytes, span: RecordSpan) -> bool:
 def _asked(
     payload: bytes, span: RecordSpan, policy: DelayPolicy, now_ms: int
 ) -> tuple[Delay, list[Header]] | None:
-    """What a record asks for, and its other headers."""
+    """The delay that a record requests, and its other headers."""
     headers = _headers(payload, span)
     delay = parse(headers, now_ms, policy.delay_ms_max)
     if delay is None:
@@ -163,7 +165,7 @@ def _headers(payload: bytes, span: RecordSpan) -> Sequence[Header]:
 def _change(
     payload: bytes, span: RecordSpan, delay: Delay, headers: list[Header], *, now_ms: int, codec: int
 ) -> tuple[Change | None, bool]:
-    """What a record changes, and whether it stays in its batch."""
+    """The change that a record makes, and True if it stays in its batch."""
     if delay.cancels is not None:
         return NoMore((int(delay.cancels.split(b"-")[1]),)), False
     _, body_at = read_varint(payload, span.offset_at)
@@ -177,8 +179,8 @@ def _change(
         return Waiting(span.offset_delta, delay.due_ms, now_ms, codec, key_, bytes(body)), False
     if delay.schedule_key is None:
         return None, True
-    # Under a schedule key, a record without a time takes the place of what waits. Without a value it only
-    # ends that.
+    # Under a schedule key, a record without a time replaces the waiting message. Without a value it only
+    # cancels that.
     only_cancels = delay.due_ms is None and _has_no_value(payload, body_at)
     return CancelKey(delay.schedule_key), not only_cancels
 

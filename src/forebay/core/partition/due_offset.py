@@ -1,14 +1,14 @@
-"""How far a partition may be read whose topic delays all its messages (`forebay.delay.ms`).
+"""Limits reads of a partition whose topic delays all messages (`forebay.delay.ms`).
 
 Messages become visible in the order of their offsets, when their timestamp is as old as the delay: everything
-below the due offset is visible. It moves when somebody looks, and never back while the broker leads, so a
+below the due offset is visible. It is updated on reads, and never goes back while the broker leads, so a
 clock that is set back hides nothing that was seen.
 """
 
 from __future__ import annotations
 
 _PAUSE_MS = 10
-"""Between two searches in one partition: messages may be this much late."""
+"""The pause between two searches in one partition: messages may be this late."""
 
 
 class DueOffset:
@@ -25,7 +25,10 @@ class DueOffset:
         return now_ms - self.delay_ms
 
     def searched(self, offset: int, waiting_since: int | None, now_ms: int) -> bool:
-        """A search has found the first offset that is not due, and its timestamp (None: the log ends there).
+        """Note the result of a search: the first offset that is not due, and its timestamp (None: end of the
+        log).
+
+        Returns True if more is due than before.
 
         Whether more is due than before.
         """
@@ -38,9 +41,9 @@ class DueOffset:
         return True
 
     def search_in_ms(self, high_watermark: int, now_ms: int) -> int | None:
-        """After what time to search; 0 for at once, None while nothing waits."""
+        """The time until the next search; 0 for at once, None while nothing waits."""
         if self.offset >= high_watermark:
             return None
         if now_ms < self._searched_ms:
-            return 0  # the clock was set back: search now, not when it is as late again
+            return 0  # the clock was set back: search now, not when it has caught up
         return max(self._next_ms - now_ms, 0)

@@ -1,17 +1,17 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once and then sends only what changed.
 
-The broker remembers, per session, what the client wants from each partition and what it was last told
-about it. A request adds, changes and forgets partitions; an answer leaves out those with nothing new.
-Epochs number the requests of a session, so that a lost or repeated one is noticed.
+The broker remembers, per session, the client's position in each partition and what the client was last told
+about it. A request adds, changes and forgets partitions; an answer leaves out those with nothing new. Epochs
+number the requests of a session, so that a lost or repeated one is noticed.
 
 A session also spares the broker from looking at every partition for every request. A target that was read to
-its end can be `settle`d by a caller that will call `changed` on it when anything happens to it; until then it
-is not among the targets of later requests. A caller that never settles targets gets all of them every time.
+its end can be `settle`d by a caller that will call `changed` on it when anything happens to it; until then
+later requests do not include it. A caller that never settles targets gets all of them every time.
 
-Sessions are a cache: there are `slots_max` of them, with `partitions_max` partitions. The one unused for
-longest gives way once it has been unused for `eviction_ms`, and a follower's session may take the place of a
-consumer's at any time. Where partitions are too many, the session with the most goes first. A client that
-gets no session works all the same and names all its partitions in each request.
+Sessions are a cache: there are `slots_max` of them, with `partitions_max` partitions. The least recently used
+one is evicted once it has been unused for `eviction_ms`, and a follower's session may replace a consumer's at
+any time. If there are too many partitions, the session with the most is evicted first. A client without a
+session names all its partitions in each request.
 """
 
 from __future__ import annotations
@@ -42,15 +42,17 @@ class FetchTarget:
     def __init__(self, topic: TopicKey, request: FetchPartition, session: FetchSession | None = None) -> None:
         self.topic = topic
         self.request = request
-        """What the client last asked for: offset, epochs, size."""
+        """The client's last request: offset, epochs, size."""
         self.session = session
         """None outside of sessions, and once the client has forgotten the partition."""
         self.high_watermark = -1
         self.log_start_offset = -1
-        """What the client was last told; -1 makes the next answer tell it again."""
+        """The value that the client was last told; -1 makes the next response include it."""
 
     def changed(self, *, wake: bool = True) -> bool:
-        """Have the next request look at this target again; False when its session is closed.
+        """Make the next request read this target again; False if its session is closed.
+
+        With `wake` a waiting request of the session is answered at once.
 
         With `wake` a waiting request of the session is answered at once.
         """
@@ -84,18 +86,18 @@ class FetchSession:
     def __init__(self, session_id: int, *, by_id: bool, privileged: bool, now_ms: int) -> None:
         self.id = session_id
         self.by_id = by_id
-        """Whether topics are named by id."""
+        """True if topics are named by id."""
         self.privileged = privileged
-        """A follower's, which counts for more than a consumer's."""
+        """True for a follower's session, which has precedence over a consumer's."""
         self.epoch = 1
-        """That of the request which must come next."""
+        """The epoch of the next request."""
         self.last_used_ms = now_ms
         self.closed = False
         self.on_changed: Callable[[], None] | None = None
-        """Called when a target has changed: a request that waits for it."""
+        """Called when a target has changed, for a waiting request."""
         self.targets: dict[tuple[TopicKey, int], FetchTarget] = {}
         self.unsettled: dict[FetchTarget, None] = {}
-        """The targets to read, the one that returned records last at the end."""
+        """The targets to read; the one that returned records last is at the end."""
 
     def want(self, topic: TopicKey, request: FetchPartition) -> None:
         key = (topic, request.partition)
@@ -132,13 +134,13 @@ class FetchContext:
         error_code: int = ErrorCode.NONE,
     ) -> None:
         self.targets = targets
-        """What to read, in this order."""
+        """The targets to read, in this order."""
         self.session = session
         self.session_id = NO_SESSION if session is None else session.id
-        """What to answer."""
+        """The session id to answer with."""
         self.incremental = incremental
         self.error_code = error_code
-        """Of the request as a whole; there is nothing to read then."""
+        """The error of the request as a whole; then there is nothing to read."""
 
     def must_answer(
         self,
@@ -149,7 +151,9 @@ class FetchContext:
         error_code: int = ErrorCode.NONE,
         forced: bool = False,
     ) -> bool:
-        """Whether the answer has to hold this partition. Notes what the client then knows.
+        """True if the response has to include this partition. Notes what the client then knows.
+
+        `forced`: the client must be told even if nothing else has changed, for example of a diverging epoch.
 
         `forced` is for what a client must hear though nothing else has changed, as a diverging epoch.
         """
@@ -158,8 +162,8 @@ class FetchContext:
             return True
         told = target.high_watermark == high_watermark and target.log_start_offset == log_start_offset
         target.log_start_offset = log_start_offset
-        # After an error nothing counts as told, so that the partition is answered when it is well again; nor
-        # with a diverging epoch: the client cannot use positions of a log that is not its own.
+        # After an error the client counts as told nothing, so the partition is included when it is well
+        # again. The same holds with a diverging epoch: the client cannot use positions of another log.
         target.high_watermark = -1 if error_code or forced else high_watermark
         if size:
             session.rotate(target)
@@ -179,10 +183,10 @@ class FetchSessions:
         self._slots_max = slots_max
         self._eviction_ms = eviction_ms
         self._new_id = new_id
-        """Gives a number from 1 to 2**31-1, hard to guess."""
+        """Returns a random number from 1 to 2**31-1 that is hard to guess."""
         self._partitions_max = partitions_max
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        """The longest unused first."""
+        """The least recently used first."""
         self.partition_count = 0
         """Of all sessions together."""
 
@@ -195,7 +199,7 @@ class FetchSessions:
     def resolve(
         self, request: FetchRequest, *, by_id: bool, now_ms: int, privileged: bool = False
     ) -> FetchContext:
-        """What a request asks for. Never raises: a session's error is in the context."""
+        """Find the targets of a request. Never raises: a session's error is in the context."""
         epoch = request.session_epoch
         if epoch not in (FULL_FETCH_EPOCH, FINAL_EPOCH):
             return self._incremental(request, by_id, now_ms)
@@ -243,7 +247,7 @@ class FetchSessions:
         self.partition_count += len(session.targets) - before
 
     def _open(self, request: FetchRequest, by_id: bool, privileged: bool, now_ms: int) -> FetchSession | None:
-        """A new session, or None when there is no room for it or nothing in it."""
+        """A new session; None if there is no room for it or nothing in it."""
         wanted = sum(len(topic.partitions) for topic in request.topics)
         if not 0 < wanted <= self._partitions_max or not self._make_room(wanted, privileged, now_ms):
             return None
@@ -277,7 +281,7 @@ class FetchSessions:
         return True
 
     def _make_room(self, wanted: int, privileged: bool, now_ms: int) -> bool:
-        """Whether there is room for that many more partitions, if need be by closing sessions."""
+        """Make room for this many more partitions, if need be by closing sessions; False if there is none."""
         while self.partition_count + wanted > self._partitions_max:
             largest = max(
                 (
@@ -295,7 +299,7 @@ class FetchSessions:
         return True
 
     def close(self, session: FetchSession | None) -> None:
-        """Forget a session; a request that continues it gets the error to begin a new one."""
+        """Close a session; a request that continues it gets the error to begin a new one."""
         if session is None or session.closed:
             return
         session.closed = True

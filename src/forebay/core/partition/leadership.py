@@ -1,22 +1,23 @@
-"""What the leader of a partition knows of its followers: how far each has come, and what is committed.
+"""The leader's view of its followers: the progress of each, and the high watermark.
 
 A message is *committed* when every in-sync replica has it; the high watermark is the offset below which all
-are. The offset of a follower's fetch is the end of its log. Only fetches in this leader epoch count, so a
-leader that was replaced while it was paused gets none and commits nothing.
+messages are committed. The offset of a follower's fetch is the end of its log. Only fetches in this leader
+epoch count, so a leader that was replaced while it was paused gets none and commits nothing.
 
 Two rules make a change of the in-sync set safe, whenever the store learns of it. A replica that *joins*
 counts for the high watermark from the moment it is proposed, because the store may already have it. A replica
 that leaves counts until the store has the change, because until then it may be elected.
 
-The in-sync set is what the store says (`update`); nothing here changes it. Who should leave it is decided
-here (`lagging`), and who may join (`may_join`). While it is too small, nothing is committed at all
-(`isr_changes.py` says why).
+The in-sync set is what the store says (`update`); nothing here changes it. Here is decided which replicas
+should leave it (`lagging`), and which may join (`may_join`). While it is too small, nothing is committed at
+all (`isr_changes.py` explains why).
 
-What is committed is in the log of every later leader, but that alone does not say what such a log lacks. Who
-decides by what is *not* there has to wait until all have followed this leader (`is_followed`).
+Every committed message is in the log of every later leader, but such a log may have other messages as well. A
+decision based on the *absence* of a message has to wait until all replicas have followed this leader
+(`is_followed`).
 
-A refusal that clients take as final needs the followers too: a leader that was replaced and has not heard of
-it does not know what its successor has taken since (`LeaderProof`).
+A refusal that clients take as final needs the followers too: a leader that was replaced and does not know it
+yet cannot know what its successor has accepted since (`LeaderProof`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ UNKNOWN_OFFSET = -1
 
 @dataclass(slots=True)
 class Follower:
-    """How far one follower has come in this leader epoch."""
+    """The progress of one follower in this leader epoch."""
 
     end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
@@ -41,9 +42,9 @@ class Follower:
     leader_end_offset: int = 0
     """The leader's log end when the follower last fetched."""
     caught_up_ms: int = 0
-    """The last time at which the follower had everything that the leader had."""
+    """The last time at which the follower had everything the leader had."""
     broker_epoch: int = -1
-    """The epoch of the broker that fetched: a broker that was restarted is not the one we have seen."""
+    """The epoch of the broker that fetched: after a restart it is another one."""
 
 
 class Leadership:
@@ -55,7 +56,8 @@ class Leadership:
         self.me = me
         self.leader_epoch = state.leader_epoch
         self.start_offset = end_offset
-        """Where this epoch begins: a follower that is not here yet may still hold another leader's end."""
+        """The start of this epoch: a follower that has not reached it may still have the end of another
+        leader's log."""
         self.followers: dict[int, Follower] = {}
         self.joining: tuple[int, ...] = ()
         self._since_ms = now_ms
@@ -64,7 +66,7 @@ class Leadership:
         self.update(state)
 
     def update(self, state: PartitionState) -> bool:
-        """Take over the in-sync set of the store, in this epoch; returns whether a replica has left.
+        """Take over the in-sync set of the store, in this epoch; True if a replica has left.
 
         A replica that left the ISR rejoins when it fetches again, even if its broker was stopping.
         """
@@ -84,22 +86,25 @@ class Leadership:
 
     @property
     def alone(self) -> bool:
-        """Whether a message is committed without any other replica."""
+        """True if a message is committed without any other replica."""
         return not self.joining and self.only_copy
 
     @property
     def only_copy(self) -> bool:
-        """Whether no other replica may lead: one that joins may not before the store has the change."""
+        """True if no other replica may lead: one that is joining may not before the store has the change."""
         return self.isr == (self.me,)
 
     @property
     def electable(self) -> frozenset[int]:
-        """The other replicas that may lead next, or may lead already without our knowing."""
+        """The other replicas that may lead next, or may lead already without this broker's knowledge."""
         return frozenset((*self.isr, *self.joining)) - {self.me}
 
     @property
     def is_followed(self) -> bool:
-        """Whether every other replica that may lead next has fetched in this epoch.
+        """True if every other replica that may lead next has fetched in this epoch.
+
+        Until then, it may have messages of the previous leader that this one lacks, and commit them if it
+        leads. A high watermark at the end of this log does not rule that out.
 
         Until it has, it may hold messages of the leader before that this one lacks, and commit them if it
         leads. A high watermark at the end of this log does not tell.
@@ -110,7 +115,7 @@ class Leadership:
         )
 
     def may_commit(self, min_insync_replicas: int) -> bool:
-        """Whether enough replicas are in sync for messages to be committed."""
+        """True if enough replicas are in sync for messages to be committed."""
         return commits(self.state, min_insync_replicas)
 
     # -- what followers tell -----------------------------------------------------------------------------
@@ -125,10 +130,11 @@ class Leadership:
         broker_epoch: int,
         log_start_offset: int = UNKNOWN_OFFSET,
     ) -> None:
-        """A follower asks for `offset`, so it has all before; the leader's own log ends at `end_offset`."""
+        """Note a follower's fetch at `offset`: it has everything before. The leader's log ends at
+        `end_offset`."""
         follower = self.followers.get(node)
         if follower is None:
-            return  # it has been taken off the partition, and will hear of it
+            return  # it was removed from the partition, and will be notified
         if offset >= end_offset:
             follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
         elif offset >= follower.leader_end_offset:
@@ -140,7 +146,8 @@ class Leadership:
         follower.broker_epoch = broker_epoch
 
     def high_watermark(self, end_offset: int) -> int:
-        """The offset below which every replica that counts has everything; -1 while one was not heard of."""
+        """The offset below which every replica that counts has everything; -1 until all of them have
+        fetched."""
         lowest = end_offset
         for node in (*self.isr, *self.joining):
             if node != self.me:
@@ -149,7 +156,7 @@ class Leadership:
         return lowest
 
     def low_watermark(self, start_offset: int) -> int:
-        """The offset below which every in-sync replica has deleted everything, the leader's own included."""
+        """The offset below which every in-sync replica, including the leader, has deleted everything."""
         lowest = start_offset
         for node in self.isr:
             if node != self.me:
@@ -160,11 +167,13 @@ class Leadership:
     # -- who should be in sync ---------------------------------------------------------------------------
 
     def may_join(self, node: int, high_watermark: int) -> bool:
-        """Whether a follower that is not in sync has caught up enough to be."""
+        """True if a follower that is not in sync has caught up enough to be."""
         return node not in self.isr and node not in self.joining and self.has_caught_up(node, high_watermark)
 
     def has_caught_up(self, node: int, high_watermark: int) -> bool:
-        """Whether a follower has everything that is committed.
+        """True if a follower has all committed messages.
+
+        A joining follower may have lost them again: its broker was restarted with an empty disk.
 
         One that joins may have lost it again: its broker was started anew, with an empty disk.
         """
@@ -176,8 +185,8 @@ class Leadership:
     ) -> tuple[int, ...]:
         """In-sync followers that have not caught up for this time.
 
-        `heard_ms` is when each broker last fetched at all. One that has everything need not fetch a quiet
-        partition by name to be in sync: it only has to be there.
+        `heard_ms` is when each broker last fetched at all. A follower that has everything need not fetch a
+        quiet partition by name to stay in sync: its broker only has to be alive.
         """
         late = []
         for node in (*self.isr, *self.joining):
@@ -196,14 +205,20 @@ class Leadership:
 
 
 class FetchMark(NamedTuple):
-    """One fetch of a follower. It sends the next one on a connection when the one before is answered."""
+    """One fetch of a follower. It sends the next one on a connection when the previous one is answered."""
 
     connection: object
     number: int
 
 
 class LeaderProof:
-    """Whether this broker led at a moment: no replica that could have been elected before it had been.
+    """Proof that this broker led at a given moment: no replica that could have been elected was elected
+    before.
+
+    Each of them has to fetch, in this leader epoch, with a request that it sent after the moment: a leader
+    follows nobody. A request that arrives after the moment may have been sent before it. So the first one
+    that is seen proves nothing yet, but the next one on the same connection does: it was sent after the first
+    was answered. A replica that left the in-sync set in this epoch was not elected.
 
     Each of them has to fetch, in this leader epoch, with a request that it sent after the moment: a leader
     follows nobody. A request that arrives after the moment may have been sent before it. So the first one
@@ -221,7 +236,7 @@ class LeaderProof:
         return not self._missing
 
     def fetched(self, node: int, fetch: FetchMark) -> bool:
-        """A follower's fetch in this epoch is looked at; whether the proof needs another one of it."""
+        """Look at a follower's fetch in this epoch; True if the proof needs another one from it."""
         if node not in self._missing:
             return False
         seen = self._missing[node]
@@ -234,5 +249,5 @@ class LeaderProof:
         return False
 
     def keep(self, electable: Container[int]) -> None:
-        """The in-sync set has changed, in this epoch: only these may lead next."""
+        """Note that the in-sync set has changed in this epoch: only these may lead next."""
         self._missing = {node: seen for node, seen in self._missing.items() if node in electable}

@@ -1,8 +1,8 @@
-"""Transactions of a partition that readers of committed messages must not see past.
+"""Transactions of a partition that bound what readers of committed messages see.
 
 A transaction begins with a producer's first transactional batch and ends with a marker. It stays *unstable*
-until its marker is committed, that is, below the high watermark: only then can the outcome not change any
-more. The first offset of all unstable transactions bounds the last stable offset.
+until its marker is committed, that is, below the high watermark: only then is the outcome final. The first
+offset of all unstable transactions bounds the last stable offset.
 
 Batches begin transactions in the order of the log, so an insertion-ordered dict is sorted by first offset.
 """
@@ -18,10 +18,10 @@ class CompletedTxn(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Where the marker is."""
+    """The offset of the marker."""
     commit: bool
     last_stable_offset: int
-    """As it will be once the marker is committed."""
+    """The last stable offset once the marker is committed."""
 
 
 class _Ending(NamedTuple):
@@ -42,14 +42,14 @@ class OpenTransactions:
         return len(self._open)
 
     def __iter__(self) -> Iterator[int]:
-        """The producers that have one."""
+        """The producers with an open transaction."""
         return iter(self._open)
 
     def begin(self, producer_id: int, first_offset: int) -> None:
         self._open[producer_id] = first_offset
 
     def load(self, transactions: Iterable[tuple[int, int]]) -> None:
-        """Take these (producer id, first offset), in any order, for all that are open."""
+        """Replace all open transactions by these (producer id, first offset), in any order."""
         self._open = dict(sorted(transactions, key=lambda transaction: transaction[1]))
 
     def end(self, producer_id: int, last_offset: int) -> tuple[int, int]:
@@ -67,11 +67,11 @@ class OpenTransactions:
         return first
 
     def settle(self, high_watermark: int) -> None:
-        """Markers below the high watermark are committed and will not be undone."""
+        """Note that markers below the high watermark are committed and will not be undone."""
         while self._ending and self._ending[0].last_offset < high_watermark:
             self._ending.popleft()
 
     def undo(self, offset: int) -> None:
-        """Forget the markers at this offset and after it; `load` then says what is open again."""
+        """Forget the markers from this offset on; `load` then says what is open again."""
         while self._ending and self._ending[-1].last_offset >= offset:
             self._ending.pop()

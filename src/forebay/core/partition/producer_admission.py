@@ -1,8 +1,8 @@
-"""Whether a producer's batch may be appended to a partition: one decision for every code path.
+"""Decides if a producer's batch may be appended to a partition: one decision for every code path.
 
 `admit` decides about a client's batch, on the fast path and the full path; `admit_own` about a batch that a
-coordinator writes for a producer; `admit_marker` about the end of a transaction. They look at what the
-partition knows of the producer and change nothing. A follower does not decide: it has whatever its leader has
+coordinator writes for a producer; `admit_marker` about the end of a transaction. They look at the partition's
+state of the producer and change nothing. A follower does not decide: it stores whatever its leader has
 admitted.
 
 A client numbers its records (sequence numbers), which distinguishes the next batch from a duplicate. What the
@@ -36,15 +36,15 @@ repeat a batch of its own open transaction**, one at or after the transaction's 
 
 Other bytes under the same numbers: a batch of the aborted transaction arrived after the next one began, and
 became part of that. Its producer does not know, and gives its own batch the same numbers. Only the checksum
-shows the difference. It is not compared where it is not known, nor outside of transactions, where a refusal
-does not help.
+shows the difference. It is not compared where it is not known, nor outside transactions, where a refusal does
+not help.
 
 VERIFY: the coordinator has to confirm that the transaction includes the partition; otherwise the transaction
 would never end here. A batch that is refused anyway is not verified, so that its partition does not become
 part of a transaction.
 
-The leader's state may be older than that of a successor it has not heard of. Then a refusal that clients take
-as final may be wrong (`LATER_STATE_MAY_ADMIT`), and waits until it is certain that it led.
+The leader's state may be older than that of a successor that it does not know of. Then a refusal that clients
+take as final may be wrong (`LATER_STATE_MAY_ADMIT`), and waits until it is certain that this broker led.
 
 UNKNOWN_PRODUCER_ID makes librdkafka and Java abort the transaction, take a new epoch and number from 0.
 OUT_OF_ORDER_SEQUENCE_NUMBER would be fatal to librdkafka.
@@ -72,7 +72,7 @@ VERIFY: Final = Way.VERIFY
 
 
 class Repeats(NamedTuple):
-    """The batch is in the log already; where and when it was appended."""
+    """The batch is already in the log; with its offset and time."""
 
     base_offset: int
     timestamp: int
@@ -95,11 +95,14 @@ LATER_STATE_MAY_ADMIT: Final = frozenset(
         ErrorCode.INVALID_TXN_STATE,
     }
 )
-"""Refusals of batches that may be fine where more is known of the producer. An old epoch stays old."""
+"""Refusals of batches that may be valid where more is known of the producer. An old epoch stays old."""
 
 
 def admit(state: ProducerState | None, header: BatchHeader, verified_from: int | None = None) -> Decision:
-    """What becomes of a client's batch; `state` is what the partition knows of its producer.
+    """Decide about a client's batch; `state` is the partition's state of its producer.
+
+    `verified_from`: the first sequence for which the coordinator was asked about this transaction, if it has
+    agreed. On the hot path.
 
     `verified_from`: the first sequence for which the coordinator was asked about this transaction, if it has
     agreed. On the hot path.
@@ -128,7 +131,7 @@ def admit(state: ProducerState | None, header: BatchHeader, verified_from: int |
 
 
 def admit_own(state: ProducerState | None, producer_epoch: int) -> Decision:
-    """What becomes of a batch that a coordinator writes for a producer: it has no numbers.
+    """Decide about a batch that a coordinator writes for a producer: it has no sequence numbers.
 
     The caller has made sure that the transaction includes the partition.
     """
@@ -140,8 +143,8 @@ def admit_own(state: ProducerState | None, producer_epoch: int) -> Decision:
 def admit_marker(state: ProducerState | None, marker: EndTxnMarker, *, bumps_epoch: bool) -> Decision:
     """Refuse a marker from a coordinator, or for an epoch of the producer, that is over.
 
-    With `bumps_epoch` every transaction has an epoch of its own and its marker carries the next: a marker
-    with the epoch of the open transaction is a late one, of the transaction before.
+    With `bumps_epoch` every transaction has its own epoch and its marker carries the next: a marker with the
+    epoch of the open transaction is a late one, of the previous transaction.
     """
     if state is None:
         return APPEND
@@ -164,7 +167,8 @@ def require(decision: Decision) -> None:
 
 
 def _admit_unknown(header: BatchHeader, verified_from: int | None) -> Decision:
-    """Any number may be the first here, but none before it may have failed to be appended."""
+    """Decide about an unknown producer. It may start at any number, unless an earlier number failed to be
+    appended."""
     if verified_from is None:
         return VERIFY
     if header.base_sequence > verified_from:
@@ -173,14 +177,14 @@ def _admit_unknown(header: BatchHeader, verified_from: int | None) -> Decision:
 
 
 def _admit_epoch(header: BatchHeader, verified_from: int | None) -> Decision:
-    """The first batch of a new epoch."""
+    """Decide about the first batch of a new epoch."""
     if header.base_sequence != 0:
         return _out_of_order(header, f"epoch {header.producer_epoch} begins at 0: a batch before it was lost")
     return VERIFY if header.is_transactional and verified_from is None else APPEND
 
 
 def _admit_first(state: ProducerState, header: BatchHeader, verified_from: int | None) -> Decision:
-    """What would be the first batch of a transaction here, in an epoch that is known."""
+    """Decide about the first batch of a transaction here, in an epoch that is known."""
     if header.base_sequence == state.next_sequence:
         return VERIFY if verified_from is None else APPEND
     if (state.next_sequence - header.base_sequence) & SEQUENCE_MASK < _HALF_OF_ALL_SEQUENCES:
@@ -189,7 +193,8 @@ def _admit_first(state: ProducerState, header: BatchHeader, verified_from: int |
 
 
 def _admit_numbered(state: ProducerState, header: BatchHeader) -> Decision:
-    """A batch that does not come next, where numbers say all: outside of transactions, or within one."""
+    """Decide about a batch that does not come next, by its numbers only: outside transactions, or within
+    one."""
     batch = state.remembered(header)
     if batch is None:
         return _out_of_order(header, f"{state.next_sequence} comes next: a batch before it was lost")

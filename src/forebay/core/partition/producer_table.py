@@ -1,21 +1,20 @@
-"""What a partition knows of its idempotent producers: which batch must come next, and which came already.
+"""A partition's state of its idempotent producers: which batch must come next, and which are stored already.
 
 A producer numbers its records per partition. The partition takes a batch only when it continues the
-numbering, answers a batch that it has already with the offset it got the first time, and refuses
-everything else. It remembers the last five batches of each producer, which is how many a client may have
-in flight.
+numbering, answers a repeated batch with its original offset, and refuses everything else. It remembers the
+last five batches of each producer, the most that a client may have in flight.
 
-What may be appended is decided in `core/partition/producer_admission.py`; this is the state that it looks at.
-`accept` records what has been appended. Replaying the log through `accept` rebuilds the table, so that
-recovery and normal running share one path. A producer that is not known (its state has expired, or its
-messages are gone) may start at any number, as in Kafka.
+`core/partition/producer_admission.py` decides what may be appended; this is the state that it looks at.
+`accept` records what has been appended. Replaying the log through `accept` rebuilds the table, so recovery
+and normal operation share one code path. A producer that is not known (its state has expired, or its messages
+are gone) may start at any number, as in Kafka.
 
 A transactional batch begins a transaction of its producer on the partition, a marker (a control batch that
 only transaction coordinators write) ends it.
 
-The snapshot is Kafka's file format, in which a producer's last batch stands. We write an entry for each of
-the batches remembered, oldest first: Kafka, reading it, keeps the last; we keep them all, and so a client
-that sends its five batches again after a restart gets five answers and no error.
+The snapshot is Kafka's file format, which has each producer's last batch. Forebay writes an entry for each
+remembered batch, oldest first. Kafka keeps only the last when it reads the file; Forebay keeps all, so a
+client that sends its five batches again after a restart gets five answers and no error.
 """
 
 from __future__ import annotations
@@ -70,15 +69,15 @@ class ProducerState:
     last_timestamp: int = -1
     coordinator_epoch: int = -1
     txn_first_offset: int = NO_OFFSET
-    """First offset of the open transaction."""
+    """The first offset of the open transaction."""
     batches: list[AppendedBatch] = field(default_factory=list)
     """The last few, oldest first."""
     crcs: list[int] = field(default_factory=list, compare=False)
-    """Of the same batches as the client sent them, as far as that is known (`batch_checksums.py`)."""
+    """The checksums of the same batches as the client sent them, as far as known (`batch_checksums.py`)."""
     was_heard: bool = field(default=True, compare=False)
-    """Whether anything was appended or sent again since `expire` looked last."""
+    """True if anything was appended or sent again since the last `expire`."""
     silent_since_ms: int = field(default=0, compare=False)
-    """If not: when it looked first and found nothing new."""
+    """If False: when `expire` first found nothing new."""
 
     @property
     def in_transaction(self) -> bool:
@@ -86,12 +85,12 @@ class ProducerState:
 
     @property
     def last_sequence(self) -> int:
-        """Of the last record in this epoch; -1 when there is none."""
+        """The sequence of the last record in this epoch; -1 if there is none."""
         return self.batches[-1].last_sequence if self.batches else self.next_sequence - 1
 
     @property
     def end_offset(self) -> int:
-        """After the last batch that is remembered."""
+        """The offset after the last remembered batch."""
         return self.batches[-1].last_offset + 1 if self.batches else 0
 
     def remembered(self, header: BatchHeader) -> AppendedBatch | None:
@@ -103,7 +102,7 @@ class ProducerState:
         return None
 
     def has_other_bytes(self, batch: AppendedBatch, header: BatchHeader) -> bool:
-        """Whether a batch that came now is known to differ from the one remembered under its numbers."""
+        """True if a new batch surely differs from the one remembered under its numbers."""
         return has_other_bytes(self.crcs[self.batches.index(batch)], header)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -124,7 +123,7 @@ class ProducerState:
         return replace(self, batches=self.batches.copy(), crcs=self.crcs.copy())
 
     def truncate(self, offset: int) -> None:
-        """Forget the batches at this offset and after it. Numbering is gapless, so it goes back with them."""
+        """Forget the batches from this offset on. Numbering is gapless, so it goes back with them."""
         while self.batches and self.batches[-1].last_offset >= offset:
             self.next_sequence = self.batches.pop().base_sequence
             self.crcs.pop()
@@ -145,18 +144,18 @@ class ProducerTable:
 
     def __init__(self, *, producers_max: int = PRODUCERS_MAX) -> None:
         self._producers: OrderedDict[int, ProducerState] = OrderedDict()
-        """Longest unused first: those go when there are too many."""
+        """Least recently used first: those are evicted when there are too many."""
         self.find: Callable[[int], ProducerState | None] = self._producers.get
-        """What is known of a producer, by its id. An attribute, for the sake of the hot path."""
+        """Return the state of a producer, by its id. An attribute, for the sake of the hot path."""
         self._producers_max = producers_max
         self.forgets = False
-        """Whether producers were forgotten that were not silent for long, because there were too many."""
+        """True if producers were evicted that were not silent for long, because there were too many."""
         self._before: list[tuple[int, int, ProducerState | None]] = []
-        """Offset, producer id and what was known of the producer before the batch there, for batches that may
-        have to be undone and say too little for it: the first of a producer or an epoch, and markers."""
+        """Offset, producer id and the producer's state before the batch there, for batches that may have to
+        be undone and do not say enough for it: the first of a producer or an epoch, and markers."""
         self.transactions = OpenTransactions()
         self.transactional = False
-        """Whether there has been any transaction: if not, there are no open ones to look for."""
+        """True if there has been any transaction: if not, there are no open ones to look for."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -165,12 +164,12 @@ class ProducerTable:
         return iter(self._producers.values())
 
     def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has begun a transaction here, in this epoch."""
+        """True if the producer has begun a transaction here, in this epoch."""
         state = self._producers.get(producer_id)
         return state is not None and state.in_transaction and state.producer_epoch == producer_epoch
 
     def accept_marker(self, header: BatchHeader, marker: EndTxnMarker) -> CompletedTxn | None:
-        """Record a marker that has been appended; the transaction that it ended, if one was open."""
+        """Record a marker that has been appended; returns the transaction that it ended, if one was open."""
         self.transactional = True
         state = self._state_of(header, is_marker=True)
         state.last_timestamp = header.max_timestamp
@@ -223,7 +222,7 @@ class ProducerTable:
         self._producers[state.producer_id] = state
 
     def _make_room(self) -> None:
-        """Forget the longest unused. Producers in transactions stay, even if that makes too many."""
+        """Evict the least recently used producers. Those in transactions stay, even if there are too many."""
         while len(self.transactions) < len(self._producers):
             producer_id, state = next(iter(self._producers.items()))
             if not state.in_transaction:
@@ -233,14 +232,14 @@ class ProducerTable:
             self._producers.move_to_end(producer_id)
 
     def heard(self, producer_id: int) -> None:
-        """A producer has sent a batch again: while it does, what is known of it must not be forgotten."""
+        """Note that a producer has sent a batch again: while it does, its state must not be forgotten."""
         state = self._producers.get(producer_id)
         if state is not None:
             self._producers.move_to_end(producer_id)
             state.was_heard = True
 
     def assume(self, state: ProducerState) -> None:
-        """Take over what another partition knows of a producer whose numbers are unknown here.
+        """Take over the state of a producer from another partition, if its numbers are unknown here.
 
         The caller appends the producer's next batch at once, or takes it back.
         """
@@ -250,14 +249,19 @@ class ProducerTable:
             self._add(state)
 
     def take_back(self, producer_id: int, state: ProducerState | None) -> None:
-        """Undo `assume`: what was known before."""
+        """Undo `assume`: restore the previous state."""
         if state is None:
             self._producers.pop(producer_id, None)
         else:
             self._producers[producer_id] = state
 
     def expire(self, now_ms: int, expiration_ms: int, high_watermark: int) -> int:
-        """Forget producers that were silent for this long and have no open transaction; how many.
+        """Forget producers that were silent for this long and have no open transaction; returns how many.
+
+        `now_ms` may come from any monotonic clock. The timestamps of batches say nothing here: they are the
+        client's, and may be years old. A producer's silence counts from the first check that finds nothing
+        new, so an append need not read a clock, and state that was loaded is not forgotten at once. A
+        producer whose last batch is not committed is not silent: it will send that batch again.
 
         `now_ms` is of any clock that only goes forward. The timestamps of batches say nothing here: they are
         the client's, and may be years old. A producer's silence counts from the first look that finds nothing
@@ -281,11 +285,14 @@ class ProducerTable:
             del self._producers[producer_id]
 
     def written(self) -> None:
-        """What was accepted so far is in the log, and will not be undone by `truncate`."""
+        """Note that everything accepted so far is in the log, and will not be undone by `truncate`."""
         self._before.clear()
 
     def truncate(self, offset: int) -> None:
-        """Undo what was accepted at this offset and after it, as when a write failed.
+        """Undo what was accepted from this offset on, as when a write failed.
+
+        For a producer that was not known before, the table keeps which batch it waits for. Later ones may be
+        on their way, and any of them would be taken for the first.
 
         Of a producer that was not known before, the table keeps which batch it waits for. Those behind it may
         be on their way, and any of them would be taken for the first.
@@ -319,7 +326,7 @@ class ProducerTable:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, producers_max: int = PRODUCERS_MAX) -> ProducerTable:
-        """The table of a snapshot; a damaged one is a ProtocolError."""
+        """The table of a snapshot; raises ProtocolError if it is damaged."""
         _check_snapshot(data)
         table = cls(producers_max=producers_max)
         for row in _ENTRY.iter_unpack(data[_PREAMBLE.size :]):
@@ -357,7 +364,7 @@ class ProducerTable:
 
 
 def _awaiting(first: BatchHeader, *, is_marker: bool) -> ProducerState | None:
-    """What is known of a producer whose first batch could not be written; None if it has no numbers."""
+    """The state of a producer whose first batch could not be written; None if it has no numbers."""
     if is_marker or first.base_sequence == NO_SEQUENCE:
         return None
     return ProducerState(
@@ -387,6 +394,6 @@ def _rows(state: ProducerState) -> Iterator[tuple[int, ...]]:
         last = state.batches[-1]
         yield *head, last.last_sequence, last.last_offset, last.offset_delta, state.last_timestamp, *tail
     else:
-        # Without an offset Kafka takes nothing from the sequence; we still learn which one comes next.
+        # Without an offset Kafka ignores the sequence; Forebay still learns which one comes next.
         last_sequence = (state.next_sequence - 1) if state.next_sequence else NO_SEQUENCE
         yield *head, last_sequence, NO_OFFSET, 0, state.last_timestamp, *tail

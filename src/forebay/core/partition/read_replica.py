@@ -1,4 +1,4 @@
-"""Which replica a consumer reads from (KIP-392)."""
+"""Chooses the replica that a consumer reads from (KIP-392)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forebay.core.partition.leadership import Leadership
 def closest_replica(
     image: ClusterImage, state: PartitionState, *, rack: str, leadership: Leadership, offset: int
 ) -> int | None:
-    """The in-sync follower in the client's rack that has what it asks for (KIP-392); None: the leader."""
+    """The in-sync follower in the client's rack that has the requested offset (KIP-392); None: the leader."""
     brokers = image.brokers
     own = brokers.get(leadership.me)
     if not rack or (own is not None and own.rack == rack):

@@ -1,9 +1,9 @@
 """Batches whose records have to be read before they are appended.
 
 Most topics store a batch unread. Three kinds do not. A compacted topic needs the key of every record, and its
-compaction trusts what a record says of its offset and its time. A topic with a compression of its own unpacks
-what came under another. A topic with delays looks for records that are to be delivered later, and takes them
-out (`delayed_records.py`). Such batches are examined: every record is checked, and the batch is packed as the
+compaction trusts what a record says of its offset and its time. A topic with its own compression type repacks
+batches of other types. A topic with delays looks for delayed records, and takes them out
+(`delayed_records.py`). Such batches are examined: every record is checked, and the batch is packed as the
 topic stores it.
 
 That can take long: a few kilobytes can stand for a million records. So `examine_at_once`, for the event loop,
@@ -28,7 +28,7 @@ AT_ONCE_BYTES_MAX = 64 * 1024
 """More records than this, or more bytes packed or unpacked, take too long for the event loop."""
 
 NAMED_RECORDS_MAX = 1000
-"""So many records of a refused batch are named one by one."""
+"""At most this many records of a refused batch are named one by one."""
 
 _RECORDS_PER_STRETCH = 64
 
@@ -43,10 +43,10 @@ UNEXAMINED: Final = Unexamined.UNEXAMINED
 
 
 class Examined(NamedTuple):
-    """What to store in place of a batch."""
+    """The batch to store in place of another."""
 
     policy: AppendPolicy
-    """What was looked at, and how: another policy may want another batch."""
+    """The policy by which it was examined: another policy may need another batch."""
     batch: memoryview
     delayed: Delayed | None = None
 
@@ -67,7 +67,7 @@ def examine_at_once(
 
 
 def examine(batch: memoryview, policy: AppendPolicy, now_ms: int, pause: Callable[[], None]) -> Examined:
-    """The same for a batch of any size, in a thread. `pause` is called every few records."""
+    """Like `examine_at_once`, for a batch of any size, in a thread. `pause` is called every few records."""
     header = read_header(batch)
     if not needs_reading(batch, header, policy):
         return Examined(policy, batch)
@@ -81,7 +81,9 @@ def examine(batch: memoryview, policy: AppendPolicy, now_ms: int, pause: Callabl
 def with_records_named(
     error: KafkaError, batch: memoryview | None, policy: AppendPolicy, now_ms: int
 ) -> KafkaError:
-    """The refusal of a batch for its times, by its header, with the records named that have those times.
+    """The refusal of a batch for its timestamps, by its header, with the offending records named.
+
+    They are named only if that can be done at once: a client does not need it.
 
     If that can be done at once: a client can do without.
     """
@@ -146,7 +148,7 @@ def _examine(
 def _without_delayed(
     header: BatchHeader, payload: bytes, policy: AppendPolicy, now_ms: int, pause: Callable[[], None]
 ) -> Examined | None:
-    """The batch without the records that are to be delivered later; None if there are none."""
+    """The batch without its delayed records; None if there are none."""
     assert policy.delays is not None
     bad = BadRecords()
     codec = header.codec if policy.codec is None else policy.codec
@@ -161,7 +163,7 @@ def _without_delayed(
         return None
     made, delayed = taken
     size = len(made)
-    if policy.repacks(header.codec):  # what was taken out counts, too: consumers have to fetch the note
+    if policy.repacks(header.codec):  # delayed records count, too: consumers fetch the note
         size = HEADER_SIZE + len(payload) if codec == Codec.NONE else max(size, len(delayed.note))
     if size > policy.max_message_bytes:
         raise too_large(size, policy)
@@ -171,7 +173,7 @@ def _without_delayed(
 def _check_records(
     payload: bytes, header: BatchHeader, policy: AppendPolicy, now_ms: int, pause: Callable[[], None]
 ) -> None:
-    """Refuse the batch unless every record is what the batch says, and has a key and a time that fits."""
+    """Refuse the batch unless every record matches the header, and has a key and a valid timestamp."""
     bad = BadRecords()
     base_timestamp = header.base_timestamp
     earliest, latest = policy.timestamps(now_ms)
@@ -197,7 +199,7 @@ def _check_records(
 
 
 class BadRecords:
-    """The records for whose sake a batch is refused; the first of them by name, the others counted."""
+    """The records for which a batch is refused; the first of them by name, the others counted."""
 
     def __init__(self) -> None:
         self._reasons: dict[int, str] = {}
@@ -210,7 +212,7 @@ class BadRecords:
             self._reasons[number] = reason
 
     def note_time(self, number: int, reason: str) -> None:
-        self._code = ErrorCode.INVALID_TIMESTAMP  # Kafka's code as soon as one record's time is wrong
+        self._code = ErrorCode.INVALID_TIMESTAMP  # as in Kafka: one wrong timestamp decides
         self.note(number, reason)
 
     def error(self, record_count: int) -> InvalidRecords | None:

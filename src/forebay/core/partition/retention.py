@@ -1,10 +1,10 @@
-"""Which of a log's oldest segments have had their time.
+"""Decides which of a log's oldest segments have expired.
 
-Whole segments go, from the front, as long as one of three things is true of the next: all of it lies
-before the log start offset; the log without it is still at least retention.bytes; its newest message is
-older than retention.ms. What is not yet committed stays, and what a topic's delay hides from consumers: its
-retention begins when it becomes visible. Every log keeps an active segment, so when even
-that one has had its time the log must be rolled first, and then it goes with the others.
+Whole segments are deleted, from the front, as long as one of three conditions holds for the next: all of it
+lies before the log start offset; the log without it is still at least retention.bytes; its newest message is
+older than retention.ms. Uncommitted messages stay, and so do messages that a topic's delay hides from
+consumers: their retention begins when they become visible. Every log keeps an active segment, so if even that
+one has expired the log must be rolled first, and then it is deleted with the others.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ NO_LIMIT = -1
 
 
 class SegmentSpan(Protocol):
-    """What must be known of a segment."""
+    """The properties of a segment that the decision needs."""
 
     @property
     def next_offset(self) -> int:
-        """The base offset of the segment after it; for the active segment the log end offset."""
+        """The base offset of the next segment; for the active segment the log end offset."""
 
     @property
     def size(self) -> int: ...
 
     @property
     def largest_timestamp(self) -> int:
-        """Of any message in it; negative when none has one, and then the segment does not age."""
+        """The largest of any message in it; negative if none has one, and then the segment does not age."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -39,14 +39,14 @@ class RetentionPolicy:
     delay_ms: int = 0
     """The age at which messages become visible."""
     deletes: bool = True
-    """Whether cleanup.policy has `delete`; without it only the log start offset counts."""
+    """True if cleanup.policy has `delete`; without it only the log start offset counts."""
 
 
 class RetentionPlan(NamedTuple):
     delete_count: int
-    """How many segments to delete from the front, after rolling."""
+    """The number of segments to delete from the front, after rolling."""
     roll_first: bool
-    """Whether the active segment is among them."""
+    """True if the active segment is among them."""
 
 
 def plan_retention(
@@ -57,7 +57,7 @@ def plan_retention(
     log_start_offset: int,
     high_watermark: int,
 ) -> RetentionPlan:
-    """What to delete of these segments, oldest first, the active one last."""
+    """The segments to delete. They are given oldest first, the active one last."""
     excess_bytes = _excess(segments, policy)
     last = len(segments) - 1
     count = 0
@@ -75,7 +75,7 @@ def plan_retention(
 
 
 def _excess(segments: Sequence[SegmentSpan], policy: RetentionPolicy) -> int:
-    """Bytes that may go before the log is as small as retention.bytes; negative for none."""
+    """Bytes to delete until the log is as small as retention.bytes; negative for none."""
     if policy.retention_bytes < 0:
         return -1
     return sum(segment.size for segment in segments) - policy.retention_bytes

@@ -1,4 +1,5 @@
-"""Transactional batches that wait for the coordinator to say that their transaction includes the partition.
+"""Transactional batches that wait for the coordinator to confirm that their transaction includes the
+partition.
 
 While the coordinator is asked, the transaction may end: its marker comes first, and a batch appended after it
 would begin a transaction that never ends. So every verification holds a *guard*. A marker of the producer
@@ -18,7 +19,7 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 
 PRODUCERS_MAX = 10_000
-"""How many producers a partition may verify at once. It remembers as many that are verified."""
+"""The number of producers that a partition may verify at once. It remembers as many verified ones."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,17 +35,18 @@ class Verifications:
     def __init__(self, *, producers_max: int = PRODUCERS_MAX) -> None:
         self._producers_max = producers_max
         self._asked: dict[int, _Asked] = {}
-        """By producer id, with guards. None of them is ever dropped for the sake of another."""
+        """By producer id, with guards. None of them is ever dropped in favour of another."""
         self._over: dict[int, _Asked] = {}
-        """Without guards, the longest unused first. Kept until the transaction ends: a batch may come again
-        whose question failed, or that could not be written."""
+        """Without guards, least recently used first. Kept until the transaction ends: a batch may be sent
+        again whose verification failed, or that could not be written."""
 
     def __len__(self) -> int:
-        """Producers of whom the coordinator is being asked."""
+        """The number of producers that are being verified."""
         return len(self._asked)
 
     def begin(self, producer_id: int, producer_epoch: int, base_sequence: int) -> object:
-        """A guard to show with the batch when it is verified; raises KafkaError when none can be had now."""
+        """A guard to present with the batch when it is verified; raises KafkaError if none is available
+        now."""
         asked = self._asked.get(producer_id)
         if asked is not None and producer_epoch < asked.producer_epoch:
             # Most likely a zombie. Its successor must not lose its guard to it.
@@ -74,7 +76,7 @@ class Verifications:
         return asked.lowest_sequence if asked is not None and guard in asked.guards else None
 
     def release(self, producer_id: int, guard: object) -> None:
-        """The question is over, whatever became of its batch."""
+        """End a verification, whatever happened to its batch."""
         asked = self._asked.get(producer_id)
         if asked is None:
             return
@@ -88,7 +90,10 @@ class Verifications:
             del self._over[next(iter(self._over))]
 
     def ended(self, producer_id: int, *, next_epoch: int | None) -> None:
-        """The producer's transaction has ended here.
+        """Note that the producer's transaction has ended here.
+
+        If every transaction has its own epoch, a producer that is ahead may already ask for its next one:
+        with the epoch that the marker names.
 
         Where every transaction has an epoch of its own, a producer that is ahead may ask for its next one
         already: with the epoch that the marker names.

@@ -1,1 +1,1 @@
-"""Client quotas: whom they are for, which one counts, and how long a client over its quota has to wait."""
+"""Client quotas: their entities, their precedence, and how long a client over its quota has to wait."""

@@ -1,5 +1,5 @@
-"""Whom a quota is for: a user, a client id, both, or an IP address. Each may be named, or stand for all that
-have no quota of their own (the default).
+"""The entity of a quota: a user, a client id, both, or an IP address. Each may be named, or be the default,
+which applies to all without a quota of their own.
 
 Names, keys and checks are Kafka's.
 """
@@ -48,8 +48,8 @@ def quota_entity(*, user: str | None = "", client_id: str | None = "", ip: str |
 
 
 def read_entity(parts: Iterable[tuple[str, str | None]], *, is_stored: bool = False) -> QuotaEntity:
-    """From types and names as requests have them; raises KafkaError. `is_stored`: it stays what it was stored
-    as, since it is found by that."""
+    """From types and names as in requests; raises KafkaError. `is_stored`: it stays as it was stored, since
+    it is found by that."""
     found: dict[EntityType, str | None] = {}
     for word, name in parts:
         kind = _entity_type(word)
@@ -75,8 +75,8 @@ def _entity_type(word: str) -> EntityType:
 
 
 def _normal_ip(name: str | None, *, is_stored: bool) -> str | None:
-    """As connections have it, those by IPv4 on a socket for both families too. Names of hosts are not looked
-    up: a quota would depend on who answers."""
+    """The address as connections have it, also for IPv4 on a dual-stack socket. Host names are not looked up:
+    a quota would depend on who answers."""
     if not name:
         return name
     try:

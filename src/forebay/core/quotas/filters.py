@@ -1,4 +1,4 @@
-"""Filters of DescribeClientQuotas: which entities are meant."""
+"""Filters of DescribeClientQuotas: they select entities."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class QuotaFilter:
 
 
 def read_filter(components: Iterable[tuple[str, int, str | None]], *, strict: bool) -> QuotaFilter:
-    """From types, match types and names as requests have them; raises KafkaError."""
+    """From types, match types and names as in requests; raises KafkaError."""
     found = [_component(*each) for each in components]
     kinds = [component.kind for component in found]
     for kind in kinds:

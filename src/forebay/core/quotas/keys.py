@@ -1,4 +1,4 @@
-"""What can be limited, and which values a limit may have."""
+"""The quantities that can be limited, and the valid values of each limit."""
 
 from __future__ import annotations
 

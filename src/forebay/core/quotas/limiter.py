@@ -1,8 +1,8 @@
-"""What limits each client, with the buckets that clients are counted in.
+"""The limits of each client, with the buckets that clients are counted in.
 
-Clients choose their ids, so memory is bounded: a bucket that is full is as good as a new one and is dropped.
-If too many are in use, the fullest tenth gives way: nobody gets rid of a debt by using other ids, and to make
-room is seldom needed.
+Clients choose their ids, so memory is bounded: a full bucket is equivalent to a new one and is dropped. If
+too many are in use, the fullest tenth is dropped: nobody gets rid of a debt by using other ids, and room has
+to be made seldom.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _NAME_CHARS_KEPT = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bursts:
-    """How much may be used at once, and how long anybody is made to wait, in seconds."""
+    """How much may be used at once, and how long a client is made to wait, in seconds."""
 
     burst_s: float = 10.0
     mutation_burst_s: float = 11.0
     """For partitions created and deleted."""
     mutation_debt_s_max: float = 3600.0
-    """One request may create thousands of partitions. That is remembered for longer than anybody is made to
-    wait: further requests are refused, or wait again."""
+    """One request may create thousands of partitions. The debt is remembered for longer than a client is made
+    to wait: further requests are refused, or wait again."""
     debt_s_max: float = 30.0
     request_debt_s_max: float = 3600.0
     """For the time that requests take. One may take a hundred times what a client may use in a second, and
-    the client has many connections. Nobody is made to wait for so long at a time: the next requests wait
+    the client has many connections. No client is made to wait that long at a time: the next requests wait
     before they are handled."""
 
 
 class ClientLimits(NamedTuple):
-    """Of one client; None: there is no limit."""
+    """The limits of one client; None: no limit."""
 
     produce: TokenBucket | None
     fetch: TokenBucket | None
@@ -59,7 +59,7 @@ class Limiter:
         self._swept_at = 0.0
 
     def replace(self, stored: Iterable[tuple[QuotaEntity, Mapping[str, float]]]) -> None:
-        """From now on these are the quotas. What clients have used of a quota that is as before counts on."""
+        """Replace the quotas. Usage of a quota that stays the same continues to count."""
         self._quotas = Quotas(stored)
         self._clients.clear()
         if not self.limits_clients and not self.limits_connections:
@@ -78,7 +78,7 @@ class Limiter:
         return len(self._buckets)
 
     def of_client(self, user: str, client_id: str, now: float) -> ClientLimits | None:
-        """What limits a client; None if nothing does. One look-up for a client that was seen before."""
+        """The limits of a client; None if there are none. One look-up for a client that was seen before."""
         key = (user, client_id)
         try:
             return self._clients[key]
@@ -119,8 +119,8 @@ class Limiter:
         return bursts.burst_s, bursts.request_debt_s_max if key == QuotaKey.REQUEST else bursts.debt_s_max
 
     def _sweep(self, now: float) -> None:
-        """Drop the buckets of clients that have been idle, when a new client comes. There is room for all
-        buckets of that client then, so that none of them goes while the others are made."""
+        """Drop the buckets of idle clients when a new client comes. Then there is room for all buckets of
+        that client, so that none of them is dropped while the others are created."""
         if len(self._buckets) + len(ClientLimits._fields) > BUCKETS_MAX:
             self._make_room(now)
         elif now - self._swept_at >= SWEEP_S:
@@ -128,7 +128,7 @@ class Limiter:
 
     def _drop_idle(self, now: float) -> None:
         self._swept_at = now
-        self._clients.clear()  # some may hold a bucket that goes
+        self._clients.clear()  # some may hold a bucket that is dropped
         for key in [key for key, bucket in self._buckets.items() if bucket.is_full(now)]:
             del self._buckets[key]
 

@@ -1,4 +1,4 @@
-"""Which of the stored quotas counts for a client: the most specific entity that limits the key in question.
+"""Decides which of the stored quotas applies to a client: the most specific entity that limits the key.
 
 | | for | shared by |
 |---|---|---|
@@ -29,16 +29,16 @@ class Quota(NamedTuple):
     bound: float
     """Per second."""
     entity: QuotaEntity
-    """Where the limit is set."""
+    """The entity for which the limit is set."""
     shared_by: tuple[str, str | None, str | None]
-    """Clients with the same are counted together: the key, then what they have in common."""
+    """Clients with the same value are counted together: the key, then what they have in common."""
 
 
 Stored = Mapping[QuotaEntity, Mapping[str, float]]
 
 
 class Quotas:
-    """The quotas of a cluster, to look up the one that counts."""
+    """The quotas of a cluster, to look up the one that applies."""
 
     def __init__(self, stored: Iterable[tuple[QuotaEntity, Mapping[str, float]]] = ()) -> None:
         self._stored: Stored = dict(stored)

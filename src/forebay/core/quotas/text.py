@@ -1,4 +1,4 @@
-"""How quotas are stored: under an id that follows from the entity, with its values, as JSON."""
+"""The stored form of quotas: under an id that is derived from the entity, with its values, as JSON."""
 
 from __future__ import annotations
 

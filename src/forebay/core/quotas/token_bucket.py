@@ -1,11 +1,11 @@
 """A rate over time, as a bucket of tokens: it fills at the allowed rate, and what is used is taken out.
 
-A bucket is full at first, so that a client may use at once what it would be allowed in `burst_s`. Below zero
-the client has used more than its quota, and has to wait until the bucket is back at zero. Over any time t a
-client that waits as it is told uses at most `bound * (burst_s + t)` and the last amount it took.
+A bucket is full at first, so a client may use at once what it would be allowed in `burst_s`. Below zero the
+client has used more than its quota, and has to wait until the bucket is back at zero. Over any time t a
+client that waits as told uses at most `bound * (burst_s + t)` plus the last amount it took.
 
-Kafka has this for partitions (KIP-599), and for the rest a mean over windows. The mean forgets all that is
-older than its windows, and a client that waited is told to wait again; a bucket has neither fault.
+Kafka uses token buckets for partitions (KIP-599), and a mean over windows for the rest. The mean forgets
+everything older than its windows, and a client that waited is told to wait again; a bucket has neither fault.
 """
 
 from __future__ import annotations
@@ -20,23 +20,27 @@ class TokenBucket:
     __slots__ = ("_at", "_debt_s_max", "_tokens", "_turns", "bound", "capacity")
 
     def __init__(self, bound: float, now: float, *, burst_s: float, debt_s_max: float) -> None:
-        """`bound`: per second. `debt_s_max`: the longest that anybody is made to wait; what is used beyond it
+        """`bound`: per second. `debt_s_max`: the longest time that a client is made to wait; usage beyond it
         is forgotten."""
         self.bound = bound
         self.capacity = bound * burst_s
         self._debt_s_max = debt_s_max
         self._tokens = self.capacity
         self._at = now
-        self._turns: Turns | None = None  # made when somebody is refused
+        self._turns: Turns | None = None  # created when a client is refused
 
     def take(self, amount: float, now: float) -> float:
-        """Count what was used; how long to wait before more is."""
+        """Count usage; returns how long to wait before more."""
         self._fill(now)
         self._tokens = max(self._tokens - amount, -self.bound * self._debt_s_max)
         return self.wait_s(now)
 
     def take_if_room(self, amount: float, now: float) -> tuple[bool, float]:
-        """Like `take`, but only if the bucket holds that much. Whether it was taken, and how long to wait.
+        """Like `take`, but only if the bucket holds that much. Returns True if it was taken, and how long to
+        wait.
+
+        An amount that is larger than the bucket is taken when the bucket is full: otherwise it never would
+        be.
 
         An amount that is larger than the bucket is taken when the bucket is full: else it never would be.
         """
@@ -47,8 +51,11 @@ class TokenBucket:
         return True, self.take(amount, now)
 
     def take_turn(self, who: int, amount: float, now: float) -> tuple[bool, float]:
-        """Like `take`, but not while anything is owed, nor while others have waited for longer. Whether it
-        was taken, and how long to wait.
+        """Like `take`, but not while there is a debt, nor while others have waited for longer. Returns True
+        if it was taken, and how long to wait.
+
+        The size of the amount does not matter: otherwise small amounts of some would keep the bucket too
+        empty for the large ones of others.
 
         How large the amount is does not matter: else small amounts of some would keep the bucket too empty
         for the large ones of others.
@@ -74,21 +81,21 @@ class TokenBucket:
         return min(max(self._tokens, self.bound * _SHARE_S), self.capacity)
 
     def give_back(self, amount: float) -> None:
-        """What was taken was not used."""
+        """Return tokens that were taken and not used."""
         self._tokens = min(self._tokens + amount, self.capacity)
 
     def wait_s(self, now: float) -> float:
-        """How long to wait until nothing is owed."""
+        """How long to wait until there is no debt."""
         self._fill(now)
         return max(-self._tokens / self.bound, 0.0)
 
     def is_full(self, now: float) -> bool:
-        """Whether it is as good as a new one."""
+        """True if it is equivalent to a new one."""
         self._fill(now)
         return self._tokens >= self.capacity
 
     def level(self, now: float) -> float:
-        """1 if it is full, below 0 if something is owed."""
+        """1 if it is full, below 0 if there is a debt."""
         self._fill(now)
         return self._tokens / self.capacity
 

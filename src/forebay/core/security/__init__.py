@@ -1,1 +1,1 @@
-"""Who a client is: users, their logins, and the order of the steps of a login."""
+"""Identities of clients: users, their logins, and the order of the steps of a login."""

@@ -1,12 +1,13 @@
 """Delegation tokens (KIP-48, KIP-373): who may create, renew, end and see them, and for how long they last.
 
 A token is a login for a while: an id, which is the name, and a secret, which is the password of a SCRAM
-exchange. Whoever logs in with it has the principal of the token's owner, and may not create further tokens.
+exchange. A client that logs in with it has the principal of the token's owner, and may not create further
+tokens.
 
 Kafka calls the secret an HMAC, because it derives it from the id with a key that all brokers share. Here the
-key is optional: without it the secret is random. Either way the store has only what a login is checked with,
+key is optional: without it the secret is random. Either way the store has only the keys that verify a login,
 and a digest by which the token is found. Renewing and ending a token take its secret, as in Kafka, or its id:
-it is the principal of whoever asks that decides.
+the requester's principal decides.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ID_BYTES = 16
 _SALT_BYTES = 24
 _REMOVED_AT_ONCE = 1_000
 _TIME_MAX_MS = 2**62
-"""Far beyond any date, and far below what does not fit into a field of a message."""
+"""Far beyond any date, and far below the limit of a field in a message."""
 
 
 class Limits(Protocol):
@@ -54,20 +55,20 @@ class Limits(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A token that somebody asks for."""
+    """A request for a token."""
 
     owner: str
     requester: str
     requester_is_stored: bool
-    """True if the requester has logged in with the password of a user of the store."""
+    """True if the requester has logged in with the password of a user in the store."""
     renewers: Sequence[str]
     lifetime_ms: int
-    """0 or less: as long as is allowed."""
+    """0 or less: as long as allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewToken:
-    """What is made up and derived for a token before it is stored."""
+    """The generated and derived parts of a token before it is stored."""
 
     id: str
     secret: bytes = field(repr=False)
@@ -75,7 +76,7 @@ class NewToken:
 
 
 def new_id(entropy: Callable[[int], bytes]) -> str:
-    """Like Kafka's: never with a dash in front, which tools would take for an option."""
+    """An id like Kafka's: never with a leading dash, which tools would take for an option."""
     while (text := urlsafe_b64encode(entropy(_ID_BYTES)).rstrip(b"=").decode()).startswith("-"):
         pass
     return text
@@ -107,7 +108,7 @@ def new_token(token_id: str, secret: bytes, salt: Callable[[int], bytes]) -> New
 
 
 def check_wanted(image: ClusterImage, wanted: Wanted, limits: Limits) -> None:
-    """Raises KafkaError for a token that cannot be."""
+    """Raises KafkaError for an invalid token."""
     for principal in (wanted.owner, *wanted.renewers):
         kind, _, name = principal.partition(":")
         if kind != USER:
@@ -115,7 +116,7 @@ def check_wanted(image: ClusterImage, wanted: Wanted, limits: Limits) -> None:
         if not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{principal[:NAME_CHARS_MAX]!r} is no user's name")
         if principal != wanted.requester and not is_trimmed(name):
-            # No rule about the user who is meant would be about this one.
+            # No rule for the intended user would apply to this one.
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"{principal!r} has {WHITE_SPACE.format(what='user')}"
             )
@@ -141,7 +142,7 @@ def check_wanted(image: ClusterImage, wanted: Wanted, limits: Limits) -> None:
 
 
 def check_not_deleted(image: ClusterImage, principal: str) -> None:
-    """Raises KafkaError if the user who asks has been deleted since its login."""
+    """Raises KafkaError if the requesting user has been deleted since its login."""
     if principal.partition(":")[2] not in image.users:
         raise KafkaError(
             ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "the user who asks was deleted meanwhile"
@@ -169,7 +170,7 @@ def created(wanted: Wanted, new: NewToken, limits: Limits, now_ms: int) -> Deleg
 def renewed(
     token: DelegationToken | None, principal: str, period_ms: int, limits: Limits, now_ms: int
 ) -> DelegationToken:
-    """The token as it is after a renewal. Raises KafkaError."""
+    """The token after a renewal. Raises KafkaError."""
     token = _found(token)
     _check_valid(token, now_ms)
     if not token.belongs_to(principal):
@@ -207,7 +208,7 @@ def _check_valid(token: DelegationToken, now_ms: int) -> None:
 
 
 class TokenIndex:
-    """Finds tokens by their secrets. Made anew when the tokens have changed."""
+    """Finds tokens by their secrets. Built anew when the tokens have changed."""
 
     def __init__(self) -> None:
         self._tokens: Mapping[str, DelegationToken] = {}
@@ -228,7 +229,7 @@ def visible(
     owners: Collection[str] | None,
     may_see: Callable[[DelegationToken], bool],
 ) -> Iterator[DelegationToken]:
-    """The tokens that a client is shown; `owners`: it asks for tokens that belong to one of these."""
+    """The tokens that a client may see; `owners`: only those that belong to one of these."""
     for token in tokens:
         if owners is not None and not any(
             each in owners for each in (token.owner, token.requester, *token.renewers)
@@ -239,6 +240,6 @@ def visible(
 
 
 def outlived(tokens: Mapping[str, DelegationToken], now_ms: int) -> list[TokenDeleted]:
-    """The tokens to be removed from the store."""
+    """The tokens to remove from the store."""
     over = (token.id for token in tokens.values() if min(token.expires_ms, token.max_ms) <= now_ms)
     return [TokenDeleted(id=token_id) for token_id, _ in zip(over, range(_REMOVED_AT_ONCE), strict=False)]

@@ -1,4 +1,4 @@
-"""Which addresses are one sender's: limits that are meant for one sender have to count them together."""
+"""Groups the addresses of one sender: limits for one sender have to count them together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _IPV6_PREFIX_BITS = 64
 
 @lru_cache(maxsize=4096)
 def network_of(host: str) -> str:
-    """The address itself for IPv4; the /64 for IPv6, since whoever has one address of it has all of them."""
+    """The address itself for IPv4; the /64 for IPv6, since a host with one address of it has all of them."""
     if ":" not in host:
         return host
     address = int(IPv6Address(host.partition("%")[0]))

@@ -1,12 +1,12 @@
-"""Which refusals the audit log has a line for, and how many it has not.
+"""Decides which refusals get a line in the audit log, and counts the others.
 
 Each sender, that is a principal at an address (IPv6: a /64), may cause a burst of lines, and then some each
-second. A principal at many addresses may cause a few times as many. So one that makes noise neither fills the
-log nor hides what others were refused. What is left out is counted by sender and API, with some of what was
-asked for: whoever hides one request among many is still seen to have done so.
+second. A principal at many addresses may cause a few times as many. So a noisy sender neither fills the log
+nor hides the refusals of others. Omitted lines are counted by sender and API, with some of the requested
+resources: a sender that hides one request among many is still noticed.
 
-The memory for this is bounded. A sender that has to go leaves its count to its principal, and a principal to
-the rest.
+The memory for this is bounded. The count of an evicted sender is added to its principal's, and that of a
+principal to the rest.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import NamedTuple
 from forebay.core.security.networks import network_of
 
 PRINCIPAL_SHARES = 4
-"""How many times a sender's rate a principal has, at all its addresses together."""
+"""The rate of a principal, at all its addresses together, as a multiple of a sender's rate."""
 SAMPLES_MAX = 20
-"""Different resources that are remembered of those that were left out."""
+"""The number of different resources that are remembered of omitted lines."""
 
 
 class RefusalLimits(NamedTuple):
@@ -35,7 +35,7 @@ class LeftOut(NamedTuple):
     """Empty: several."""
     apis: Counter[str]
     needs: tuple[str, ...]
-    """Some of what was asked for."""
+    """Some of the requested resources."""
 
 
 class _Sender:
@@ -76,7 +76,7 @@ class Refusals:
     def admit(
         self, principal: str, host: str, api: str, need: str, limits: RefusalLimits, now_s: float
     ) -> LeftOut | None:
-        """None if there is to be no line for it; else what was left out of the same sender's before."""
+        """None if it gets no line; else what was omitted before from the same sender."""
         network = network_of(host)
         sender = self._sender(principal, network, limits, now_s)
         whole = self._principals[principal]
@@ -93,7 +93,7 @@ class Refusals:
         return None
 
     def untold(self) -> list[LeftOut]:
-        """Everything that was left out and that no line has told of yet, most first. Told with this."""
+        """All omissions that no line has reported yet, largest first. They then count as reported."""
         found = [sender.take(*key) for key, sender in self._senders.items() if sender.apis]
         found += [whole.take(principal, "") for principal, whole in self._principals.items() if whole.apis]
         if self._others.apis:

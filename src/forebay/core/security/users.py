@@ -1,6 +1,6 @@
-"""Changes of users: what AlterUserScramCredentials asks for, checked and planned.
+"""Changes of users: the request AlterUserScramCredentials, checked and planned.
 
-A client sends the salted password, never the password. The keys that are stored are derived from it here.
+A client sends the salted password, never the password. The stored keys are derived from it here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from forebay.wire.sasl.scram import BY_CODE, ITERATIONS_MAX, ITERATIONS_MIN, Scr
 NAME_CHARS_MAX = 256
 SALT_BYTES_MAX = 256
 SALTED_BYTES_MAX = 256
-"""Any length up to this: administrators' tools derive it in ways of their own, and it is a key of an HMAC."""
+"""Any length up to this: administrators' tools derive it in their own ways, and it is a key of an HMAC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Upsertion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserAlteration:
-    """All that one request says about one user."""
+    """Everything that one request says about one user."""
 
     name: str
     deletions: Sequence[int] = ()
@@ -42,13 +42,13 @@ class UserAlteration:
 
 
 def new_credential(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> ScramCredential:
-    """From a password that is at hand. Slow, as it has to be."""
+    """Derive a credential from a password. Slow, as it has to be."""
     salted = mechanism.salted_password(password, salt, iterations)
     return _credential(mechanism, salt, salted, iterations)
 
 
 def alter_user(image: ClusterImage, alteration: UserAlteration) -> list[Change]:
-    """The changes; raises KafkaError and changes nothing if any part cannot be."""
+    """The changes; raises KafkaError and changes nothing if any part is invalid."""
     name, user = alteration.name, image.users.get(alteration.name)
     check_name(name)
     if alteration.upsertions:
@@ -78,7 +78,7 @@ def put_or_delete(
         return [UserPut(user=UserImage(name=name, credentials=credentials))]
     if name not in image.users:
         return []
-    # Whoever was deleted must not come back by a token that it has made.
+    # A deleted user must not come back by a token that it has made.
     owner = f"User:{name}"
     tokens = [TokenDeleted(id=token.id) for token in image.tokens.values() if token.owner == owner]
     return [UserDeleted(name=name), *tokens]
@@ -95,7 +95,7 @@ def check_name(name: str) -> None:
 
 
 def check_new_name(name: str) -> None:
-    """One that is there from an earlier version can still be deleted."""
+    """Raise KafkaError for an invalid name. A user of an earlier version can still be deleted."""
     check_name(name)
     if not is_trimmed(name):
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"{name!r} has {WHITE_SPACE.format(what='user')}")

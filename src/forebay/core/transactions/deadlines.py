@@ -1,4 +1,4 @@
-"""When the time of a transaction is up, or that of an unused transactional id; `shard.py` then ends them."""
+"""The deadlines of transactions and of unused transactional ids; `shard.py` then ends them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from forebay.core.transactions.state import Event, State, Transaction
 
 
 class Deadlines:
-    """Of all transactions of a shard, in monotonic time.
+    """The deadlines of all transactions of a shard, in monotonic time.
+
+    A timeout counts from when the transaction was opened here or found in the log, or was last renewed; the
+    start in the log was read from another clock. Renewing keeps a transaction open for `max_lifetime_ms` at
+    most.
 
     A timeout counts from when the transaction was opened here or found in the log, or was last renewed; the
     start that the log knows was read from another clock. Renewing keeps a transaction open for
@@ -27,7 +31,7 @@ class Deadlines:
         self._looked_ms = 0
 
     def schedule(self, txn: Transaction, now: Now) -> None:
-        """A transaction has changed, or was found in the log."""
+        """Note that a transaction has changed, or was found in the log."""
         name = txn.transactional_id
         if txn.state is not State.ONGOING:
             self._abort_at.pop(name, None)
@@ -37,11 +41,11 @@ class Deadlines:
             self._end_at[name] = now.ms + self._config.max_lifetime_ms
         at_ms = self._deadline_of(txn, now)
         if at_ms is not None:
-            # One that moves to later is put right when it comes up: most transactions end long before.
+            # A deadline that moves later is corrected when it comes up: most transactions end long before.
             self._deadlines.set_no_later(name, at_ms)
 
     def renew(self, families: Sequence[str], known: Mapping[str, Transaction], now_ms: int) -> int:
-        """How many open transactions there are in the families."""
+        """Renew the open transactions of the families; returns how many there are."""
         names = members(self._abort_at, families)
         for name in names:
             renewed_ms = min(now_ms + known[name].timeout_ms, self._end_at[name])
@@ -49,7 +53,7 @@ class Deadlines:
         return len(names)
 
     def take_due(self, now_ms: int) -> str | None:
-        """A transactional id whose time may be up: `is_over` tells."""
+        """A transactional id whose time may be up: `is_over` decides."""
         self._looked_ms = now_ms
         return self._deadlines.pop_due(now_ms)
 

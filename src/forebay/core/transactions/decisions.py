@@ -1,11 +1,11 @@
-"""What becomes of a transaction: pure functions from its value and a request to its next value, or an error.
+"""Decisions about a transaction: pure functions from its value and a request to its next value, or an error.
 
 An ErrorCode means that nothing changes; NONE means that the transaction is already as requested.
 
 Two generations of clients end transactions in two ways. Older ones keep their epoch from one transaction to
-the next. Since KIP-890 the end of a transaction raises the epoch, so that a late message can never join the
-next transaction; the response tells the client its new epoch, and a client that has missed the response asks
-with the old one.
+the next. Since KIP-890 the end of a transaction raises the epoch, so a late message can never join the next
+transaction; the response tells the client its new epoch, and a client that has missed the response asks with
+the old one.
 
 CONCURRENT_TRANSACTIONS makes a client retry: the last transaction is decided, but not all its markers are
 written.
@@ -48,7 +48,7 @@ def unknown(transactional_id: str) -> ErrorCode:
 def create(
     transactional_id: str, producer_id: int, *, timeout_ms: int, now_ms: int
 ) -> Transaction | ErrorCode:
-    """A transactional id is used for the first time."""
+    """Create the transaction of a transactional id that is used for the first time."""
     if producer_id == NO_PRODUCER_ID:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     return Transaction(
@@ -64,7 +64,7 @@ def create(
 def initialise(
     txn: Transaction, expected: Identity | None, fresh_producer_id: int, *, timeout_ms: int, now_ms: int
 ) -> Outcome:
-    """A producer takes the transactional id; with `expected`, only if it already owns it (KIP-360)."""
+    """Give the transactional id to a producer; with `expected`, only if it already owns it (KIP-360)."""
     if expected is not None and not _may_expect(txn, expected):
         return ErrorCode.PRODUCER_FENCED
     if txn.prepared:
@@ -162,7 +162,7 @@ def add(txn: Transaction, identity: Identity, partitions: Set[TopicPartition], n
 
 
 def size_of(partitions: Set[TopicPartition]) -> int:
-    """About how many bytes they take in the log."""
+    """About how many bytes the partitions take in the log."""
     topics = {topic for topic, _ in partitions}
     return len(partitions) * _PARTITION_BYTES + sum(
         len(topic.encode()) + _PARTITION_BYTES for topic in topics
@@ -170,7 +170,7 @@ def size_of(partitions: Set[TopicPartition]) -> int:
 
 
 def verify(txn: Transaction, identity: Identity, partition: TopicPartition) -> ErrorCode:
-    """Whether a producer may write to a partition now, as part of its transaction."""
+    """Check that a producer may write to a partition now, as part of its transaction."""
     error = _check_identity(txn, identity)
     if error is not ErrorCode.NONE:
         return error
@@ -228,7 +228,7 @@ def end_with_bump(
 
 
 def _end_again(txn: Transaction, commit: bool) -> ErrorCode:
-    """The answer to a client that asks for an end when there has been one."""
+    """The answer to a client that ends a transaction which has ended already."""
     ended = (
         (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
         if commit
@@ -240,7 +240,7 @@ def _end_again(txn: Transaction, commit: bool) -> ErrorCode:
 
 
 def complete(txn: Transaction, now_ms: int) -> Transaction:
-    """Every partition knows how the transaction ended."""
+    """The transaction after every partition has its marker."""
     done = replace(txn, state=txn.after(Event.MARKED), partitions=frozenset(), last_update_ms=now_ms)
     if txn.next_producer_id == NO_PRODUCER_ID:
         return done

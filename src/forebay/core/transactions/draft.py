@@ -1,4 +1,4 @@
-"""A step under construction, and what it is made from."""
+"""A step under construction, and its inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay.lazy import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteMarkers(Effect):
-    """Tell partitions how a transaction has ended."""
+    """Write the markers of an ended transaction to its partitions."""
 
     transactional_id: str
     producer_id: int
@@ -26,7 +26,7 @@ class WriteMarkers(Effect):
 
 
 class Asked(NamedTuple):
-    """A request, with what the runtime gave along: a fresh producer id, or the group's offsets partition."""
+    """A request, with what the runtime added: a fresh producer id, or the group's offsets partition."""
 
     ticket: Ticket
     request: Any
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 
 class Draft:
-    """One operation's step, which sees what it has itself decided so far."""
+    """One operation's step, which sees its own decisions so far."""
 
     __slots__ = ("_changed", "_known", "now", "step")
 

@@ -1,10 +1,9 @@
-"""Ending several transactions at once: all of them in one way, or none.
+"""Ends several transactions at once: all of them in the same way, or none.
 
-A decision is a record in the log, and what a step saves is one batch, which is in the log as a whole or not
-at all. So the decisions about many transactions are as atomic as one decision, if one coordinator has all of
-them: the client chooses transactional ids that hash to one partition. After the decision the transactions are
-independent: none waits for the markers of another, and after a crash the next coordinator finds all of them
-decided.
+A decision is a record in the log, and the records of a step are one batch, which is in the log as a whole or
+not at all. So many decisions are as atomic as one, if one coordinator has all transactions: the client
+chooses transactional ids that hash to one partition. After the decision the transactions are independent:
+none waits for the markers of another, and after a crash the next coordinator finds all of them decided.
 
 A transaction that was ended in the same way before is no error. So a request can be repeated when its
 response was lost, even if markers are not written yet; and if some transactions were ended one by one, one
@@ -22,14 +21,16 @@ from forebay.errors import ErrorCode
 from forebay.wire.messages.end_txn import FURTHER_MAX, EndTxnRequest, EndTxnResponse
 
 RECORDS_BYTES_MAX = 8 << 20
-"""Of the batch that holds the decisions; replicas fetch and keep it in one piece."""
+"""The maximum size of the batch with the decisions; replicas fetch and keep it in one piece."""
 
 _RECORD_BYTES = 96
-"""What the record of a transaction takes at most besides its id and its partitions."""
+"""The maximum size of a transaction's record, without its id and its partitions."""
 
 
 def judge(find: Callable[[str], Transaction | None], request: EndTxnRequest, now_ms: int) -> list[Outcome]:
-    """What becomes of each transaction that the request names, the first one first.
+    """The outcome of each transaction that the request names, in its order.
+
+    If any of them is an error other than NONE, none may be changed.
 
     If there is an error other than NONE among them, nothing may become of any.
     """
@@ -52,7 +53,7 @@ def _end(txn: Transaction | None, name: str, who: Identity, now_ms: int, commit:
     if txn is None:
         return decisions.unknown(name)
     outcome = decisions.end(txn, who, now_ms, commit=commit)
-    # That is said of one that has been ended like this, and whose markers are on their way.
+    # The error for one that has been ended like this, and whose markers are on their way.
     return ErrorCode.NONE if outcome is ErrorCode.CONCURRENT_TRANSACTIONS else outcome
 
 
@@ -63,7 +64,7 @@ def _size_of(outcome: Outcome) -> int:
 
 
 def reply(outcomes: list[Outcome]) -> EndTxnResponse:
-    """Whose fault it is, where one is wrong; the others were not attempted then."""
+    """The response: which transactions are at fault, if any; then the others were not attempted."""
     errors = [each if isinstance(each, ErrorCode) else ErrorCode.NONE for each in outcomes]
     if any(errors):
         errors = [each or ErrorCode.OPERATION_NOT_ATTEMPTED for each in errors]

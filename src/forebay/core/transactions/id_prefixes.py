@@ -1,8 +1,8 @@
 """Transactional ids with the same prefix, a *family*: requests about all of them at once.
 
 A program that works in tasks has a transaction in each and commits all of them together (`end_many.py`). A
-finished task leaves its transaction open and sends no more requests. So two things are requested for the
-whole family:
+finished task leaves its transaction open and sends no more requests. So there are two requests for the whole
+family:
 
 Renewing. Their timeout is short, so that readers do not wait long behind a program that has died. While the
 program lives, any running task renews the whole family, and all its timeouts start again. This is not in the
@@ -22,11 +22,11 @@ from forebay.core.transactions.draft import Draft
 from forebay.core.transactions.state import Event, Transaction
 
 FORGOTTEN_MAX = 5_000
-"""By one request: their tombstones are one batch."""
+"""The maximum for one request: their tombstones are one batch."""
 
 
 def members(transactional_ids: Iterable[str], families: Iterable[str]) -> list[str]:
-    """The ids that are in some family. An empty prefix matches no id: it would match all.
+    """The ids that are in some family. An empty prefix matches no id, instead of all.
 
     A request may name thousands of families, and a shard may have thousands of ids. So families are sorted,
     and one is compared with each id: the last that is not greater, since none begins with another.
@@ -52,7 +52,7 @@ class Leaving:
         self._names: set[str] = set()
 
     def forget(self, families: Sequence[str], draft: Draft, known: Mapping[str, Transaction]) -> int:
-        """How many transactional ids there are in the families."""
+        """Forget the transactional ids of the families; returns how many there are."""
         names = members(known, families)
         at_rest = [name for name in names if known[name].allows(Event.EXPIRE)]
         for name in at_rest[:FORGOTTEN_MAX]:
@@ -65,7 +65,7 @@ class Leaving:
         self._names.discard(transactional_id)
 
     def ended(self, transactional_id: str, draft: Draft) -> None:
-        """Forget this one if that was asked for, unless its next transaction is open already."""
+        """Forget this id if that was requested, unless its next transaction is already open."""
         if transactional_id in self._names:
             txn = draft.get(transactional_id)
             if txn is not None and txn.allows(Event.EXPIRE):

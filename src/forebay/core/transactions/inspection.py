@@ -1,4 +1,4 @@
-"""What operators ask about transactions: plain values, which the runtime merges over all shards."""
+"""Operators' queries about transactions: plain values, which the runtime merges over all shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The responses of the transaction APIs, in the words that each version understands.
+"""The responses of the transaction APIs, with the error codes that each version knows.
+
+PRODUCER_FENCED was added late: clients of older versions get INVALID_PRODUCER_EPOCH, which means the same to
+them.
 
 PRODUCER_FENCED came late: clients of older versions get INVALID_PRODUCER_EPOCH, which means the same
 to them.
@@ -53,7 +56,7 @@ def end_txn(error: ErrorCode, version: int, identity: Identity = NOBODY) -> EndT
 
 
 def transactions_of(request: AddPartitionsToTxnRequest, version: int) -> list[AddPartitionsToTxnTransaction]:
-    """The transactions of a request, in whichever version it came."""
+    """The transactions of a request of any version."""
     if version >= BATCHED_FROM:
         return request.transactions
     return [
@@ -100,7 +103,7 @@ def add_partitions_to_txn(
 
 
 def failure(request: Request, version: int, error: ErrorCode) -> Response:
-    """The answer to any of these requests that says nothing but this error."""
+    """A response to any of these requests that has nothing but this error."""
     if isinstance(request, InitProducerIdRequest):
         return init_producer_id(error, version)
     if isinstance(request, AddOffsetsToTxnRequest):

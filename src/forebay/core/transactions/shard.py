@@ -1,10 +1,10 @@
 """The transaction coordinator of one partition of __transaction_state, as a state machine.
 
-It knows every transactional id that hashes to the partition, decides who may use it, and sees each
-transaction to its end. The decision is put into the log; then markers go to the transaction's partitions (the
-effect WriteMarkers); when `markers_written` was called for each of them, the end is put into the log. The
-runtime retries until every marker is written, and drops the markers of a discarded machine, whose successor
-sends them again. A partition that no longer exists counts as marked.
+It knows every transactional id that hashes to the partition, decides who may use it, and completes each
+transaction. The decision is written to the log; then markers go to the transaction's partitions (the effect
+WriteMarkers); when `markers_written` was called for each of them, the end is written to the log. The runtime
+retries until every marker is written, and drops the markers of a discarded machine, whose successor sends
+them again. A partition that no longer exists counts as marked.
 
 EndTxn is answered once the decision is in the log. If a client begins its next transaction before the markers
 are written, Kafka makes it retry. Here its request waits for the markers, a fifth of a second at most, and is
@@ -58,7 +58,7 @@ class TransactionShard:
         self._coordinator_epoch = coordinator_epoch
         self._transactions: dict[str, Transaction] = {}
         self._marking: dict[str, tuple[WriteMarkers, set[TopicPartition]]] = {}
-        """The markers of each decided transaction, and the partitions that have not got theirs yet."""
+        """The markers of each decided transaction, and the partitions that do not have theirs yet."""
         self._deadlines = Deadlines(config)
         self._leaving = Leaving()
         self._waiting = WaitingRoom()
@@ -75,7 +75,7 @@ class TransactionShard:
     # -- what the runtime calls around the operations ---------------------------------------------------
 
     def replay(self, record: StateRecord) -> None:
-        """The one place where what must survive changes."""
+        """Apply a record: the only place where persistent state changes."""
         transactional_id = read_key(record.key)
         if transactional_id is None:
             return
@@ -85,7 +85,8 @@ class TransactionShard:
             self._transactions[transactional_id] = read_value(transactional_id, record.value)
 
     def loaded(self, now: Now) -> Step:
-        """The whole log has been replayed: time runs again, and decided transactions go on to their end."""
+        """Called after the whole log was replayed: timers run again, and decided transactions are
+        completed."""
         draft = Draft(self._transactions, now)
         for txn in list(self._transactions.values()):
             self._deadlines.schedule(txn, now)
@@ -106,7 +107,7 @@ class TransactionShard:
     # -- operations -------------------------------------------------------------------------------------
 
     def wants_producer_id(self, transactional_id: str) -> bool:
-        """Whether InitProducerId or EndTxn may need a fresh producer id for this transactional id."""
+        """True if InitProducerId or EndTxn may need a fresh producer id for this transactional id."""
         txn = self._transactions.get(transactional_id)
         return txn is None or is_exhausted(txn.producer_epoch + 1)
 
@@ -124,7 +125,7 @@ class TransactionShard:
     def add_partitions_to_txn(
         self, ticket: Ticket, request: AddPartitionsToTxnRequest, info: RequestInfo, now: Now
     ) -> Step:
-        """Every transactional id of a batched request must be of this shard."""
+        """Add partitions. Every transactional id of a batched request must belong to this shard."""
         return self._operate(Asked(ticket, request, info.api_version, 0), now)
 
     def add_offsets_to_txn(
@@ -142,7 +143,7 @@ class TransactionShard:
     ) -> Step:
         """`fresh_producer_id` may be -1 if `wants_producer_id` says no.
 
-        Further transactions that the request names must be of this shard, too; `end_many` says more.
+        Further transactions that the request names must belong to this shard, too; see `end_many`.
         """
         if request.further:
             return self._end_together(ticket, request, now)
@@ -169,7 +170,10 @@ class TransactionShard:
         return self._finish(draft)
 
     def markers_written(self, markers: WriteMarkers, partitions: Iterable[TopicPartition], now: Now) -> Step:
-        """These partitions have got the marker, or are gone.
+        """Note that these partitions have the marker, or are gone.
+
+        The effect itself identifies the transaction: two successive ones may have the same producer id and
+        epoch, and a late report must not end the second before its own markers are written.
 
         The effect itself tells which transaction is meant: two that follow each other may have the same
         producer id and epoch, and late news must not end the second before its own markers are written.
@@ -184,7 +188,7 @@ class TransactionShard:
         return self._finish(draft)
 
     def still_marking(self, markers: WriteMarkers) -> bool:
-        """Whether these markers are wanted: not when the machine that sent them has been thrown away.
+        """True if these markers are still wanted: not if the machine that sent them has been discarded.
 
         A marker that is written late could end the next transaction, which may have the same epoch.
         """
@@ -194,7 +198,7 @@ class TransactionShard:
     def verify_partition(
         self, transactional_id: str, identity: Identity, partition: TopicPartition
     ) -> ErrorCode:
-        """Whether a producer that adds partitions by itself has added this one: NONE, or why not."""
+        """Check that a producer which adds partitions explicitly has added this one: NONE, or the error."""
         return _verify(self._transactions.get(transactional_id), transactional_id, identity, partition)
 
     def describe_transactions(
@@ -205,7 +209,8 @@ class TransactionShard:
     def list_transactions(
         self, request: list_transactions.ListTransactionsRequest, now_ms: int
     ) -> list[list_transactions.TransactionState]:
-        """Those that the filters let through at this wall time; `unknown_states` tells which name none."""
+        """The transactions that match the filters at this wall time; `unknown_states` lists invalid
+        filters."""
         return inspection.listed(self._transactions.values(), request, now_ms)
 
     # -- attempts: each may be made again when the markers of the transaction before are written -----------
@@ -218,7 +223,8 @@ class TransactionShard:
     def _init(self, draft: Draft, asked: Asked, may_wait: bool) -> None:
         outcome = self._decide_init(draft, asked)
         if isinstance(outcome, Transaction) and outcome.prepared:
-            # The open transaction of the producer before is aborted first; then the same request again.
+            # The open transaction of the previous producer is aborted first; then the request is handled
+            # again.
             self._prepare(draft, outcome)
             outcome = self._decide_init(draft, asked)
         if isinstance(outcome, ErrorCode):
@@ -307,7 +313,7 @@ class TransactionShard:
     def _waits(
         self, draft: Draft, asked: Asked, transactional_id: str, error: ErrorCode, may_wait: bool
     ) -> bool:
-        """Whether a request is tried again once the markers are written, instead of being answered now."""
+        """True if a request is tried again once the markers are written, instead of being answered now."""
         if error is not ErrorCode.CONCURRENT_TRANSACTIONS or not may_wait:
             return False
         txn = draft.get(transactional_id)

@@ -1,15 +1,15 @@
-"""What is known of one transactional id: an immutable value, its states, and its record in the log.
+"""The state of one transactional id: an immutable value, its states, and its record in the log.
 
     Empty --ADD--> Ongoing --COMMIT--> PrepareCommit --MARKED--> CompleteCommit --ADD--> Ongoing ...
                       |-----ABORT, FENCE--> PrepareAbort --MARKED--> CompleteAbort --ADD--> Ongoing ...
 
 The transaction is decided when a Prepare state is in the log, and nothing can change its outcome afterwards:
-next come the markers, one for every partition of the transaction, which are sent again until each is written.
-A producer is known by its id and its epoch; a producer with an older epoch than the one stored here is a
+next come the markers, one for every partition of the transaction, which are retried until each is written. A
+producer is known by its id and its epoch; a producer with an older epoch than the one stored here is a
 zombie.
 
-Dead and PrepareEpochFence exist because Kafka has names for them; an id that dies is a tombstone, and a fence
-goes to PrepareAbort at once.
+Dead and PrepareEpochFence exist only because Kafka has names for them: a deleted id is a tombstone, and a
+fence goes to PrepareAbort at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from forebay.wire.state.transaction_log import PartitionsSchema, TransactionLogK
 from forebay.wire.state.versioned import pack, unpack, version_of
 
 Identity = tuple[int, int]
-"""(producer id, epoch): all that a producer says about itself."""
+"""(producer id, epoch): the identity of a producer."""
 
 NO_EPOCH = -1
 EPOCH_MAX = 2**15 - 1
@@ -100,11 +100,11 @@ class Transaction:
     start_ms: int = -1
     partitions: frozenset[TopicPartition] = frozenset()
     last_producer_epoch: int = NO_EPOCH
-    """The epoch before the last bump, if its owner may go on with the new one."""
+    """The epoch before the last bump, if its owner may continue with the new one."""
     previous_producer_id: int = NO_PRODUCER_ID
     """The id that last_producer_epoch belongs to, if the id has changed with it."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The id that the producer goes on with when its epochs are used up and the markers are written."""
+    """The id with which the producer continues when its epochs are used up and the markers are written."""
     client_version: int = 0
     """2 if the epoch was raised by the end of the transaction (KIP-890)."""
 
@@ -114,7 +114,7 @@ class Transaction:
 
     @property
     def current(self) -> Identity:
-        """The producer id and epoch to go on with."""
+        """The producer id and epoch to continue with."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.stored
@@ -130,7 +130,7 @@ class Transaction:
 
     @property
     def prepared(self) -> bool:
-        """Decided, and waiting for the markers."""
+        """True if it is decided, and waiting for the markers."""
         return self.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
     @property

@@ -1,4 +1,4 @@
-"""Requests that wait for the markers of the transaction before theirs, each for a bounded time."""
+"""Requests that wait for the markers of the previous transaction, each for a bounded time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.core.transactions.draft import Asked
 WAIT_MS_MAX = 200
 
 WAITING_MAX = 4
-"""For one transactional id: a client has one request under way, its repetitions and successors make a few."""
+"""For one transactional id: a client has one request under way; its retries and successors make a few."""
 
 
 class WaitingRoom:
@@ -19,7 +19,7 @@ class WaitingRoom:
         """In the order in which waits expire; completed ones stay until they come to the front."""
 
     def admit(self, transactional_id: str, asked: Asked, now_ms: int) -> bool:
-        """Whether there is room."""
+        """Add a request; False if there is no room."""
         waiting = self._waiting.setdefault(transactional_id, [])
         if len(waiting) >= WAITING_MAX:
             return False
@@ -44,7 +44,7 @@ class WaitingRoom:
 
     @property
     def next_ms(self) -> int | None:
-        """When the next gives up."""
+        """When the next wait expires."""
         queue = self._queue
         while queue and not self._waits(queue[0][1], queue[0][2]):
             queue.popleft()

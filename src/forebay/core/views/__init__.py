@@ -1,1 +1,1 @@
-"""Views: which records of a topic a condition lets through, and what is left of their values."""
+"""Views: a condition selects the records of a topic, and a selection reshapes their values."""

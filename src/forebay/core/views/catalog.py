@@ -1,12 +1,12 @@
-"""The views of a cluster: what clients may read by name, and what an administrator asks of views.
+"""The views of a cluster: the names that clients may read, and administrators' requests about views.
 
-To clients a view is a topic. It has its own name and id, and everything else of its source: partitions,
-leaders, epochs, offsets. A view whose source is gone is not readable. A materialized view is a topic of its
-own; what is here is its creation.
+To clients a view is a topic. It has its own name and id, and shares everything else with its source:
+partitions, leaders, epochs, offsets. A view whose source is gone is not readable. A materialized view is a
+separate topic; only its creation is here.
 
-It is created as a topic is, by CreateTopics, with settings that no topic has, so that every client and tool
-can do it. It is deleted by DeleteTopics. DescribeConfigs shows the same settings. It cannot be altered.
-Decisions are made on an image: the changes to write, or the error to answer.
+It is created like a topic, by CreateTopics, with settings that no topic has, so every client and tool can do
+it. It is deleted by DeleteTopics. DescribeConfigs shows the same settings. It cannot be altered. Decisions
+are made on an image: the changes to write, or the error to answer.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class NewView:
     keep_tombstones: bool = False
     materialize: bool = False
     topic_id: bytes = b""
-    """Of the topic that is filled, if it is materialized."""
+    """The id of the topic that is filled, if it is materialized."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
     """The settings of that topic."""
 
 
 def names_view_settings(configs: Iterable[str]) -> bool:
-    """Whether a request for a new topic means a view."""
+    """True if a request for a new topic means a view."""
     return any(key.startswith(_PREFIX) for key in configs)
 
 
@@ -60,7 +60,7 @@ def names_only_view_settings(keys: Iterable[str]) -> bool:
 
 
 def new_view(name: str, view_id: bytes, configs: Mapping[str, str | None], topic_id: bytes = b"") -> NewView:
-    """What a request for a new topic with these settings means. Raises KafkaError."""
+    """The view that a request for a new topic with these settings means. Raises KafkaError."""
     own = {key: value for key, value in configs.items() if key in _SETTINGS}
     others = {key: value for key, value in configs.items() if key not in _SETTINGS}
     materialize = _boolean(own, MATERIALIZE)
@@ -96,7 +96,7 @@ def _boolean(settings: Mapping[str, str | None], key: str) -> bool:
 def create_view(
     image: ClusterImage, new: NewView, *, partitions: int = DEFAULT, replicas: int = DEFAULT
 ) -> list[Change]:
-    """Its source is written again as it is, so that nobody deletes it without having seen the view."""
+    """The source is written again unchanged, so that nobody deletes it without having seen the view."""
     check_new_name(image, new.name)
     source = _source(image, new, partitions)
     if replicas not in (DEFAULT, source.replication_factor):
@@ -113,7 +113,7 @@ def materialize_view(
     partitions: int = DEFAULT,
     replicas: int = DEFAULT,
 ) -> list[Change]:
-    """A topic with as many partitions as the source has, and what it is filled by, all in one."""
+    """Create a topic with as many partitions as the source, and the view that fills it, in one change."""
     check_new_name(image, new.name)
     source = _source(image, new, partitions)
     if source.closed_from < len(source.partitions):
@@ -133,7 +133,7 @@ def materialize_view(
 
 
 def _source(image: ClusterImage, new: NewView, partitions: int) -> TopicImage:
-    """The topic that a new view shows. Raises KafkaError."""
+    """The source of a new view. Raises KafkaError."""
     if new.source in image.views or new.source in image.fills:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"{new.source!r} is a view itself: make one of its source instead"
@@ -169,7 +169,7 @@ def delete_view(view: ViewImage) -> list[Change]:
 
 
 def view_settings(image: ClusterImage, view: ViewImage) -> dict[str, str]:
-    """The settings that made it, and would again."""
+    """The settings that created it, and would create it again."""
     settings = {
         SOURCE: image.topic_names.get(view.source_id, ""),
         WHERE: view.where,
@@ -208,18 +208,18 @@ def readable_topic_by_id(image: ClusterImage, topic_id: bytes) -> TopicImage | N
 
 
 def named_topic(image: ClusterImage, topic: str | bytes) -> TopicImage | None:
-    """By name or id."""
+    """The topic or view with this name or id."""
     return readable_topic_by_id(image, topic) if isinstance(topic, bytes) else readable_topic(image, topic)
 
 
 def source_of(image: ClusterImage, name: str) -> str:
-    """The topic whose messages are read under this name: the source of a view, any other name itself."""
+    """The topic whose messages are read under this name: the source of a view; for any other name itself."""
     view = None if name in image.topics else image.views.get(name)
     return name if view is None else image.topic_names.get(view.source_id, name)
 
 
 def view_named(image: ClusterImage, topic: str | bytes) -> ViewImage | None:
-    """The view of this name or id, if there is one. By its id, also the one that a topic is filled by."""
+    """The view of this name or id, if there is one. By id, also the view that fills a topic."""
     if isinstance(topic, bytes):
         name = image.view_names.get(topic)
         return None if name is None else image.views.get(name) or image.fills[name]

@@ -1,11 +1,12 @@
-"""Expressions as closures: each node becomes a function that was given its parts' functions when it was made.
+"""Compiles expressions into closures: each node becomes a function over the functions of its parts.
 
-There are two kinds of functions. A *value* function gives what an expression is, NULL included: comparisons
-and AND, OR, NOT have SQL's three values. A *test* says only whether a condition is true, which is all that
-WHERE asks; false and unknown are one to it, so most conditions have a shorter test than value.
+There are two kinds of functions. A *value* function returns the value of an expression, which may be NULL:
+comparisons and AND, OR, NOT have SQL's three values. A *test* is True only if a condition is true, which is
+all that WHERE needs; it treats false and unknown alike, so most conditions have a shorter test than value
+function.
 
-What they are called with depends on what the texts of the view name. If that is nothing but the value, it
-is the document; otherwise it is a Row.
+Their argument depends on the columns that the view uses. If it uses only the value, the argument is the
+document; otherwise it is a Row.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ Evaluate = Callable[[Any], Value]
 Test = Callable[[Any], bool]
 
 _UTF8_BYTES_MAX = 4
-"""Of a character."""
+"""The maximum of a character."""
 
 
 _COLUMNS: dict[ColumnName, Evaluate] = {
@@ -73,13 +74,13 @@ _COLUMNS: dict[ColumnName, Evaluate] = {
 
 
 class Patterns:
-    """The patterns of a query: each is given to RE2 once, however often it stands there."""
+    """The patterns of a query: each is compiled by RE2 once, however often it occurs."""
 
     def __init__(self) -> None:
         self._made: dict[object, Pattern] = {}
 
     def of(self, expression: Like | Matches) -> Pattern:
-        """Raises ValueError for a pattern that cannot be used."""
+        """Raises ValueError for an invalid pattern."""
         match expression:
             case Like(_, pattern, ignores_case):
                 key: object = (pattern, ignores_case)
@@ -106,7 +107,7 @@ class Compiler:
         patterns: Patterns | None = None,
         pattern_bytes_max: int = sys.maxsize,
     ) -> None:
-        """`pattern_bytes_max`: of a text that is given to RE2."""
+        """`pattern_bytes_max`: the size limit of a text that is matched by RE2."""
         self._takes_document = takes_document
         self._patterns = patterns or Patterns()
         self._pattern_bytes_max = pattern_bytes_max
@@ -233,7 +234,7 @@ def _any(tests: Sequence[Test]) -> Test:
 
 
 def _number_test(operator: str, value: Evaluate, constant: int | float) -> Test:
-    """A comparison with a number, which most conditions are: true for no other kind of value."""
+    """A comparison with a number, the most frequent condition: False for every other type of value."""
     holds = COMPARISONS[operator]
 
     def test(row: Any) -> bool:
@@ -250,7 +251,8 @@ def _compared(operator: str, left: Evaluate, right: Evaluate) -> Evaluate:
 
 
 def _among(constants: Sequence[Value]) -> Callable[[Value], bool | None]:
-    """Found, or not, or unknown: where a NULL or a constant of another kind is among those not equal."""
+    """True if found, False if not, None if unknown: there is a NULL or a constant of another type among the
+    others."""
     by_kind: dict[int, set[Value]] = {}
     for constant in constants:
         if constant is not None:
@@ -272,7 +274,7 @@ def _among(constants: Sequence[Value]) -> Callable[[Value], bool | None]:
 def _in_any(
     value: Evaluate, among: Callable[[Value], bool | None] | None, others: Sequence[Evaluate]
 ) -> Evaluate:
-    """The item is evaluated once, whatever it is compared with."""
+    """The item is evaluated once, however many values it is compared with."""
 
     def found(row: Any) -> bool | None:
         item = value(row)
@@ -368,7 +370,7 @@ def _coalesce(values: Sequence[Evaluate]) -> Evaluate:
 
 
 def _applied(function: Callable[..., Value], arguments: Sequence[Evaluate]) -> Evaluate:
-    """The function on the values of its arguments."""
+    """The function applied to the values of its arguments."""
     match list(arguments):
         case [only]:
             return lambda row: function(only(row))

@@ -1,14 +1,14 @@
-"""What a materialized view stores of its source.
+"""Decides what a materialized view stores of its source.
 
-A batch keeps the offsets that it has in the source. So the end of the view's log is at the same time how far
-the source has been read: a message and the position behind it are one write, and nothing can come between
-them. Where nothing matches, a control batch of a type that means nothing to clients stands for the offsets.
+A batch keeps the offsets that it has in the source. So the end of the view's log is also the position in the
+source: a message and the position after it are one write, and a crash cannot separate them. Offsets where
+nothing matches are covered by a control batch of a type that clients ignore.
 
-Nothing is stored of producers: their numbers and transactions are the source's. What is aborted is left out.
-The sequence number of a batch means nothing without a producer, so it tells the leader epoch of the source in
-which the batch was written (one more, and 0 for none): by it the source finds out whether it still has what
-was copied. Nor is the time copied at which compaction may delete deletions: it is the source's, and may be
-over. Those who read the view have as long as its own settings say.
+Producer ids, sequence numbers and transactions are not stored: they belong to the source. Aborted messages
+are left out. The sequence number of a batch means nothing without a producer, so it holds the leader epoch of
+the source in which the batch was written (plus one, and 0 for none): with it the source checks that it still
+has what was copied. The delete horizon of tombstones is not copied either: it is the source's, and may have
+passed. The view has its own, by its own settings.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ UNKNOWN_EPOCH = -1
 
 _DELTA_MAX = 2**31 - 1
 _GAP_KEY = Struct(">hh").pack(0, 0x4656)
-"""Version 0, and a type of our own."""
+"""Version 0, and a type that only Forebay uses."""
 
 
 class Aborted(NamedTuple):
-    """A transaction that was aborted, as a fetch tells it."""
+    """An aborted transaction, as in a fetch response."""
 
     producer_id: int
     first_offset: int
@@ -52,9 +52,9 @@ class Aborted(NamedTuple):
 
 class Copied(NamedTuple):
     batches: list[bytearray]
-    """At the source's offsets. The leader epoch is the caller's to set."""
+    """At the source's offsets. The caller sets the leader epoch."""
     next_offset: int
-    """Where to go on: what lies before it is in the batches, or not shown."""
+    """Where to continue: everything before it is in the batches, or not shown."""
     epoch: int
     """The leader epoch of the source's last batch before that offset."""
     max_timestamp: int
@@ -64,7 +64,7 @@ class Copied(NamedTuple):
 def copy_batches(
     data: memoryview, first_offset: int, aborted: Iterable[Aborted], decompress_max_bytes: int
 ) -> Copied:
-    """What is stored of a fetched part of the source. Raises ProtocolError if a batch is damaged."""
+    """The batches to store for a fetched part of the source. Raises ProtocolError if a batch is damaged."""
     waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
     ended: set[int] = set()
     """Producers in a transaction that was aborted."""
@@ -95,7 +95,7 @@ def _end_transaction(batch: memoryview, header: BatchHeader, ended: set[int]) ->
 def _copy(
     batch: memoryview, header: BatchHeader, first_offset: int, max_bytes: int
 ) -> tuple[list[bytearray], int]:
-    """The batch as it is stored, if it has records from this offset on; and how many."""
+    """The batch as it is stored, if it has records from this offset on; and their number."""
     if not header.record_count or header.last_offset < first_offset:
         return [], 0
     if header.base_offset < first_offset:
@@ -112,11 +112,11 @@ def _copy(
 def _cut(
     batch: memoryview, header: BatchHeader, first_offset: int, max_bytes: int
 ) -> tuple[list[bytearray], int]:
-    """Of a batch that begins too early: the source has deleted the first of its records."""
+    """A batch that begins too early, without the first records, which the source has deleted."""
     try:
         kept = [record for record in records(batch, max_bytes) if record.offset >= first_offset]
     except ProtocolError:
-        return [], 0  # its records make no sense: a view that has to read them does not show them either
+        return [], 0  # its records are malformed: a view that has to read them does not show them either
     if not kept:
         return [], 0
     made = build_batch(
@@ -130,7 +130,7 @@ def _cut(
 
 
 def gap_batch(first_offset: int, next_offset: int, *, epoch: int, timestamp: int) -> bytearray:
-    """What stands for offsets at which nothing is shown: no client takes it for a message."""
+    """A batch for offsets at which nothing is shown: no client takes it for a message."""
     last_offset = next_offset - 1
     return build_batch(
         [Record(last_offset, max(timestamp, 0), _GAP_KEY, b"")],
@@ -141,7 +141,7 @@ def gap_batch(first_offset: int, next_offset: int, *, epoch: int, timestamp: int
 
 
 def source_epoch(header: BatchHeader) -> int:
-    """The leader epoch of the source that a stored batch tells."""
+    """The leader epoch of the source in a stored batch."""
     return max(header.base_sequence - 1, UNKNOWN_EPOCH)
 
 

@@ -1,4 +1,7 @@
-"""An expression of a view after it was read: what the compiler, and the search for a prefilter, work on.
+"""The parsed expressions of a view, for the compiler and the prefilter.
+
+The parser's own tree stays in `translation.py`. These nodes are few, immutable, and all valid. Every
+expression may be NULL, which is None in Python.
 
 The parser's own tree stays behind in `translation.py`. These nodes are few, immutable, and have nothing left
 to be refused. Every expression may be NULL, which Python's None stands for.
@@ -48,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A place in the document that the value is; without steps it is the whole document."""
+    """A place in the value's document; without steps it is the whole document."""
 
     steps: tuple[str | int, ...]
 
@@ -128,7 +131,7 @@ class LikeWildcard(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """A regular expression of RE2 that is found somewhere in a text."""
+    """A regular expression of RE2 that matches somewhere in a text."""
 
     item: Expression
     pattern: str
@@ -198,7 +201,7 @@ class NamedExpression(NamedTuple):
 
 
 def parts_of(expression: Expression) -> tuple[Expression, ...]:
-    """What an expression is made of."""
+    """The direct parts of an expression."""
     match expression:
         case And(items) | Or(items):
             return items
@@ -232,12 +235,12 @@ def uses_value(expression: Expression) -> bool:
 
 
 def uses_row(expression: Expression) -> bool:
-    """Whether anything is named in an expression but the value."""
+    """True if an expression uses anything but the value."""
     return any(isinstance(part, Column | HeaderOf | Now) for part in all_parts(expression))
 
 
 def uses_record(expression: Expression) -> bool:
-    """Whether an expression may differ between the records of a partition."""
+    """True if an expression may differ between the records of a partition."""
     for part in all_parts(expression):
         match part:
             case Column(ColumnName.PARTITION | ColumnName.TOPIC):
@@ -248,5 +251,5 @@ def uses_record(expression: Expression) -> bool:
 
 
 def uses_time(expression: Expression) -> bool:
-    """Whether an expression depends on the time at which it is evaluated."""
+    """True if an expression depends on the time at which it is evaluated."""
     return any(isinstance(part, Now) for part in all_parts(expression))

@@ -1,10 +1,10 @@
-"""Who is next: users take turns, and so do the views of each.
+"""Decides whose work is next: users take turns, and so do the views of each.
 
-Work is of unknown length, and some of it a hundred times longer than other. So what counts is the time that
-was spent, not the number of turns: the next one is for the user for whom least was done, and for that one of
-his views for which least was done. Who comes back after a pause has not saved anything up: he begins where
-the others are (start-time fair queueing). So however much work one user brings along, another one waits for
-no more than the work under way and the turns of users that had less.
+The length of the work is unknown, and some takes a hundred times longer than other. So the time spent counts,
+not the number of turns: the next turn goes to the user with the least time so far, and to that user's view
+with the least. A user that comes back after a pause has no credit: it begins where the others are (start-time
+fair queueing). So however much work one user brings, another waits only for the work under way and the turns
+of users that had less.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ K = TypeVar("K", str, bytes)
 _REMEMBERED_MAX = 1_000
 """Users, and views of a user, whose time is remembered while they have nothing to do."""
 _LEAST_S = 0.0001
-"""What a turn counts for at least, so that all get theirs even where no time passes."""
+"""The minimum that a turn counts, so that all get theirs even if no time passes."""
 
 
 class Next(NamedTuple, Generic[T]):
@@ -34,13 +34,13 @@ class _Shares(Generic[K]):
     def __init__(self) -> None:
         self._used_s: dict[K, float] = {}
         self._now_s = 0.0
-        """What had been used by the one who was next last."""
+        """The time used by the one that was next last."""
 
     def join(self, key: K) -> None:
         self._used_s[key] = max(self._used_s.get(key, 0.0), self._now_s)
 
     def first(self, waiting: Iterable[K]) -> K:
-        """The one with least, and among equals the one who has waited for longest."""
+        """The one with the least time, and among equals the one that has waited longest."""
         key = min(waiting, key=self._used_s.__getitem__)
         self._now_s = max(self._now_s, self._used_s[key])
         return key
@@ -49,7 +49,7 @@ class _Shares(Generic[K]):
         self._used_s[key] = self._used_s.get(key, self._now_s) + seconds
 
     def forget(self, waiting: Iterable[K]) -> None:
-        """Those who would begin anew anyway; if there are too many, all who do not wait."""
+        """Forget those that would begin anew anyway; if there are too many, all that do not wait."""
         kept = set(waiting)
         for with_debt in (True, False):
             if len(self._used_s) > _REMEMBERED_MAX:
@@ -80,7 +80,7 @@ class FairLine(Generic[T]):
         views[view].append(work)
 
     def take(self) -> Next[T] | None:
-        """The next work, which the caller reports the time of; None if nothing waits."""
+        """The next work, whose time the caller reports; None if nothing waits."""
         if not self._waiting:
             return None
         user = self._users.first(self._waiting)
@@ -94,7 +94,7 @@ class FairLine(Generic[T]):
         return Next(user, view, work)
 
     def charge(self, user: str, view: bytes, seconds: float) -> None:
-        """A turn is expected to take this long."""
+        """Charge the expected time of a turn."""
         self._users.charge(user, max(seconds, _LEAST_S))
         self._users.forget(self._waiting)
         shares = self._views.get(user)
@@ -104,7 +104,7 @@ class FairLine(Generic[T]):
         self._forget_views()
 
     def correct(self, user: str, view: bytes, *, expected_s: float, used_s: float) -> None:
-        """A turn is over, and it is known how long it took."""
+        """Correct the charge: a turn is over, and its time is known."""
         more_s = max(used_s, _LEAST_S) - max(expected_s, _LEAST_S)
         self._users.charge(user, more_s)
         if user in self._views:

@@ -1,18 +1,17 @@
-"""What is left of the batches of a partition in a view.
+"""Filters the batches of a partition for a view.
 
 A batch keeps its base offset, last offset, producer and transaction, and loses the records that the view does
-not let through; its checksum is new. One that loses none stays as it is. Batches that lose all become, with
-their neighbours that do, one empty batch over the same offsets, which takes a reader past them, and tells no
-times, unless brokers ask to fill a materialized view: there it is kept for as long as they say. The ends of
-transactions pass: readers of committed messages need them. Other control batches do not: notes that brokers
-write for themselves may hold records that the view does not show.
+not let through; its checksum is new. One that loses none stays as it is. Neighbouring batches that lose all
+records become one empty batch over the same offsets, which takes a reader past them. It has no timestamps,
+unless brokers ask for it to fill a materialized view, where its time decides how long it is kept. Transaction
+markers pass: readers of committed messages need them. Other control batches do not: the brokers' own notes
+may hold records that the view does not show.
 
-Most topics take batches unread, so one whose checksum is right may still hold what is no records. Nobody can
-say which of them match; they are passed over, and counted, so that one bad producer cannot stop a view.
+Most topics store batches unread, so a batch with a valid checksum may still hold malformed records. Nobody
+can say which of them match; they are skipped and counted, so one bad producer cannot stop a view.
 
-Every value that is looked at may cost microseconds. So the bytes that a record must have are searched for
-in all records at once (`prefilter.py`), and the records before the next hit are hopped over by their
-lengths.
+Parsing a value may cost microseconds. So the bytes that a matching record must have are searched for in all
+records at once (`prefilter.py`), and the records before the next hit are skipped by their lengths.
 """
 
 from __future__ import annotations
@@ -30,32 +29,32 @@ from forebay.wire.record_spans import payload_of, placeholder, replace_records
 
 _DELTA_MAX = 2**31 - 1
 _UNPACKED_BYTES_MAX = 32 << 20
-"""When so much has been unpacked or selected, the rest is for the next piece of work: a few kilobytes can
-stand for gigabytes, and no client waits that long for an answer."""
+"""After this many bytes were unpacked or selected, the rest is left to the next turn: a few kilobytes can
+unpack to gigabytes, and no client waits that long for an answer."""
 _GZIP_LEVEL = 1
-"""What is sent once is not worth the time that better compression takes."""
+"""Data that is sent once is not worth better compression."""
 
 
 class Filtered(NamedTuple):
     data: bytes
     """Whole batches."""
     next_offset: int
-    """Where to go on: all offsets before it were looked at."""
+    """Where to continue: all offsets before it were examined."""
     delivered: int
     examined: int
-    """Records of the batches that were looked at, those delivered included."""
+    """Records of the batches that were examined, including those delivered."""
     invalid: int
-    """Records that were not delivered because their value is no JSON, or their batch cannot be read."""
+    """Records that were not delivered because their value is not JSON, or their batch cannot be read."""
     whole: bool
-    """Whether all batches were looked at. Otherwise one of them is damaged or ends too late, or it took too
-    much work to go on."""
+    """True if all batches were examined. Otherwise one of them is damaged or ends too late, or there was too
+    much work to continue."""
     source_bytes: int
-    """Of all batches that were examined to their ends."""
+    """The size of all batches that were examined to their ends."""
     cut: Place | None
-    """Where the last batch was left, if in the middle: nothing else of its offsets may follow in one answer,
-    because the next turn shows the same batch again, without the records that were examined."""
+    """The place where the last batch was left, if in the middle: nothing else of its offsets may follow in
+    one answer, because the next turn shows the same batch again, without the examined records."""
     begins_within: bool
-    """Whether records before `first_offset` were left out, though their batch is shown."""
+    """True if records before `first_offset` were left out, though their batch is shown."""
 
 
 def filter_batches(
@@ -74,8 +73,8 @@ def filter_batches(
 ) -> Filtered:
     """The batches from `first_offset` on and before `end_offset`, as the view shows them, for one turn.
 
-    `place`: where an earlier turn has ended.
-    Raises ProtocolError if the first of them is damaged; ends before one that is so later.
+    `place`: where an earlier turn has ended. Raises ProtocolError if the first batch is damaged; ends before
+    a later one that is.
     """
     scope = Scope(topic, partition, now_ms)
     work = _Work(view, scope, first_offset, decompress_max_bytes, turn, keeps_times=keeps_times)
@@ -122,7 +121,7 @@ class _Work:
         self._keeps_times = keeps_times
         self._out: list[bytes | bytearray | memoryview] = []
         self._passed_over: BatchHeader | None = None
-        """An empty batch in the making, for the batches since the last that was delivered."""
+        """An empty batch under construction, for the batches since the last that was delivered."""
         self._delivered = self._examined = self._invalid = 0
 
     def take(self, batch: memoryview, header: BatchHeader) -> None:
@@ -154,7 +153,7 @@ class _Work:
         )
 
     def _filter(self, batch: memoryview, header: BatchHeader) -> int:
-        """Deliver what matches; how many records were examined."""
+        """Deliver matching records; returns how many were examined."""
         view = self._view
         try:
             payload = payload_of(batch, header, self._max_bytes)

@@ -1,6 +1,6 @@
-"""The functions that expressions may call, on values that are known when they are called.
+"""The functions that expressions may call, on known values.
 
-NULL, or a value of a type that a function is not made for, gives NULL.
+The result is NULL for NULL, or for a value of an unsupported type.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from forebay.core.views.values import Value, compare, fitting, is_number
 
 COALESCE = "coalesce"
-"""Not in the table: it looks at its arguments only as far as it has to."""
+"""Not in the table: it evaluates its arguments only as far as necessary."""
 _DIGITS_MAX = 300
 
 
@@ -22,7 +22,7 @@ class Function(NamedTuple):
     arguments_min: int
     arguments_max: int
     result: type | None
-    """What it gives, if that is always the same or NULL."""
+    """The type of the result, if it is always the same or NULL."""
 
 
 def _lower(text: Value) -> Value:
@@ -38,7 +38,7 @@ def _trim(text: Value) -> Value:
 
 
 def _length(value: Value) -> Value:
-    """Characters of a text, elements of an array."""
+    """The number of characters of a text, or of elements of an array."""
     return len(value) if type(value) is str or type(value) is list else None
 
 
@@ -55,7 +55,7 @@ def _contains(text: Value, part: Value) -> Value:
 
 
 def _substring(text: Value, start: Value, length: Value = math.inf) -> Value:
-    """Characters are counted from 1; places before the text's beginning count, and are empty."""
+    """Characters are counted from 1; positions before the beginning count, and are empty."""
     if type(text) is not str or type(start) is not int or not is_number(length) or length < 0:
         return None
     stop = min(start - 1 + length, len(text))
@@ -75,7 +75,7 @@ def _ceil(number: Value) -> Value:
 
 
 def _round(number: Value, digits: Value = 0) -> Value:
-    """Halves go away from zero, as SQL rounds, not to the even neighbour, as Python does."""
+    """Halves are rounded away from zero, as in SQL, not to the even neighbour, as in Python."""
     if not is_number(number) or type(digits) is not int or not 0 <= digits <= _DIGITS_MAX:
         return None
     if type(number) is int:

@@ -1,7 +1,7 @@
-"""What a view may cost: bounds for one record, and for the patterns of one query.
+"""The cost limits of a view: bounds for one record, and for the patterns of one query.
 
-A query is written by a user, and what it is applied to by another one. So the cost of a record must not
-depend on the two of them alone. Three things are counted:
+One user writes the query, and another the data. So the cost of a record needs a bound that neither of them
+controls. Three things are counted:
 
 - *Steps of patterns.* RE2 takes at worst one step for each byte of a text and each instruction of the
 pattern's
@@ -37,7 +37,7 @@ from forebay.lazy import dataclass
 
 WALKED_PER_STEP = 8
 _STEPS_PER_ELEMENT = 32
-"""To write an element of a document as text, among others in the order of their names."""
+"""The steps to write an element of a document as text, with names sorted."""
 
 
 class TooMuchWork(Exception):
@@ -46,21 +46,21 @@ class TooMuchWork(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLimits:
-    """For one record of a view's source. The defaults are those of the settings."""
+    """The limits for one record of a view's source. The defaults are those of the settings."""
 
     bytes_max: int = 4 << 20
-    """What is read of a record: the value counts only if the query uses it."""
+    """The bytes that are read of a record: the value counts only if the query uses it."""
     elements_max: int = 100_000
-    """Fields and elements of the document that the value is, and headers."""
+    """Fields and elements of the value's document, and headers."""
     steps_max: int = 64 << 20
     """Bytes of a text times the size of the patterns."""
 
     def bytes_for(self, walks: int) -> int:
-        """How large a record may be that is walked through this many times."""
+        """The maximum size of a record that is walked through this many times."""
         return min(self.bytes_max, self.steps_max * WALKED_PER_STEP // max(walks, 1))
 
     def elements_for(self, writings: int) -> int:
-        """How many elements a document may have that is written as text this many times."""
+        """The maximum number of elements of a document that is written as text this many times."""
         return min(self.elements_max, self.steps_max // (_STEPS_PER_ELEMENT * max(writings, 1)))
 
 
@@ -68,7 +68,7 @@ DEFAULT_LIMITS = RecordLimits()
 
 
 def walks_of(expressions: Iterable[Expression]) -> int:
-    """How many times expressions may go through a text or a document that a record holds."""
+    """How many times expressions may walk through a text or a document of a record."""
     return sum(_walks(part) for expression in expressions for part in all_parts(expression))
 
 
@@ -85,7 +85,7 @@ def _walks(part: Expression) -> int:
 
 
 def writings_of(expressions: Iterable[Expression]) -> int:
-    """How many times expressions may write a document as text, to compare it or to make a text of it."""
+    """How many times expressions may write a document as text, to compare or convert it."""
     return sum(_writings(part) for expression in expressions for part in all_parts(expression))
 
 
@@ -100,7 +100,8 @@ def _writings(part: Expression) -> int:
 
 
 def check_elements(document: bytes, elements_max: int) -> None:
-    """Raise TooMuchWork for a document of more elements. What could be their ends in texts counts too."""
+    """Raise TooMuchWork for a document with more elements. Bytes in texts that look like separators count
+    too."""
     size = len(document)
     if size <= elements_max:
         return  # an element takes a byte at least

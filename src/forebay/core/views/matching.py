@@ -1,12 +1,12 @@
-"""The records of a batch that a view lets through, found with as little reading as possible.
+"""Finds the records of a batch that match a view, with as little reading as possible.
 
 Written straight-line, with the varints of one and two bytes read in place (an odd one is negative; 0x80 is
 the bit behind which there are more bytes): it runs for every record of a view's topic. A record is read only
-as far as the condition needs it; of one that is delivered, offset and time are checked too.
+as far as the condition needs it; if it is delivered, its offset and time are checked too.
 
-A few kilobytes can unpack to a million records. So between records it is asked now and then whether the turn
-goes on, more often the more a record may cost. If it does not, a batch that takes long is left in the middle,
-and the next turn skips what was examined.
+A few kilobytes can unpack to a million records. So every few records it asks if the turn goes on, more often
+the more a record may cost. If not, a long batch is left in the middle, and the next turn skips the examined
+records.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ from forebay.wire.record_spans import RecordSpan, check_place, span_at, with_val
 from forebay.wire.varint import read_varint
 
 _Candidate = tuple[int, int, int]
-"""Where a record begins, its fields behind its length, and its end."""
+"""The start of a record, the start of its fields (after its length), and its end."""
 
 _IN_VAIN = 32
-"""So many records that all have a needle are enough to stop searching for it in a batch."""
+"""If this many records in a row have a needle, it is no longer searched for in the batch."""
 
 _WHOLE_STEPS = 1 << 21
 """A batch that takes no more steps than this is examined in one turn, from its first record."""
 _STEPS_PER_LOOK = 1 << 15
 _STEPS_PER_RECORD = 256
 _STEPS_PER_HOP = 16
-"""When to ask whether the turn goes on: records cost something beside their bytes, and so does hopping over
-them."""
+"""How often to ask if the turn goes on: each record has a cost besides its bytes, and so has skipping it."""
 _SEARCHED_BYTES = 1 << 20
 """A search holds the interpreter, so a large payload is searched in pieces."""
 
 
 class Matching:
-    """What is delivered of a batch, while it is found."""
+    """The records of a batch to deliver, while they are found."""
 
     def __init__(self, payload: bytes, header: BatchHeader) -> None:
         self.records: list[bytes] = []
@@ -51,7 +50,7 @@ class Matching:
         """The first record that was left for another turn."""
         self.examined = header.record_count
         self.begins_within = False
-        """Whether records before the first one wanted were left out."""
+        """True if records before the first requested one were left out."""
         self.largest_timestamp_delta = self._earliest = NO_TIMESTAMP - header.base_timestamp
         self.invalid = 0
         self._latest = TIMESTAMP_MAX - header.base_timestamp
@@ -68,7 +67,8 @@ class Matching:
         return record
 
     def deliver(self, body_at: int, record: bytes) -> None:
-        """`record`: what is shown of the one whose fields begin there. Its offset and time are checked."""
+        """`record`: the shown form of the record whose fields begin there. Its offset and time are
+        checked."""
         payload = self._payload
         raw, at = payload[body_at + 1], body_at + 2
         if raw < 0x80:
@@ -103,7 +103,10 @@ def matching_records(
     turn: Turn,
     place: Place | None = None,
 ) -> Matching:
-    """What is delivered of the records from an offset on, or of all of them if they are quickly examined.
+    """The records to deliver from an offset on, or of the whole batch if it is quickly examined.
+
+    `place`: where an earlier turn has ended, perhaps at this offset. Raises ProtocolError for malformed
+    records.
 
     `place`: where an earlier turn has ended, perhaps at this offset.
     Raises ProtocolError where the bytes are no records.
@@ -143,7 +146,7 @@ def _test_rows(
 
 
 def _bytes_read(view: CompiledView, span: RecordSpan) -> int:
-    """Of a record: a value that the query does not use is not looked at."""
+    """The bytes that are read of a record: without the value, if the query does not use it."""
     value_bytes = 0 if view.uses_value else span.headers_at - span.value_at
     return span.end - span.start - value_bytes
 
@@ -151,7 +154,7 @@ def _bytes_read(view: CompiledView, span: RecordSpan) -> int:
 def _test_documents(
     view: CompiledView, payload: bytes, candidates: Iterable[_Candidate], found: Matching
 ) -> None:
-    """For conditions on the value alone: what lies before it in a record is hopped over."""
+    """For conditions on the value alone: everything before it in a record is skipped."""
     test, project, bytes_max, elements_max = view.test, view.project, view.bytes_max, view.elements_max
     for start, body_at, end in candidates:
         at = body_at + 1  # past the record's attributes
@@ -213,6 +216,8 @@ def _candidates(
 ) -> Iterator[_Candidate]:
     """The records that have one of the needles; all of them if there are none to search for.
 
+    Needles that each of the first records has are no longer searched for: that would only cost time.
+
     Needles that each of the first records has are no longer searched for: it would only cost time.
     """
     size, count, weight, needles = len(payload), header.record_count, view.weight, view.needles
@@ -268,7 +273,7 @@ def _candidates(
 
 
 def _skip(payload: bytes, count: int, first_delta: int, turn: Turn) -> tuple[int, int]:
-    """How many records lie before an offset delta, and where the next one begins."""
+    """The number of records before an offset delta, and the start of the next one."""
     position = 0
     for number in range(count):
         length, body_at = read_varint(payload, position)
@@ -282,12 +287,12 @@ def _skip(payload: bytes, count: int, first_delta: int, turn: Turn) -> tuple[int
         if length < 0 or position > len(payload):
             raise ProtocolError("record does not fit in its batch")
         if not number & 0x3FF:
-            turn.goes_on()  # it may rest; but a turn that ended here would get nowhere
+            turn.goes_on()  # it may pause; but a turn that ended here would make no progress
     return count, position
 
 
 def _offset_after(payload: bytes, position: int, header: BatchHeader, first_offset: int) -> int:
-    """Where the next turn begins, which must be behind the beginning of this one."""
+    """The start of the next turn, which must be after the start of this one."""
     span = span_at(payload, position)
     before = max(first_offset - header.base_offset, 0)
     check_place(header, before, span.offset_delta, span.timestamp_delta)
@@ -295,7 +300,7 @@ def _offset_after(payload: bytes, position: int, header: BatchHeader, first_offs
 
 
 def hit_finder(payload: bytes, needles: Sequence[bytes]) -> Callable[[int], int]:
-    """A function that says where the next of the needles is at or after a position: the payload's size if
+    """A function that returns the position of the next needle at or after a position: the payload's size if
     there is none. Positions must rise; then all calls together search the payload once for each needle."""
     size = len(payload)
     places = [-1] * len(needles)
@@ -313,7 +318,7 @@ def hit_finder(payload: bytes, needles: Sequence[bytes]) -> Callable[[int], int]
 
 
 def _find(payload: bytes, needle: bytes, position: int) -> int:
-    """Where a needle is at or after a position; the payload's size if it is not there."""
+    """The position of a needle at or after a position; the payload's size if it is not found."""
     size = len(payload)
     while position < size:
         end = position + _SEARCHED_BYTES

@@ -1,4 +1,4 @@
-"""Places in JSON documents. A step that does not exist, or that leads into no object or array, gives NULL."""
+"""Places in JSON documents. A step that does not exist, or that leads into no object or array, is NULL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Step = str | int
 
 
 def path_getter(steps: Sequence[Step], *, takes_document: bool) -> Get:
-    """What is at a place of the document, which is the argument itself or that of a Row."""
+    """The value at a place of the document, which is the argument itself or that of a Row."""
     if takes_document:
         return _in_document(steps)
     match steps:

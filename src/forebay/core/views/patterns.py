@@ -1,9 +1,9 @@
-"""LIKE patterns and regular expressions as functions over text, none of which a text can keep busy.
+"""LIKE patterns and regular expressions as functions over text, with bounded run time.
 
-A pattern with `%` only is a few searches for texts, one behind the other, and needs no more than one pass.
-One of wildcards only is a question of length. Any other with `_` is given to RE2, and so is every regular
-expression: its time grows with the text, and with the size of the program that it makes of the pattern, but
-with nothing else. Python's `re` backtracks, and stays out.
+A pattern with `%` only is a few text searches in sequence, in a single pass. A pattern of wildcards only is a
+test of length. Any other pattern with `_` goes to RE2, and so does every regular expression: its time depends
+only on the length of the text and the size of the compiled pattern. Python's `re` backtracks, and is not
+used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TextTest = Callable[[str], bool]
 class Pattern(NamedTuple):
     test: TextTest
     size: int = 0
-    """Of RE2's program: the steps that a byte of the text may take. 0 if it is not given to RE2."""
+    """The size of RE2's program: the steps that a byte of the text may take. 0 without RE2."""
 
 
 ANY_TEXT = LikeWildcard.ANY_TEXT
@@ -31,7 +31,7 @@ _SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 _FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
 _REGEX_CHARS_MAX = 1_000
 _REGEX_BYTES_MAX = 1 << 18
-"""How much memory a compiled pattern may take."""
+"""The memory limit of a compiled pattern."""
 
 
 def read_like(pattern: str, escape: str | None) -> tuple[str | LikeWildcard, ...]:
@@ -61,7 +61,7 @@ def read_like(pattern: str, escape: str | None) -> tuple[str | LikeWildcard, ...
 
 
 def like_pattern(pattern: Sequence[str | LikeWildcard], *, ignores_case: bool) -> Pattern:
-    """Whether a whole text is as the pattern says. Raises ValueError for a pattern that is too large."""
+    """A test that a whole text matches the pattern. Raises ValueError for a pattern that is too large."""
     if ignores_case:
         test, size = like_pattern(
             [_lowered(part) if isinstance(part, str) else part for part in pattern], ignores_case=False
@@ -102,12 +102,13 @@ def _length_test(pattern: Sequence[str | LikeWildcard]) -> TextTest:
 
 
 def _lowered(text: str) -> str:
-    """A part of the lowered text is the lowered part: only the Greek sigma depends on what is around it."""
+    """The text in lower case. Parts can be lowered one by one: only the Greek sigma depends on its
+    context."""
     return text.lower().replace(_FINAL_SIGMA, _SIGMA)
 
 
 def _texts_in_order(pattern: Sequence[str | LikeWildcard]) -> TextTest:
-    """For texts with `%` between them: the first and the last have their place, the others come in order."""
+    """For texts with `%` between them: the first and the last are fixed, the others come in order."""
     start = pattern[0] if isinstance(pattern[0], str) else ""
     end = pattern[-1] if isinstance(pattern[-1], str) else ""
     inner = [part for part in pattern[bool(start) : len(pattern) - bool(end)] if isinstance(part, str)]
@@ -133,7 +134,7 @@ def _as_regex(pattern: Sequence[str | LikeWildcard]) -> str:
 
 
 def regex_pattern(pattern: str) -> Pattern:
-    """Whether a regular expression is found somewhere in a text. Raises ValueError, which says why not."""
+    """A test that a regular expression matches somewhere in a text. Raises ValueError with the reason."""
     return _re2_pattern(pattern, whole=False)
 
 

@@ -1,16 +1,16 @@
-"""Bytes that every record has for which a condition is true, so that those without them need no reading.
+"""Finds bytes that every matching record must have, so that records without them need not be read.
 
-A condition such as `value.region = 'eu'` can be true only for a record in whose bytes `"eu"` stands. To find
-that in the records of a whole batch takes `bytes.find` a few microseconds; most batches of a selective view
-have it nowhere, and are done.
+A condition such as `value.region = 'eu'` can be true only for a record whose bytes contain `"eu"`.
+`bytes.find` searches the records of a whole batch in a few microseconds; most batches of a selective view do
+not contain it, and are done.
 
-JSON can write a character in more than one way. Letters and digits have only one other, `\\u0065`, so that a
-record with any `\\u` in it is looked at too. Characters that have shorter escapes, such as quotes and
-slashes, are left out of what is searched for. The lengths before keys and headers are varints, which may be
-longer than need be; what is searched for allows for that.
+JSON can write a character in more than one way. Letters and digits have only one other, `\\u0065`, so a
+record with any `\\u` in it is examined too. Characters that have shorter escapes, such as quotes and slashes,
+are left out of what is searched for. The lengths before keys and headers are varints, which may be longer
+than necessary; the needles allow for that.
 
-The result is a set of needles, one of which is in every record that matches; an empty set would say that
-none does, and None that nothing is known. The exact condition is tested on what was found.
+The result is a set of needles, one of which is in every record that matches; an empty set means that none
+matches, and None that nothing is known. The exact condition is then tested on the records found.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ from forebay.core.views.expressions import (
 from forebay.wire.varint import write_varint
 
 _NEEDLES_MAX = 16
-"""Each is a search over the whole batch. With more of them, reading the records is cheaper."""
+"""Each needle is a search over the whole batch. With more of them, reading the records is cheaper."""
 _LENGTH_MAX = 1 << 20
 _UNICODE_ESCAPE = b"\\u"
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-"""Stands in texts for bytes that are none, so that it is not what stands in the record."""
+"""Replaces invalid bytes in texts, so it is not what the record contains."""
 _PLAIN = re.compile(r"[^\x00-\x1f\"\\/\x7f]+")
-"""What JSON writes as it is, or with \\u."""
+"""Characters that JSON writes as they are, or with \\u."""
 _CONTINUES = 0x80
-"""The bit of a varint's byte behind which there are more."""
+"""The bit of a varint's byte that says that more bytes follow."""
 
 
 class Required(NamedTuple):
-    """What every record that matches has one of, and how few other records may have it."""
+    """Needles, one of which every matching record has, and a rank: how few other records may have them."""
 
     needles: frozenset[bytes]
     rank: tuple[bool, int]
-    """Constants before names of fields, which often all records have; long ones before short ones."""
+    """Constants rank before field names, which often all records have; long ones before short ones."""
 
 
 def needles_of(condition: Expression) -> frozenset[bytes] | None:
-    """One of them is in every record for which the condition is true; None if nothing is known of those."""
+    """Needles, one of which is in every record for which the condition is true; None if nothing is known."""
     found = _required(condition)
     return None if found is None or len(found.needles) > _NEEDLES_MAX else found.needles
 
@@ -95,7 +95,7 @@ def _required(condition: Expression) -> Required | None:
 
 
 def _best(found: Iterable[Required | None]) -> Required | None:
-    """All of them are required: any one does."""
+    """All of these are required: any one will do."""
     return max((one for one in found if one is not None), key=attrgetter("rank"), default=None)
 
 
@@ -154,7 +154,7 @@ def _containing(item: Expression, text: str) -> Required | None:
 
 
 def _present(item: Expression) -> Required | None:
-    """What a record has for which an expression is not NULL: the names of the fields it is made of."""
+    """The needles of a record for which an expression is not NULL: the names of the fields that it uses."""
     match item:
         case Path(steps):
             return _best(_field(step) for step in steps if isinstance(step, str))

@@ -1,4 +1,7 @@
-"""The values that a view with a selection delivers: JSON objects of what was selected, in that order.
+"""The values that a view with a selection delivers: JSON objects with the selected columns, in that order.
+
+Each column may be the whole document. So for large records columns are written one by one, and the result is
+bounded.
 
 Each column may be the whole document. So where a record is large, columns are written one by one, and what
 they become is bounded.
@@ -17,8 +20,8 @@ from forebay.core.views.limits import TooMuchWork
 
 SELECTED_BYTES_MIN = 16 << 20
 SELECTED_TIMES = 4
-"""What a selection may make of one record, or of one batch: so many bytes, and so many times what that
-holds."""
+"""The bound of a selection's result for one record, or one batch: a number of bytes, and a multiple of its
+input."""
 _AT_ONCE_BYTES = 1 << 20
 
 Projection = Callable[[Any, int], bytes]

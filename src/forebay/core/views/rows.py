@@ -1,7 +1,7 @@
-"""One record at a time, as expressions see it: its fields are taken from the batch when they are asked for.
+"""One record at a time, as expressions see it: its fields are read from the batch when they are used.
 
-Keys and headers are text, in which bytes that are no UTF-8 are replaced. A value is a JSON document; one that
-is none raises InvalidDocument when it is asked for, and one that is too large raises TooMuchWork.
+Keys and headers are text, with invalid UTF-8 replaced. A value is a JSON document; invalid JSON raises
+InvalidDocument when it is used, and a document that is too large raises TooMuchWork.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNREAD = object()
 
 
 class Scope:
-    """What is the same for all records of a partition that are looked at together."""
+    """The context that is the same for all records of a partition that are examined together."""
 
     __slots__ = ("now_ms", "partition", "topic")  # fmt: skip
 
@@ -32,7 +32,7 @@ class Scope:
 
 
 class Row(Scope):
-    """A record of a batch. There is one Row for a batch, which is moved from record to record."""
+    """A record of a batch. One Row is moved from record to record of a batch."""
 
     __slots__ = ("_document", "_elements_max", "_header", "_headers", "_payload", "_span")  # fmt: skip
 
@@ -77,7 +77,7 @@ class Row(Scope):
         return loads(value)
 
     def header(self, name: str) -> str | None:
-        """The last of that name."""
+        """The last header of that name."""
         if self._headers is None:
             try:
                 self._headers = _read_headers(self._payload, self._span, self._elements_max)
@@ -90,7 +90,7 @@ def _read_headers(payload: bytes, span: RecordSpan, count_max: int) -> dict[str,
     headers: dict[str, str | None] = {}
     end = span.end
     count, position = read_varint(payload, span.headers_at)
-    # A header takes two bytes at least, so that a lying count cannot make us loop.
+    # A header takes at least two bytes, so a false count cannot cause a long loop.
     if not 0 <= count <= (end - position) // 2:
         raise ProtocolError(f"record cannot hold {count} headers")
     if count > count_max:

@@ -1,9 +1,8 @@
-"""How large a query is, counted while it is read.
+"""The size of a query, counted while it is parsed.
 
 Its length in characters says little. A pattern of ten characters may be a program of thousands of
-instructions. And some expressions stand once in the text, but several times in what is evaluated: `x BETWEEN
-a AND b` compares x twice, and `CASE x WHEN ...` once for each branch. Nested in each other they would grow by
-powers.
+instructions. And some expressions occur once in the text, but are evaluated several times: `x BETWEEN a AND
+b` compares x twice, and `CASE x WHEN ...` once for each branch. Nested, they would grow exponentially.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from forebay.core.views.compiler import Patterns
 from forebay.core.views.expressions import Expression, Like, Matches, parts_of
 
 PARTS_MAX = 50_000
-"""More than a text of the greatest length can hold if nothing in it is evaluated several times."""
+"""More than a text of maximum length can hold if nothing in it is evaluated several times."""
 TOO_MANY_PARTS = (
     f"more than {PARTS_MAX} parts of the expression would be evaluated for each message: BETWEEN and "
     "CASE x WHEN evaluate what they compare several times, so nest them less"
@@ -23,19 +22,19 @@ PATTERN_SIZE_MAX = "forebay.view.pattern.size.max"
 
 
 class QuerySizes:
-    """Of the condition and the selection of one view together."""
+    """The size of the condition and the selection of one view together."""
 
     def __init__(self, pattern_size_max: int | None = None) -> None:
-        """`pattern_size_max`: of all patterns; None for a view that was accepted before."""
+        """`pattern_size_max`: the limit for all patterns; None for a view that was accepted before."""
         self.patterns = Patterns()
         self.pattern_size = 0
-        """The sum over all places where a pattern stands."""
+        """The sum over all occurrences of patterns."""
         self._pattern_size_max = sys.maxsize if pattern_size_max is None else pattern_size_max
         self._parts: dict[int, tuple[Expression, int]] = {}
-        """By the identity of an expression, which is therefore kept: its parts, itself included."""
+        """The number of parts, itself included, by the identity of an expression, which is therefore kept."""
 
     def add_pattern(self, expression: Like | Matches) -> None:
-        """Raises ValueError if it cannot be used, or with the others is too large."""
+        """Raises ValueError if the pattern is invalid, or too large together with the others."""
         size = self.patterns.of(expression).size
         self.pattern_size += size
         if self.pattern_size > self._pattern_size_max:
@@ -48,7 +47,7 @@ class QuerySizes:
             )
 
     def has_too_many_parts(self, expression: Expression) -> bool:
-        """Asked for each expression that others are made of, so that none becomes much larger."""
+        """Checked for each compound expression, so that none becomes much larger."""
         return self._count(expression) > PARTS_MAX
 
     def _count(self, expression: Expression) -> int:

@@ -1,4 +1,4 @@
-"""The turn of a view: how long filtering goes on before others get theirs. Clocks are the caller's."""
+"""The turn of a view: how long filtering goes on before others get theirs. The caller provides the clock."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ from typing import NamedTuple, Protocol
 
 
 class Place(NamedTuple):
-    """Where a turn ended within a batch, so that the next one need not look for it."""
+    """The place within a batch where a turn ended, so that the next one need not search for it."""
 
     crc: int
-    """Of the batch: it is the same batch if that is the same."""
+    """The checksum of the batch, which identifies it."""
     offset: int
-    """Of the first record that was not examined."""
+    """The offset of the first record that was not examined."""
     number: int
-    """How many records of the batch lie before it."""
+    """The number of records of the batch before it."""
     position: int
-    """In the unpacked records."""
+    """The position in the unpacked records."""
 
 
 class Turn(Protocol):
     def goes_on(self) -> bool:
-        """Asked between records and between batches: a thread may rest here. False when the turn is over."""
+        """Called between records and between batches: a thread may pause here. False when the turn is
+        over."""
 
     def begin(self) -> None:
-        """The first record that is wanted has been reached. To get there may have taken the whole turn: as
-        much time again is left for what follows, at least."""
+        """Called at the first requested record. Getting there may have taken the whole turn: at least as much
+        time again is left for what follows."""
 
 
 class EndlessTurn:
-    """For who has nothing else to do."""
+    """A turn without end, for callers with nothing else to do."""
 
     def goes_on(self) -> bool:
         return True

@@ -1,11 +1,11 @@
-"""The values that expressions have, and what operators make of them.
+"""The values of expressions, and the operators on them.
 
 Values have the types of JSON: text, number, boolean, object, array; NULL is None. Times are numbers of
-milliseconds since 1970. Types are known only when a record is looked at, so that nothing here raises: what
-makes no sense is NULL, which no condition is true for. Numbers and texts are never compared with each other,
-and `true` is no number, although Python says so.
+milliseconds since 1970. Types are known only when a record is read, so nothing here raises: an impossible
+operation is NULL, for which no condition is true. Numbers and texts are never compared with each other, and
+`true` is not a number, unlike in Python.
 
-Integers are exact within 64 bits; what becomes larger goes on as a float.
+Integers are exact within 64 bits; larger ones become floats.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Value = Any
 
 _NUMBER, _TEXT, _BOOLEAN = 1, 2, 3
 KIND_OF: dict[type, int] = {int: _NUMBER, float: _NUMBER, str: _TEXT, bool: _BOOLEAN}
-"""The kinds of values that have an order; two values are compared if they are of one kind."""
+"""The types of values that have an order; two values are compared if they have the same type."""
 
 KIND_NAMES = {_NUMBER: "number", _TEXT: "text", _BOOLEAN: "boolean"}
 
@@ -40,7 +40,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
-"""What JSON documents are read and written with, signed or not."""
+"""The range of integers in JSON documents, signed or not."""
 CONCAT_CHARS_MAX = 1 << 20
 DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,7 +59,7 @@ def compare(operator: Callable[[Any, Any], bool], left: Value, right: Value) -> 
 
 
 def is_distinct(left: Value, right: Value) -> bool:
-    """IS DISTINCT FROM: NULL is a value like others, and values of two kinds differ."""
+    """IS DISTINCT FROM: NULL is a value like others, and values of different types differ."""
     if left is None or right is None:
         return left is not right
     kind, other = KIND_OF.get(type(left)), KIND_OF.get(type(right))
@@ -70,7 +70,7 @@ def is_distinct(left: Value, right: Value) -> bool:
 
 
 def json_of(value: Value, option: int = 0) -> bytes | None:
-    """None for what is nested more deeply than JSON is written here."""
+    """None for a value that is nested too deeply."""
     try:
         return orjson.dumps(value, option=option)
     except orjson.JSONEncodeError:
@@ -82,7 +82,7 @@ def is_number(value: Value) -> bool:
 
 
 def fitting(number: int | float) -> int | float | None:
-    """The number, as a float if it is a larger integer than there are here; NULL if it is none any more."""
+    """The number, as a float if it is an integer beyond 64 bits; NULL if it is not a number any more."""
     if type(number) is int:
         return number if INT_MIN <= number <= INT_MAX else float(number)
     return number if math.isfinite(number) else None
@@ -101,14 +101,14 @@ def multiply(left: Value, right: Value) -> Value:
 
 
 def divide(left: Value, right: Value) -> Value:
-    """Always a float, as 7 / 2 is 3.5; NULL when divided by zero."""
+    """The quotient, always as a float: 7 / 2 is 3.5; NULL when divided by zero."""
     if not is_number(left) or not is_number(right) or right == 0:
         return None
     return fitting(left / right)
 
 
 def modulo(left: Value, right: Value) -> Value:
-    """The remainder with the sign of what is divided."""
+    """The remainder with the sign of the dividend."""
     if not is_number(left) or not is_number(right) or right == 0:
         return None
     if type(left) is int and type(right) is int:
@@ -127,7 +127,7 @@ ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def concat(left: Value, right: Value) -> Value:
-    """NULL also if it would be too long: each part may be a whole document."""
+    """NULL if the result would be too long: each part may be a whole document."""
     first, second = to_text(left), to_text(right)
     if first is None or second is None or len(first) + len(second) > CONCAT_CHARS_MAX:
         return None
@@ -135,7 +135,7 @@ def concat(left: Value, right: Value) -> Value:
 
 
 def to_text(value: Value) -> str | None:
-    """Numbers, booleans, objects and arrays as JSON writes them."""
+    """Numbers, booleans, objects and arrays as in JSON."""
     if value is None or type(value) is str:
         return value
     text = json_of(value)
@@ -143,7 +143,7 @@ def to_text(value: Value) -> str | None:
 
 
 def to_integer(value: Value) -> int | None:
-    """Decimals lose what is behind the point."""
+    """Decimals lose their fraction."""
     if type(value) is bool:
         return int(value)
     if type(value) is str:
@@ -179,7 +179,7 @@ def to_boolean(value: Value) -> bool | None:
 
 
 def to_timestamp(value: Value) -> int | None:
-    """Milliseconds since 1970 of an ISO 8601 text, in UTC if it names no zone; numbers are such already."""
+    """Milliseconds since 1970 of an ISO 8601 text, in UTC if it names no zone; numbers stay as they are."""
     if is_number(value):
         return to_integer(value)
     if type(value) is not str or len(value) > _TIME_CHARS_MAX:
@@ -194,7 +194,7 @@ def to_timestamp(value: Value) -> int | None:
 
 
 def to_date(value: Value) -> int | None:
-    """The beginning of the day in UTC."""
+    """The start of the day in UTC."""
     moment = to_timestamp(value)
     if moment is None or moment - moment % DAY_MS < INT_MIN:
         return None

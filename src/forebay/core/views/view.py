@@ -1,4 +1,4 @@
-"""A view, compiled: what decides over records, and what it needs to know of them."""
+"""A compiled view: its functions over records, and what they need of a record."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ __all__ = ["CompiledView", "ViewError", "compile_view"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledView:
     test: Test
-    """Whether a record is delivered, called with what `takes_document` says."""
+    """True if a record is delivered; the argument is as `takes_document` says."""
     tombstone_test: Test
-    """The same for a record without a value."""
+    """Like `test`, for a record without a value."""
     project: Projection | None
-    """The value that is delivered instead of a record's own."""
+    """Returns the value that is delivered instead of a record's own."""
     takes_document: bool
-    """Whether the functions are called with the document that the value is, and not with a Row."""
+    """True if the functions are called with the value's document, and not with a Row."""
     uses_value: bool
-    """Whether a record is delivered only if its value is JSON."""
+    """True if a record is delivered only if its value is JSON."""
     needles: tuple[bytes, ...] | None
     """One of them is in every record that is delivered; None if nothing is known."""
     is_per_record: bool
-    """False if a condition says the same of all records of a partition."""
+    """False if the condition is the same for all records of a partition."""
     is_constant: bool
-    """Whether it shows the same tomorrow as today."""
+    """True if its result does not depend on the time."""
     weight: int
-    """How many steps a byte of a record may take; at least 1."""
+    """The number of steps that a byte of a record may take; at least 1."""
     bytes_max: int
-    """Of a record; see `RecordLimits`."""
+    """The maximum size of a record; see `RecordLimits`."""
     elements_max: int
 
     def for_all(self, scope: Scope) -> bool | None:
-        """Whether all records of a partition are let through, or none; None if each has to be looked at."""
+        """True if all records of a partition match, False if none does; None if each has to be examined."""
         return None if self.is_per_record else self.test(scope)
 
 
@@ -62,12 +62,12 @@ def compile_view(
     limits: RecordLimits = DEFAULT_LIMITS,
     pattern_size_max: int | None = None,
 ) -> CompiledView:
-    """Raises ViewError, which says what is wrong and shows where. Not for the event loop: the longest texts
-    take half a second, and so does the import of the parser when the first one is compiled.
+    """Compile a view. Raises ViewError, which says what is wrong and where. Not for the event loop: the
+    longest texts take half a second, and so does the import of the parser when the first one is compiled.
 
-    `keep_tombstones`: conditions that use the value do not hold for records without one; those that are
-    joined by AND are left out for such records, so that deletions reach who keeps a table of the view.
-    `pattern_size_max`: for a view that is new. One that was accepted is compiled without it.
+    `keep_tombstones`: conditions that use the value do not hold for records without one. Those that are
+    joined by AND are ignored for such records, so that deletions reach consumers that keep a table of the
+    view. `pattern_size_max`: for a new view. One that was accepted before is compiled without it.
     """
     # A broker without views does not pay for the parser.
     from forebay.core.views.sql.translation import read_condition, read_selection

@@ -1,4 +1,4 @@
-"""What is wrong with the text of a view, and where in it."""
+"""Errors in the text of a view, with their place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ViewError(ForebayError):
 
 
 def error_at(text: str, position: int | None, message: str) -> ViewError:
-    """The error with the line of the text that it is in, and a caret under the place."""
+    """The error with its line of the text, and a caret under the place."""
     if position is None:
         return ViewError(message)
     position = min(max(position, 0), len(text))

@@ -1,8 +1,8 @@
-"""Times and offsets of what a view shows, found in batches that were filtered.
+"""Timestamps and offsets of the messages that a view shows, found in filtered batches.
 
-ListOffsets of a view answers with messages that it shows, and never with one that it hides: by asking for one
-time after the other, a reader would otherwise find out when each of those was written. Markers of
-transactions are no messages.
+ListOffsets of a view returns only messages that it shows, never one that it hides: otherwise a reader could
+ask for one time after another and find out when each hidden message was written. Transaction markers are not
+messages.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ TimestampOffset = tuple[int, int]
 
 
 class TimeSearch(NamedTuple):
-    """How far a search through a view has come."""
+    """The progress of a search through a view."""
 
     timestamp: int | None
     """Find the first message that is not older; None for the message with the largest timestamp."""
     next_offset: int
-    """All before it was looked at."""
+    """Everything before it was examined."""
     best: TimestampOffset | None = None
     is_over: bool = False
-    """Whether nothing that follows can change the answer."""
+    """True if nothing that follows can change the answer."""
 
 
 def search_on(search: TimeSearch, filtered: Filtered, decompress_max_bytes: int) -> TimeSearch:
-    """The search after the next part of the source was filtered. For a thread: it unpacks."""
+    """Continue the search with the next filtered part of the source. For a thread: it unpacks."""
     best = search.best
     for header, records in _batches(filtered.data, decompress_max_bytes):
         if search.timestamp is None:

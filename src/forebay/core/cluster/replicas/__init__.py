@@ -1,1 +1,1 @@
-"""Who leads, who is in sync, who holds: what the controller and administrators decide on an image."""
+"""Leaders, in-sync sets and replicas: decisions of the controller and of administrators on an image."""

@@ -1,12 +1,12 @@
-"""Which partitions to move so that the brokers share the work: after one joined, before one leaves.
+"""Plans reassignments that spread the load: after a broker joined, or before one leaves.
 
-A replica moves only if that helps: where two brokers differ by two or more, the fuller gives one to the
-emptier. First each topic is evened out, as its clients work on all of its partitions at once; then the
-whole cluster, without undoing that. No move puts two replicas into one rack that were apart. Last, leaders
+A replica moves only if that helps: where two brokers differ by two or more, the one with more gives one to
+the other. First each topic is evened out, as its clients work on all of its partitions at once; then the
+whole cluster, without undoing that. No move puts two replicas of different racks into one rack. Last, leaders
 are evened out by the order of replicas, which moves no data.
 
-Replicas on brokers that are away stay: those may come back any moment. Brokers that were drained are given
-nothing. Partitions that are being moved already are left alone.
+Replicas on brokers that are down stay: those may come back at any moment. Drained brokers get nothing.
+Partitions that are being reassigned are left alone.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Move:
     topic: str
     partition: int
     replicas: tuple[int, ...]
-    """In the order they are preferred as leaders; a move may change the order alone."""
+    """In the order of preference as leaders; a move may change the order only."""
 
 
 def rebalance(image: ClusterImage) -> list[Move]:
-    """Spreads partitions over all live brokers, with as few copies as that takes."""
+    """Spread partitions over all live brokers, with as few copies as possible."""
     room = _Room(image)
     free = [seat for seat in room.seats if not seat.moving]
     for seat in free:
@@ -57,7 +57,10 @@ def led_by_others(image: ClusterImage) -> list[tuple[str, int]]:
 
 
 def drain(image: ClusterImage, node_id: int, *, fewer_replicas: bool = False) -> list[Move]:
-    """Every replica away from one broker.
+    """Move every replica away from one broker.
+
+    A replica that no other broker can take is an error; with `fewer_replicas` it is dropped, if another is
+    left.
 
     One that no other broker can take is an error, or with `fewer_replicas` given up, if another is left.
     """
@@ -104,7 +107,7 @@ class _Room:
         self._racks = racks_of(staying(image))
 
     def close(self, broker: int) -> None:
-        """Nothing more goes to this broker."""
+        """Assign nothing more to this broker."""
         self._racks.pop(broker, None)
 
     # -- a single replica ------------------------------------------------------------------------------
@@ -116,7 +119,7 @@ class _Room:
             self._held[seat.topic, broker] += change
 
     def takers(self, seat: _Seat, giver: int) -> list[int]:
-        """The brokers that could have this replica instead."""
+        """The brokers that could take this replica."""
         return [broker for broker in self._racks if broker not in seat.replicas and broker != giver]
 
     def give_up(self, seat: _Seat, giver: int) -> None:
@@ -125,7 +128,7 @@ class _Room:
         self._held[seat.topic, giver] -= 1
 
     def replace(self, seat: _Seat, giver: int) -> None:
-        """Moves a replica to wherever it is best off."""
+        """Move a replica to the best broker for it."""
         staying = [replica for replica in seat.replicas if replica != giver]
         free = self.takers(seat, giver)
         if not free:
@@ -137,7 +140,7 @@ class _Room:
         self.move(seat, giver, min(free, key=lambda broker: self._cost(seat, broker, staying)))
 
     def spread_racks(self, seat: _Seat) -> None:
-        """Puts replicas that share a rack into racks that have none of them."""
+        """Move replicas that share a rack to racks that have none of them."""
         for giver in reversed(seat.replicas.copy()):
             staying = [replica for replica in seat.replicas if replica != giver]
             used = {self._racks.get(replica) for replica in staying}
@@ -153,7 +156,7 @@ class _Room:
     # -- many --------------------------------------------------------------------------------------------
 
     def level(self, seats: Sequence[_Seat], load: Counter[int], *, keeps_topics_level: bool = False) -> None:
-        """Moves replicas between live brokers until `load`, which counts these seats, is even."""
+        """Move replicas between live brokers until `load`, which counts these seats, is even."""
 
         def fits(seat: _Seat, giver: int, taker: int) -> bool:
             held = self._held
@@ -221,7 +224,8 @@ def _by_topic(seats: Iterable[_Seat]) -> dict[str, list[_Seat]]:
 
 
 def _level_leaders(image: ClusterImage, seats: Sequence[_Seat]) -> None:
-    """Evens out first replicas; those on brokers that are away, and moving partitions, stay as they are."""
+    """Even out the preferred leaders; replicas on brokers that are down, and moving partitions, stay as they
+    are."""
     free = [seat for seat in seats if not seat.moving and all(r in image.brokers for r in seat.replicas)]
     chosen = set(map(id, free))
     level_leaders(

@@ -1,14 +1,14 @@
-"""What the controller does, decided on an image: who leads, who is in sync, when a move has ended.
+"""The controller's decisions on an image: who leads, who is in sync, when a reassignment has ended.
 
-Three rules keep every acknowledged message. Only a member of the in-sync set is elected, or where none is
-alive an eligible replica (`isr_changes.py`), since each of them has everything that was acknowledged with
+Three rules keep every acknowledged message. Only a member of the in-sync set is elected, or, if none is
+alive, an eligible replica (`isr_changes.py`), since each of them has everything that was acknowledged with
 acks=all (an unclean election breaks this, and must be enabled). The last such replicas of a partition stay
 listed when they die, and there is no leader until one of them is back. And with every change of leader the
 leader epoch rises, so that requests and records of an earlier leader can be recognised.
 
-`settle` is the whole decision for one partition, and has nothing more to do on its own result. Nothing is
-written here: each new state carries the partition epoch of the state it was made from, and the store refuses
-it if the partition has changed since.
+`settle` is the whole decision for one partition, and is idempotent. Nothing is written here: each new state
+carries the partition epoch of the state it was made from, and the store refuses it if the partition has
+changed since.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNCLEAN = "unclean.leader.election.enable"
 
 
 def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
-    """What has to change now that these brokers are alive; nothing, when all is as it should be."""
+    """The changes that are due now that these brokers are alive; empty if all is as it should be."""
     alive, registered = image.brokers, image.registered
     changes: list[PartitionPut] = []
     for topic in image.topics.values():
@@ -43,7 +43,7 @@ def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
         minimum = min_insync(image, topic.name, config.min_insync_replicas)
         for state in topic.partitions:
             if state.unsettled:
-                continue  # its leader is elected by what the replicas hold (`restored_partitions.py`)
+                continue  # its leader is elected by comparing the replicas' logs (`restored_partitions.py`)
             after = settle(state, alive, registered=registered, unclean=unclean, minimum=minimum)
             if after is not state:
                 changes.append(PartitionPut(topic_id=topic.topic_id, state=after))
@@ -51,7 +51,8 @@ def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
 
 
 def prefer(image: ClusterImage, *, imbalance_percent_max: int = 0) -> list[PartitionPut]:
-    """Leadership back to first replicas, for brokers that lead too few of the partitions meant for them."""
+    """Return leadership to preferred replicas, for brokers that lead too few of the partitions meant for
+    them."""
     meant: Counter[int] = Counter()
     missed: Counter[int] = Counter()
     for _, state in _settled(image):
@@ -76,17 +77,17 @@ def departure(
     only: Container[tuple[str, int]] | None = None,
     min_insync_replicas: int = MAJORITY,
 ) -> list[PartitionPut]:
-    """What has to change before a broker goes away, or before it comes back with less than it had.
+    """The changes that are due before a broker stops, or before it comes back with less data than it had.
 
     A broker that is about to stop leaves the in-sync sets where another live replica can take over, and that
     one leads. Elsewhere it stays.
 
     With `unsynced` it may lack what was not yet on its disk when the power failed; a broker that is not
-    registered is treated so too. It leaves wherever another listed replica, dead or alive, has everything,
+    registered is treated the same. It leaves wherever another listed replica, dead or alive, has everything,
     unless its own log is known to be synced; and it leads nothing before a new election: one leader epoch
     must not have two histories. With `damaged` it may lack even what was synced. With `lost` it has nothing
-    left, and leaves even where it was the last. `only` names the partitions (topic and index) that are meant,
-    if not all are.
+    left, and leaves even where it was the last. `only` names the partitions (topic and index), if not all are
+    meant.
     """
     others = image.brokers.keys() - {node_id}
     stops = node_id in image.brokers and not (unsynced or damaged or lost)
@@ -108,7 +109,8 @@ def withdrawal(
     *,
     min_insync_replicas: int = MAJORITY,
 ) -> list[PartitionPut]:
-    """What has to change when a registered broker cannot open these partitions: others lead, if they can.
+    """The changes that are due when a registered broker cannot open these partitions: others lead, if they
+    can.
 
     It stays leader where no other replica has the messages. If it stepped down there, it would be elected
     again at once, and try and fail to open them again, as fast as elections can be written.
@@ -118,7 +120,7 @@ def withdrawal(
 
 
 def new_terms(image: ClusterImage, node_id: int) -> list[PartitionPut]:
-    """What a broker without others writes after a loss of power: it leads on, in new leader epochs.
+    """The changes that a single broker writes after a power failure: it leads on, in new leader epochs.
 
     Its logs may have lost messages, and other messages will get their offsets. Clients tell the two histories
     apart by the epoch.
@@ -141,14 +143,16 @@ def settle(
     unclean: bool = False,
     minimum: int = MAJORITY,
 ) -> PartitionState:
-    """The state this partition should be in; the same object if it is in it.
+    """The state that this partition should be in; the same object if nothing changes.
+
+    `alive` may be elected. `registered`, if given, includes other brokers that must not be counted as dead.
 
     `alive` may be elected. `registered`, if it is given, has others too that are not to be counted as dead.
     """
     if state.unreadable:
         return state
     if state.leader in alive and not state.adding and not state.removing:
-        # Nearly all partitions nearly always.
+        # This is the case for nearly all partitions, nearly always.
         for member in state.isr:
             if member not in alive:
                 break
@@ -176,7 +180,7 @@ def lead(state: PartitionState, leader: int) -> PartitionState:
 def hand_over(
     state: PartitionState, node_id: int, alive: Container[int], *, minimum: int = MAJORITY
 ) -> PartitionState | None:
-    """Another replica leads, because this leader's log cannot be written; None when no other can."""
+    """Let another replica lead, because this leader's log cannot be written; None if no other can."""
     after = _elect(_in_sync(without(state, node_id), alive, minimum), alive)
     return None if after.leader in (NO_LEADER, node_id) else after
 
@@ -191,7 +195,7 @@ def _in_sync(
     after = with_heir(state, alive, minimum)
     if after is not state or not unclean:
         return after
-    # What the first of these has is what the partition holds from now on.
+    # The log of the first of these is the content of the partition from now on.
     isr = tuple(replica for replica in state.replicas if replica in alive)[:1]
     return replace(state, isr=isr, eligible=(), synced=False) if isr else state
 
@@ -253,7 +257,7 @@ def _changes(
 
 
 def _settled(image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionState]]:
-    """Partitions that are not being moved."""
+    """Partitions that are not being reassigned."""
     for topic in image.topics.values():
         for state in topic.partitions:
             if not state.adding and not state.removing and not state.unreadable:

@@ -1,8 +1,8 @@
-"""Whether a broker that refuses connections may be counted as dead before its lease ends, and by whom.
+"""Decides if a broker that refuses connections may be counted as dead before its lease ends, and by whom.
 
-Decided on an image. A refusal is strong evidence, but no certainty: a firewall can refuse in the name of a
-broker that is alive. So a verdict has to be harmless if it is wrong. Whoever takes over is in sync, and the
-broker registers again and follows. Where that could not be so there is no verdict, and the lease decides.
+Decided on an image. A refusal is strong evidence, but not proof: a firewall can refuse in the name of a
+broker that is alive. So a verdict has to be harmless if it is wrong. The new leader is in sync, and the
+broker registers again and follows. Where that is impossible there is no verdict, and the lease decides.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from forebay.core.cluster.replicas.isr_changes import min_insync
 
 
 def turn(image: ClusterImage, me: int, victim: int, refusing: Container[int]) -> int | None:
-    """How many others have their turn before this broker may end the registration of another; None if it is
-    not its business.
+    """How many other brokers come before this one in ending the registration of another; None if it may not.
 
     The controller judges the others, and at once. The other brokers judge the controller, one after the other
-    in the order of their ids; those that refuse connections themselves (`refusing`) are left out. If two
-    should do it at the same time, the store lets one of them.
+    in the order of their ids; those that refuse connections themselves (`refusing`) are left out. If two try
+    at the same time, the store lets only one succeed.
     """
     if me == victim or me not in image.brokers or victim not in image.brokers:
         return None
@@ -35,7 +34,7 @@ def turn(image: ClusterImage, me: int, victim: int, refusing: Container[int]) ->
 
 
 def obstacle(image: ClusterImage, victim: int, config: ControllerConfig) -> str | None:
-    """Why this broker may be counted as dead only when its lease ends; None if nothing is in the way."""
+    """The reason why this broker may be counted as dead only when its lease ends; None if there is none."""
     others = image.brokers.keys() - {victim}
     for topic in image.topics.values():
         for state in topic.partitions:
@@ -52,5 +51,5 @@ def obstacle(image: ClusterImage, victim: int, config: ControllerConfig) -> str 
 
 
 def leads(image: ClusterImage, broker_id: int) -> int:
-    """How many partitions a broker leads."""
+    """The number of partitions that a broker leads."""
     return sum(state.leader == broker_id for topic in image.topics.values() for state in topic.partitions)

@@ -1,4 +1,4 @@
-"""What is kept of the last failovers: which broker was counted as dead, and how long each step took."""
+"""A record of the last failovers: which broker was counted as dead, and how long each step took."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ KEPT_MAX = 10
 class Failover:
     broker: int
     by: int
-    """The broker that passed the verdict."""
+    """The broker that declared the other dead."""
     at_ms: int
     """Wall time."""
     partitions: int
-    """How many it led."""
+    """The number of partitions that it led."""
     detect_ms: int
     """From the broken connection to the second refusal."""
     fence_ms: int
@@ -28,7 +28,7 @@ class Failover:
     elect_ms: int
     """Until the first of its partitions had another leader."""
     announce_ms: int
-    """Until all of them had, as the broker knows that passed the verdict."""
+    """Until all of them had, as seen by the broker that declared it dead."""
 
 
 def encode_failovers(failovers: Sequence[Failover]) -> bytes:
@@ -36,7 +36,7 @@ def encode_failovers(failovers: Sequence[Failover]) -> bytes:
 
 
 def decode_failovers(text: bytes) -> list[Failover]:
-    """Raises ProtocolError. What newer versions add is left out."""
+    """Raises ProtocolError. Fields that newer versions add are left out."""
     names = [each.name for each in fields(Failover)]
     try:
         return [Failover(**{name: int(each[name]) for name in names}) for each in json.loads(text)]

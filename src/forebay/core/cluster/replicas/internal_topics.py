@@ -1,8 +1,8 @@
-"""More replicas for the brokers' own topics, when the cluster has grown since they were made.
+"""Adds replicas to the brokers' internal topics when the cluster has grown since they were created.
 
-Groups and transactions live in internal topics, which are made when the first client asks for them: perhaps
-when only the first of three brokers was running. No administrator chose one replica for them, so the broker
-adds more by itself.
+Groups and transactions are kept in internal topics. These are created for the first client that needs them,
+perhaps while only the first of three brokers is running. No administrator chose one replica for them, so the
+broker adds more by itself.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from forebay.core.cluster.topics import DEFAULT, INTERNAL_TOPICS, default_replic
 
 
 class Widening:
-    """Which partitions of internal topics have been looked at since a broker has joined.
+    """The partitions of internal topics that were checked since a broker joined.
 
-    Each is looked at once, so that a replica that an administrator removes later, to drain a broker, is not
-    added again. A new controller looks at all: a topic may have been made, and brokers may have joined, while
-    there was no controller.
+    Each is checked once, so a replica that an administrator removes later, to drain a broker, is not added
+    again. A new controller checks all: a topic may have been made, and brokers may have joined, while there
+    was no controller.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,8 @@ class Widening:
         self._settled: set[tuple[bytes, int]] = set()
 
     def plan(self, image: ClusterImage, replication_factor: int) -> list[PartitionPut]:
-        """What to begin now; what is being moved, or has no leader, is looked at later."""
+        """The reassignments to begin now; partitions that are moving, or have no leader, are checked
+        later."""
         if not image.brokers.keys() <= self._brokers:
             self._settled.clear()
         self._brokers = frozenset(image.brokers)
@@ -52,12 +53,12 @@ class Widening:
         return changes
 
     def begun(self, changes: Iterable[PartitionPut]) -> None:
-        """These were committed."""
+        """Note that these were committed."""
         self._settled.update(map(_place, changes))
 
 
 def widen(image: ClusterImage, replication_factor: int = DEFAULT) -> list[PartitionPut]:
-    """Moves that give internal topics the replicas that they would get today."""
+    """Reassignments that give internal topics the replicas that they would get today."""
     wanted = default_replicas(image) if replication_factor == DEFAULT else replication_factor
     wanted = min(wanted, len(staying(image)))
     load = _load(image)
@@ -88,7 +89,7 @@ def _widened(
         used = Counter(racks.get(broker) for broker in target)
         free = [broker for broker in racks if broker not in target]
         if not free:
-            break  # replicas on brokers that are away take the places
+            break  # replicas on brokers that are down take the places
         chosen = min(free, key=lambda broker: (used[racks[broker]], load[broker], broker))
         load[chosen] += 1
         target.append(chosen)

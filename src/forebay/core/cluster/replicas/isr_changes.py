@@ -6,11 +6,11 @@ committed message, and nothing more is committed: they are *eligible*, and may l
 alive. They stop being eligible when enough replicas are in sync again: from then on messages are committed
 without them.
 
-Why it matters: a machine that has lost its power looks alive until its lease ends. If the others stop before
-that, it is the last in-sync member, and it lacks what it had not synced. The others have it.
+Why it matters: a machine that lost power looks alive until its lease ends. If the others stop before that, it
+is the last in-sync member, and it lacks the messages that it had not synced. The others have them.
 
 A leader that is the only in-sync replica syncs its log and records that in the state (`synced`). From then on
-a loss of its power loses nothing, and it need not leave in favour of eligible replicas, which may not have
+a power failure loses nothing, and it need not leave in favour of eligible replicas, which may not have
 synced.
 """
 
@@ -29,24 +29,25 @@ _MIN_INSYNC = "min.insync.replicas"
 
 
 def min_insync(image: ClusterImage, topic: str, default: int = MAJORITY) -> int:
-    """What the topic says about min.insync.replicas, or else the default."""
+    """The topic's min.insync.replicas, or else the default."""
     text = image.topic_config(topic).overrides.get(_MIN_INSYNC)
     return default if text is None else int(str(validate_topic_override(_MIN_INSYNC, text)))
 
 
 def needed(state: PartitionState, minimum: int) -> int:
-    """How many replicas must be in sync for anything to be committed; never more than there are."""
+    """The number of in-sync replicas that a commit needs; never more than there are replicas."""
     count = len(state.original)
     return min(minimum, count) if minimum > 0 else count // 2 + 1
 
 
 def commits(state: PartitionState, minimum: int) -> bool:
-    """Whether the in-sync replicas may commit messages. Not while the store names others as eligible."""
+    """True if the in-sync replicas may commit messages. False while the store lists other replicas as
+    eligible."""
     return not state.eligible and len(state.isr) >= needed(state, minimum)
 
 
 def with_isr(state: PartitionState, isr: tuple[int, ...], minimum: int) -> PartitionState:
-    """The state with another in-sync set; every replica that leaves it has what is committed."""
+    """The state with another in-sync set; every replica that leaves it has all committed messages."""
     if isr == state.isr and not state.eligible and not state.synced:
         return state
     enough = len(isr) >= needed(state, minimum)
@@ -60,14 +61,14 @@ def with_isr(state: PartitionState, isr: tuple[int, ...], minimum: int) -> Parti
 
 
 def without(state: PartitionState, node: int) -> PartitionState:
-    """The state when a replica does not have what it should: neither in sync nor eligible."""
+    """The state without a replica that lacks messages: it is neither in sync nor eligible."""
     if node not in state.isr:
         return state if node not in state.eligible else replace(state, eligible=_less(state.eligible, node))
     return replace(state, isr=_less(state.isr, node), eligible=_less(state.eligible, node), synced=False)
 
 
 def with_heir(state: PartitionState, alive: Container[int], minimum: int) -> PartitionState:
-    """Where no in-sync member is alive, an eligible replica that is takes their place."""
+    """If no in-sync member is alive, let a live eligible replica take their place."""
     if any(member in alive for member in state.isr):
         return state
     heir = next((node for node in state.replicas if node in state.eligible and node in alive), None)
@@ -75,7 +76,7 @@ def with_heir(state: PartitionState, alive: Container[int], minimum: int) -> Par
 
 
 def is_last(state: PartitionState, node: int) -> bool:
-    """Whether no other replica may have all committed messages."""
+    """True if no other replica may have all committed messages."""
     return all(other == node for other in (*state.isr, *state.eligible))
 
 

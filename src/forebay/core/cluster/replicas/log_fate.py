@@ -1,18 +1,18 @@
-"""What becomes of a log on the disk of a broker: it is used, deleted, or put aside for a person to decide.
+"""Decides about a log on a broker's disk: it is used, deleted, or set aside for a person to decide.
 
-A log is deleted only if the store says positively that it is not needed:
+A log is deleted only if the store says explicitly that it is not needed:
 
 - its topic was deleted, and the store has a tombstone of it, or this broker has seen the deletion;
 - its topic exists, and its partition belongs to other brokers now;
 - its topic exists, and its partition was folded into others and taken away.
 
-In the last two cases the store must be newer than the log. A log that has leader epochs which the store does
-not know was written to in a time that the store has lost: it was restored from a backup, and the log may be
-the only one that has these messages. Nor does the store know such a log if it has elected a leader by what
-disks hold since (`restored_partitions.py`), and the log has nothing of that leader: it may not have been
-asked for. Such a leader is known by its epoch, which is far above those before.
+In the last two cases the store must be newer than the log. A log with leader epochs that the store does not
+know was written in a time that the store has lost: the store was restored from a backup, and the log may be
+the only one with these messages. The same holds if a leader has been elected since by comparing logs
+(`restored_partitions.py`) and the log has nothing of that leader: it may not have been considered. Such a
+leader is recognised by its epoch, which is far above earlier ones.
 
-Whatever merely is not there any more is put aside.
+A log whose topic is merely missing is set aside.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Verdict(NamedTuple):
     fate: Fate
     reason: str
     is_unknown: bool = False
-    """True if the store knows nothing of the topic, neither that it is there nor that it was deleted."""
+    """True if the store knows nothing of the topic: neither its record nor its deletion."""
 
 
 def decide_fate(

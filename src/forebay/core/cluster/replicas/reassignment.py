@@ -2,11 +2,11 @@
 
 A move is a state of the partition itself. The new replicas are added to the old ones (`adding`), copy the log
 and join the in-sync set like any follower; when all that are to stay are in sync, the controller drops the
-others (`removing`). So a move can be cancelled or replaced, and goes on if the broker that began it dies.
+others (`removing`). So a move can be cancelled or replaced, and continues if the broker that began it dies.
 
-Cancelling drops the replicas that the move had added. What was committed since they joined the in-sync set is
-on them too, and must not be left on fewer replicas than min.insync.replicas asks for. Such a request is
-refused until enough of the replicas that stay are in sync.
+Cancelling drops the replicas that the move had added. Messages committed since they joined the in-sync set
+are on them too, and must not be left on fewer replicas than min.insync.replicas. Such a request is refused
+until enough of the replicas that stay are in sync.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def reassign(
     allow_replication_factor_change: bool = True,
     min_insync_replicas: int = MAJORITY,
 ) -> list[PartitionPut]:
-    """Begins a move to these replicas in this order, in place of one under way; None cancels that one.
+    """Begin a move to these replicas in this order, in place of one under way; None cancels that one.
+
+    `min_insync_replicas` applies to topics that do not set it.
 
     `min_insync_replicas` is for topics that do not set their own.
     """
@@ -49,7 +51,7 @@ def reassign(
         wanted = _moving(state, tuple(target))
     minimum = min_insync(image, topic, min_insync_replicas)
     _check_staying(topic, state, wanted, minimum)
-    # This also elects another leader if the present one came with a move that is now given up.
+    # This also elects another leader if the present one was added by the move that is cancelled.
     after = settle(wanted, image.brokers, minimum=minimum)
     return [] if after == state else [PartitionPut(topic_id=owner.topic_id, state=after)]
 
@@ -63,14 +65,14 @@ def _check_target(image: ClusterImage, state: PartitionState, target: Sequence[i
         raise _bad_assignment("a partition needs at least one replica")
     if len(set(target)) != len(target):
         raise _bad_assignment(f"replicas {list(target)} name a broker twice")
-    # A replica may stay where it is while its broker is away; a new one needs a broker that can take it.
+    # A replica may stay where it is while its broker is down; a new one needs a broker that can take it.
     unknown = [broker for broker in target if broker not in image.brokers and broker not in state.replicas]
     if unknown:
         raise _bad_assignment(f"no live broker {', '.join(map(str, unknown))}")
 
 
 def _check_staying(topic: str, state: PartitionState, wanted: PartitionState, minimum: int) -> None:
-    """Refuse to drop replicas that hold what is committed where too few are left that do."""
+    """Refuse to drop replicas with committed messages if too few others have them."""
     if not wanted.isr:
         raise _bad_assignment(
             f"{topic}-{state.index}: none of the replicas that would stay is in sync; wait until one is"
@@ -84,7 +86,7 @@ def _check_staying(topic: str, state: PartitionState, wanted: PartitionState, mi
 
 
 def _holders(state: PartitionState) -> set[int]:
-    """The replicas that are known to have everything that is committed."""
+    """The replicas that surely have all committed messages."""
     return {*state.isr, *state.eligible}
 
 

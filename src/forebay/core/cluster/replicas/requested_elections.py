@@ -1,4 +1,7 @@
-"""Elections on request (ElectLeaders), decided on an image: of first replicas, or of whatever is left.
+"""Elections on request (ElectLeaders), decided on an image: of preferred replicas, or unclean ones.
+
+The controller decides all other elections (`controller.py`): a broker went away, or leads too few of the
+partitions whose preferred leader it is.
 
 Elections that nobody asked for are the controller's (`controller.py`): a broker went away, or leads too few
 of the partitions that it is the first replica of.
@@ -27,9 +30,9 @@ def elect(
     min_insync_replicas: int = MAJORITY,
     claims_in: Callable[[ClusterImage], ClaimBook] = ClaimBook,
 ) -> list[PartitionPut]:
-    """Has the first replica lead; or with `unclean`, any replica that is left, if there is no leader.
+    """Let the preferred replica lead; or with `unclean`, any replica that is left, if there is no leader.
 
-    `claims_in`: where many partitions are elected, a book that is made once (`LastClaimBook`).
+    `claims_in`: for elections of many partitions, a book that is built once (`LastClaimBook`).
     """
     owner, state = existing_partition(image, topic, partition)
     minimum = min_insync(image, topic, min_insync_replicas)
@@ -51,7 +54,7 @@ def elect(
 
 
 class LastClaimBook:
-    """The book of claims of an image, kept until another image is asked for."""
+    """The claim book of an image, kept until another image is asked for."""
 
     def __init__(self) -> None:
         self._book: ClaimBook | None = None

@@ -1,17 +1,17 @@
-"""Who leads a partition after the store was put back to an earlier state, decided by what the disks hold.
+"""Elects a partition's leader after the store was restored to an earlier state, by comparing logs on disk.
 
-The in-sync set that the store has is of an earlier time: members may have left it since, and messages were
-committed without them. So it is not believed, and the replica with the longest history of leader epochs
-leads: that with the latest epoch in its log, and among those the one with the most messages. Every leader has
-had all that was committed before its epoch, and every replica with messages of that epoch has copied them
-from it, with everything before. So the replica with the latest epoch and the largest end has every committed
-message, if all replicas are asked. While one of them is away, the partition has no leader.
+The stored in-sync set is from an earlier time: members may have left it since, and messages may have been
+committed without them. So it is not trusted, and the replica with the longest history leads: the one with the
+latest leader epoch in its log, and among several of these the one with the most messages. Every leader had
+all messages that were committed before its epoch, and every replica with messages of that epoch has copied
+them from it, with everything before. So the replica with the latest epoch and the largest end has every
+committed message, if all replicas are asked. While one of them is away, the partition has no leader.
 
-The restored store may also name replicas that the partition was moved away from. Their logs are empty, or of
-an earlier time. So the brokers that are not named report their logs, too. Those that are registered are
-always waited for, also for logs that they have and cannot read. Where a replica has nothing at all, all
-brokers that are known are waited for, because one of them may hold the log. If it has the longest history it
-leads, and the partition moves from there to where the store says it belongs.
+The restored store may also list replicas that the partition was moved away from. Their logs are empty, or
+old. So brokers that are not listed report their logs, too. The election waits for all registered brokers,
+also for logs that they have and cannot read. If a replica has nothing at all, it waits for all known brokers,
+because one of them may hold the log. If that log has the longest history its broker leads, and the partition
+moves from there to the replicas that the store lists.
 
 The new leader epoch is far above every epoch that any replica has heard of, and the leader is alone in sync
 until others have copied from it. An administrator who does not want to wait asks for an unclean election.
@@ -32,7 +32,7 @@ from forebay.core.cluster.topic_image import TopicImage
 
 
 class ClaimBook:
-    """What an image knows of the brokers' claims. Made once for many partitions: it looks at all claims."""
+    """The brokers' claims in an image. Built once for many partitions: it looks at all claims."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
@@ -55,12 +55,12 @@ class ClaimBook:
         return (image.nodes - drained_brokers(image)) | image.brokers.keys() | replicas
 
     def of(self, key: PartitionKey) -> dict[int, Claim]:
-        """By broker what it holds of a partition, as far as that can be read; live brokers only."""
+        """Each broker's claim to a partition, as far as it can be read; live brokers only."""
         found = ((node, report.get(key)) for node, report in self._reports.items())
         return {node: claim for node, claim in found if claim is not None and not claim.is_unknown}
 
     def missing(self, key: PartitionKey, replicas: Collection[int]) -> set[int]:
-        """The brokers without whose report no leader can be elected."""
+        """The brokers whose report is needed before a leader can be elected."""
         silent, is_empty = set(self._silent), False
         for node, report in self._reports.items():
             claim = report.get(key)
@@ -82,7 +82,8 @@ def unsettled_partitions(image: ClusterImage) -> Iterator[tuple[TopicImage, Part
 
 
 def settle_unsettled(image: ClusterImage) -> tuple[list[PartitionPut], dict[int, int]]:
-    """Leaders for the partitions of which enough is known; by missing broker, how many wait for it."""
+    """Elect leaders where enough is known; also count, for each missing broker, the partitions that wait for
+    it."""
     changes: list[PartitionPut] = []
     awaited: dict[int, int] = {}
     if not image.unsettled or not image.restore.is_readable:
@@ -100,7 +101,8 @@ def settle_unsettled(image: ClusterImage) -> tuple[list[PartitionPut], dict[int,
 
 
 def elect_by_claims(state: PartitionState, key: PartitionKey, book: ClaimBook) -> PartitionState:
-    """The state with the leader that has the longest history; the same object if no replica has reported."""
+    """The state with the replica of the longest history as leader; the same object if no replica has
+    reported."""
     claims = book.of(key)
     if not claims:
         return state
@@ -112,7 +114,7 @@ def elect_by_claims(state: PartitionState, key: PartitionKey, book: ClaimBook) -
     return replace(
         state,
         leader=leader,
-        # Two restores of the same backup, too, have different epochs.
+        # Two restores of the same backup also have different epochs.
         leader_epoch=max(_latest_epoch(state, claims.values()), book.generation * EPOCHS_SKIPPED)
         + EPOCHS_SKIPPED,
         isr=(leader,),
@@ -129,7 +131,7 @@ def _latest_epoch(state: PartitionState, claims: Iterable[Claim]) -> int:
 
 
 def doubt(image: ClusterImage, partitions: Collection[PartitionKey]) -> list[PartitionPut]:
-    """What to write when replicas have later leader epochs than the store."""
+    """The changes to write when replicas have later leader epochs than the store."""
     return [
         PartitionPut(topic_id=topic.topic_id, state=replace(state, doubted=True))
         for topic in image.topics.values()

@@ -11,8 +11,8 @@ written when the leader hands in the assignment, when the last member is gone, a
 back under a new id. Replaying it makes the group Stable or Empty. Everything between is soft: after a crash
 the members of the last complete generation are asked to join again, or time out.
 
-This file holds the state of a group and the questions about it, `rebalance` the transitions, `timeouts` what
-starts them when a member is silent or too slow, and `requests` what clients ask for.
+This file holds the state of a group and the questions about it, `rebalance` the transitions, `timeouts`
+starts them when a member is silent or too slow, and `requests` handles the clients' requests.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ class ClassicState(Group):
         self.static: dict[str, str] = {}
         """Member ids by group instance id."""
         self.pending: set[str] = set()
-        """Ids that were given out and have not been joined with yet."""
+        """Ids that were given out and not used to join yet."""
         self.pending_sync: set[str] = set()
         """Members of this generation that have not asked for their assignment."""
         self.topics: frozenset[str] | None = None
-        """What the members subscribe to, where that is known."""
+        """The topics that the members subscribe to, if known."""
         self.state_timestamp = -1
         self.is_initial = False
         """The rebalance under way is the first since the group was empty, and may be delayed."""
@@ -102,7 +102,7 @@ class ClassicState(Group):
         self.state = state
 
     def replay(self, value: GroupMetadataValue) -> None:
-        """Take over what the log says. Of a member that is here, requests that wait and timers are kept."""
+        """Take over what the log says. Waiting requests and timers of present members are kept."""
         self.persisted = True
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
@@ -125,7 +125,7 @@ class ClassicState(Group):
         return member
 
     def begin_generation(self) -> None:
-        """Begin a new generation with the joined members; the log still has the last one."""
+        """Begin a new generation with the joined members; the log still has the previous one."""
         self.generation += 1
         self.protocol = elect_protocol(self.members.values())
         self.update_topics()
@@ -136,7 +136,8 @@ class ClassicState(Group):
         self.topics = subscribed_topics(self.members.values(), self.protocol) if is_consumer else None
 
     def record(self, generation: int, assignments: Mapping[str, bytes], now: Now) -> StateRecord:
-        """The group as it is to be found after a restart: of this generation, with these assignments."""
+        """The record from which the group is restored after a restart: of this generation, with these
+        assignments."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=generation,
@@ -264,7 +265,10 @@ class ClassicState(Group):
 
     @property
     def is_ledger(self) -> bool:
-        """Whether this is no consumer group, but where a Spark sink records what it has committed.
+        """True if this is not a consumer group, but the ledger of a Spark sink's commits.
+
+        A ledger never expires, and is not deleted with a group: a write that is repeated without its record
+        is there twice. Deleting the offset itself (OffsetDelete), or its topic, forgets it.
 
         That never expires, and is not deleted with a group: a write that is repeated without its record is
         there twice. Deleting the offset itself (OffsetDelete), or its topic, forgets it.
@@ -314,7 +318,7 @@ class ClassicState(Group):
         return commit_timestamp if self.state is State.STABLE and self.topics is not None else None
 
     def described(self, allowed: int) -> DescribedGroup:
-        """`allowed`: the operations to tell of, see `core.access`."""
+        """`allowed`: the operations to report, see `core.access`."""
         protocol = self.protocol if self.state is State.STABLE else None
         return DescribedGroup(
             group_id=self.group_id,

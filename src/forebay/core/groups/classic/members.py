@@ -57,7 +57,7 @@ class Member:
 
 
 def new_member_id(prefix: str, unique: str) -> str:
-    """An id for a member, which begins with what its client calls itself, as far as there is room."""
+    """An id for a member. It begins with the name that its client gives itself, as far as there is room."""
     room = STRING_BYTES_MAX - len(unique) - 1
     return f"{prefix.encode()[:room].decode(errors='ignore')}-{unique}"
 
@@ -76,7 +76,7 @@ def new_member(member_id: str, request: JoinGroupRequest, info: RequestInfo) -> 
 
 
 def restored_member(record: MemberMetadata, protocol: str | None) -> Member:
-    """A member as the log tells; of its protocols only the chosen one is known."""
+    """A member as the log describes it; only the chosen protocol is known."""
     timeout_ms = record.rebalance_timeout
     return Member(
         member_id=record.member_id,
@@ -95,7 +95,7 @@ def protocols_of(request: JoinGroupRequest) -> dict[str, bytes]:
 
 
 def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """The first version of JoinGroup had one timeout for both."""
+    """The rebalance timeout of a member. The first version of JoinGroup had one timeout for both."""
     timeout_ms = request.rebalance_timeout_ms
     return request.session_timeout_ms if timeout_ms < 0 else timeout_ms
 

@@ -23,7 +23,7 @@ _RETRY_MS_MIN = 1_000
 
 
 def rebalance_or_complete(group: ClassicState, step: Step, now: Now) -> None:
-    """Something about the members has changed: start anew, or go on if all that is missing has come."""
+    """React to a change of members: start anew, or go on if all that was missing has arrived."""
     if group.state is State.PREPARING:
         maybe_complete(group, step, now)
     else:
@@ -72,7 +72,7 @@ def _begin_initial(group: ClassicState, step: Step, now: Now) -> None:
 
 
 def complete_join(group: ClassicState, step: Step, now: Now) -> None:
-    """End the joining: the next generation consists of the members that have joined."""
+    """End the join phase: the next generation consists of the members that have joined."""
     group.cancel(JOIN)
     for member in list(group.members.values()):
         if member.join is None and member.instance_id is None:
@@ -82,7 +82,7 @@ def complete_join(group: ClassicState, step: Step, now: Now) -> None:
     elif group.elect_joined_leader():
         _begin_generation(group, step, now)
     else:
-        # Only static members are left, and none of them has come yet.
+        # Only static members are left, and none of them has joined yet.
         group.schedule(JOIN, now.ms + max(group.rebalance_timeout_ms, _RETRY_MS_MIN))
 
 

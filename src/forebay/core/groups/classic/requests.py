@@ -1,4 +1,4 @@
-"""What the members of a classic group ask for: join, sync, heartbeat, leave."""
+"""The requests of the members of a classic group: join, sync, heartbeat, leave."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from forebay.wire.messages.leave_group import (
 from forebay.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
-"""A new member whose client went away while it waited is dropped after this; Kafka's figure."""
+"""A new member whose client disconnected while it waited is dropped after this time, as in Kafka."""
 
 PENDING_MAX = 10_000
-"""Ids that may be given out and not joined with yet, in one group."""
+"""Ids that may be given out and not used to join yet, in one group."""
 
 _MEMBER_ID_REQUIRED_FROM = 4
 _SKIP_ASSIGNMENT_FROM = 9
@@ -72,7 +72,7 @@ class ClassicGroup(ClassicState):
         return step
 
     def _known_as(self, request: JoinGroupRequest) -> str:
-        """The member that asks, be it under its group instance id only."""
+        """The id of the member that asks, even if it gives its group instance id only."""
         return request.member_id or self.static.get(request.group_instance_id or "", "")
 
     def _has_room(self, member_id: str) -> bool:
@@ -138,7 +138,7 @@ class ClassicGroup(ClassicState):
         member.join = call.ticket
 
     def _replace(self, old_id: str, member_id: str, call: _Join) -> None:
-        """A static member is back under a new id."""
+        """Take back a static member under a new id."""
         old_leader = self.leader
         member = self.replace_static(old_id, member_id, call.step)
         member.update(call.request)
@@ -152,7 +152,7 @@ class ClassicGroup(ClassicState):
             rebalance.rebalance_or_complete(self, call.step, call.now)
 
     def _resume(self, member: Member, old_leader: str | None, call: _Join) -> None:
-        """The member keeps its old assignment, and there is no rebalance."""
+        """Let the member keep its old assignment, without a rebalance."""
         assignments = {other.member_id: other.assignment for other in self.members.values()}
         call.step.records.append(self.record(self.generation, assignments, call.now))
         if call.info.api_version >= _SKIP_ASSIGNMENT_FROM:
@@ -229,7 +229,7 @@ class ClassicGroup(ClassicState):
     def _leave(self, identity: MemberIdentity, step: Step) -> MemberResponse:
         member_id = identity.member_id
         if not member_id:
-            # An administrator removes a static member by the only name he knows.
+            # An administrator removes a static member by the only name that is known to him.
             member_id = self.static.get(identity.group_instance_id or "", "")
         if member_id in self.pending:
             error = ErrorCode.NONE
@@ -248,7 +248,7 @@ class ClassicGroup(ClassicState):
 
 
 def leaving(request: LeaveGroupRequest, info: RequestInfo) -> list[MemberIdentity]:
-    """The members that leave; the first versions named one."""
+    """The members that leave; the first versions could name only one."""
     if info.api_version < _BATCH_LEAVE_FROM:
         return [MemberIdentity(member_id=request.member_id)]
     return request.members

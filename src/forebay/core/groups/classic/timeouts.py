@@ -1,4 +1,4 @@
-"""What happens to a classic group when one of its timers runs out: a session, a join, a sync, a rebalance.
+"""Handles the timers of a classic group: of a session, a join, a sync, a rebalance.
 
 A member whose session is over is removed, and the others rebalance. Members that wait for an answer do not
 have to send heartbeats.

@@ -1,4 +1,4 @@
-"""How the partitions of a group are shared out among its members.
+"""Assigns the partitions of a group to its members.
 
 An assignor is a function from the members and what they subscribe to, the topics and how many partitions each
 has, and the assignment so far, to the next assignment. Every partition of a topic with subscribers is given
@@ -30,7 +30,7 @@ class Subscriber:
     """Ids of existing topics."""
     instance_id: str | None = None
     assigned: Partitions = frozenset()
-    """Its share so far."""
+    """Its assignment so far."""
 
 
 Subscribers = Mapping[str, Subscriber]
@@ -69,12 +69,12 @@ class _Uniform:
         self._topics = topics
         self._subscribers = _by_topic(members, topics)
         self._shares: dict[str, dict[bytes, list[int]]] = {member_id: {} for member_id in sorted(members)}
-        """By topic, what a member had before first: it parts with the last."""
+        """By topic, with the partitions that a member had before first: it gives up the last ones first."""
         self._load = dict.fromkeys(self._shares, 0)
 
     def assign(self) -> dict[str, Partitions]:
         given = self._keep()
-        # Topics that few subscribe to first: their subscribers then get less of the others.
+        # Topics with few subscribers come first: their subscribers then get less of the others.
         for topic in sorted(self._subscribers, key=lambda each: (len(self._subscribers[each]), each)):
             self._give([index for index in range(self._topics[topic]) if (topic, index) not in given], topic)
         self._even_out()
@@ -84,7 +84,7 @@ class _Uniform:
         }
 
     def _keep(self) -> set[TopicPartition]:
-        """What stays where it is; returns what is thereby given."""
+        """Keep assignments that can stay; returns the partitions that this assigns."""
         given: set[TopicPartition] = set()
         for member_id in self._shares:
             member = self._members[member_id]
@@ -110,7 +110,7 @@ class _Uniform:
     # -- evening out ---------------------------------------------------------------------------------
 
     def _even_out(self) -> None:
-        """Always from the member with the most partitions. If it has no chain now, it will have none
+        """Always take from the member with the most partitions. If it has no chain now, it will have none
         later."""
         least = min(self._load.values(), default=0)
         heap = [(-load, member_id) for member_id, load in self._load.items() if load > least + 1]
@@ -129,7 +129,7 @@ class _Uniform:
     def _chain_from(self, heavy: str, settled: set[str]) -> list[tuple[str, bytes, str]]:
         """The shortest chain of (giver, topic, taker) that ends with a member with at least two fewer.
 
-        If there is none, all members that were reached are settled too: they have no more than `heavy`, and
+        If there is none, all members that were reached are final too: they have no more than `heavy`, and
         reach no other members.
         """
         came_by: dict[str, tuple[str, bytes]] = {heavy: ("", b"")}

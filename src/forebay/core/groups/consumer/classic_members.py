@@ -77,7 +77,7 @@ def _join(
 
 
 def _subscription(group: ConsumerBase, request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-    """What the member subscribes to, if its protocols are among those that all classic members have."""
+    """The member's subscription, if all classic members share one of its protocols."""
     common = set(protocols_of(request))
     for member_id, member in group.state.members.items():
         if member.classic is not None and member_id != request.member_id:
@@ -129,7 +129,7 @@ def sync(group: ConsumerBase, ticket: Ticket, request: SyncGroupRequest, now: No
         member = _find(group, request.member_id, request.group_instance_id)
         _check_generation(member, request.generation_id)
         _check_protocol(member, request)
-        # One that has something to give up has joined already, and joins again when it did.
+        # A member that has something to give up has joined already, and joins again when it has done so.
         if group.state.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
             _expect_join(group, member, now)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "join again")
@@ -209,7 +209,8 @@ def leave(group: ConsumerBase, ticket: Ticket, request: LeaveGroupRequest, info:
 
 def _leave(group: ConsumerBase, identity: MemberIdentity, gone: dict[str, None]) -> MemberResponse:
     code = ErrorCode.NONE
-    # An administrator removes a static member by the only name he knows, and members of both protocols.
+    # An administrator removes a static member by the only name that is known to him, and members of both
+    # protocols.
     known_as = identity.member_id or group.state.static.get(identity.group_instance_id or "", "")
     try:
         member = group.find(known_as, identity.group_instance_id)

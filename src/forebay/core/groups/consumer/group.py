@@ -7,10 +7,10 @@
 
 There is no state that the members pass through together. The group's epoch is raised when members or topics
 change; the target is made for an epoch; each member moves towards it on its own (`reconciliation`), and the
-member's epoch tells how far it is. All of that is in the log; only timers and caches are not.
+member's epoch tells how far it is. All of that is in the log, except timers and caches.
 
-This file holds the state and the questions about it, `heartbeat` what members of the consumer protocol ask
-for, `classic_members` what those ask for that still speak the classic one.
+This file holds the state and the questions about it, `heartbeat` handles the members of the consumer
+protocol, and `classic_members` those that still speak the classic one.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from forebay.wire.state.consumer_group import ConsumerGroupMetadataKey
 from forebay.wire.state.consumer_protocol import PROTOCOL_TYPE
 
 REVOKE = "revoke"
-"""The timer of a member that has to give partitions up, beside those that it shares with classic groups."""
+"""The timer of a member that has to give up partitions. The other timers are those of classic groups."""
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _MEMBER_EPOCH_FROM = 9
-"""The first version of OffsetCommit in which a client may mean a member epoch."""
+"""The first version of OffsetCommit in which a client may give a member epoch."""
 
 
 class ConsumerBase(Group):
@@ -55,7 +55,7 @@ class ConsumerBase(Group):
         self.state = ConsumerState() if state is None else state
         self.subscriptions = Subscriptions(context)
         self._seen: tuple[TopicsView, int] | None = None
-        """The topics, and the rules on who sees them, that the metadata hash was last held against."""
+        """The topics, and the visibility rules, with which the metadata hash was last compared."""
         self.left_ms: int | None = None
         """When the first member left since the target was made, as long as nothing else has changed."""
 
@@ -68,7 +68,7 @@ class ConsumerBase(Group):
     def take_over(
         self, draft: Draft, member: ConsumerMember, owned: Partitions | None, now: Now
     ) -> ConsumerMember:
-        """Let the group know a member as it is now, and move that member on; returns it after that."""
+        """Replace a member's state in the group and advance the member; returns the result."""
         known = draft.state.members.get(member.member_id)
         if known != member:
             draft.set_member(member)
@@ -92,8 +92,8 @@ class ConsumerBase(Group):
         return moved
 
     def _refresh(self, draft: Draft, *, changed: bool, sees_others: bool) -> None:
-        """Raise the epoch if subscriptions have changed, or the topics behind them. `sees_others`: a member
-        is somebody else now, who may see other topics."""
+        """Raise the epoch if subscriptions have changed, or their topics. `sees_others`: a member has another
+        principal now, which may see other topics."""
         topics, revision = self.context.topics, self.context.visibility.revision
         is_seen = self._seen is not None and self._seen[0] is topics and self._seen[1] == revision
         if changed or sees_others or not is_seen:
@@ -104,7 +104,7 @@ class ConsumerBase(Group):
             self._seen = (topics, revision)
 
     def wait_ms(self, now: Now) -> int:
-        """How long a new target waits, because members that leave seldom leave alone."""
+        """How long to wait before making a new target: members that leave seldom leave alone."""
         if self.left_ms is None:
             return 0
         return max(self.left_ms + self.context.settings_of(self.group_id).assignment_interval_ms - now.ms, 0)
@@ -131,13 +131,13 @@ class ConsumerBase(Group):
         draft.set_assignment_epoch(draft.state.epoch)
 
     def _assignor(self, state: ConsumerState) -> str:
-        """The one that most members ask for, of those that this broker offers."""
+        """The assignor that most members ask for, of those that this broker offers."""
         offered = self.context.config.consumer_assignors
         votes = Counter(member.assignor for member in state.members.values() if member.assignor in offered)
         return max(offered, key=lambda name: (votes[name], -offered.index(name)))
 
     def let_go(self, draft: Draft, *member_ids: str) -> None:
-        """Members are gone, and what they had is free."""
+        """Remove members; their partitions are free."""
         for member_id in member_ids:
             draft.remove_member(member_id)
             self.cancel_timers(member_id)
@@ -147,7 +147,8 @@ class ConsumerBase(Group):
         draft.set_epoch(draft.state.epoch + 1, digest)
 
     def replace(self, draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member is back under a new id: it takes up what it had, and the old one is fenced."""
+        """Take back a static member under a new id: it takes over its partitions, and the old id is
+        fenced."""
         new = replace(
             old, member_id=member_id, epoch=0, previous_epoch=0, state=MemberState.STABLE, revoking=NOTHING
         )
@@ -194,7 +195,7 @@ class ConsumerBase(Group):
         self.schedule(SESSION, now.ms + timeout_ms, member.member_id)
 
     def watch_revocation(self, member: ConsumerMember, now: Now, *, restart: bool) -> None:
-        """A member has its rebalance timeout to give up what it has to."""
+        """Start the timer of a member that has to give up partitions: its rebalance timeout."""
         key = TimerKey(self.group_id, REVOKE, member.member_id)
         if member.state is not MemberState.UNREVOKED or member.classic is not None:
             self.context.timers.cancel(key)
@@ -208,7 +209,7 @@ class ConsumerBase(Group):
         return Step()
 
     def committed(self, member_id: str, now: Now) -> None:
-        """Only the classic protocol takes a commit for a sign of life."""
+        """Do nothing: only in the classic protocol is a commit a sign of life."""
         member = self.state.members.get(member_id)
         if member is not None and member.classic is not None:
             self.keep_alive(member, now)
@@ -252,10 +253,11 @@ class ConsumerBase(Group):
         return _check_epoch(member, claim.epoch)
 
     def is_late_commit(self, claim: Claim, partitions: Partitions) -> bool:
-        """Whether a stale commit was under way when its member got a new epoch, and is about what it kept.
+        """True if a stale commit was under way when its member got a new epoch, and is for partitions that it
+        kept.
 
-        A partition that the member gave up on the way to its epoch may belong to another member now, so it
-        must not commit it.
+        A partition that the member gave up on the way to its epoch may belong to another member now, so the
+        member must not commit it.
         """
         member = self.state.members.get(claim.member_id)
         if member is None or member.classic is not None or claim.epoch <= 0:
@@ -264,7 +266,7 @@ class ConsumerBase(Group):
 
     def check_fetch(self, claim: Claim, /) -> ErrorCode:
         if not claim.member_id and claim.epoch < 0:
-            return ErrorCode.NONE  # from outside of the group
+            return ErrorCode.NONE  # from outside the group
         member = self.state.members.get(claim.member_id)
         return ErrorCode.UNKNOWN_MEMBER_ID if member is None else _check_epoch(member, claim.epoch)
 
@@ -284,7 +286,7 @@ class ConsumerBase(Group):
         return draft.records
 
     def described(self, allowed: int) -> DescribedGroup:
-        """`allowed`: the operations to tell of, see `core.access`."""
+        """`allowed`: the operations to report, see `core.access`."""
         state = self.state
         return DescribedGroup(
             group_id=self.group_id,

@@ -1,13 +1,13 @@
-"""What the members of a KIP-848 group ask for: everything is a heartbeat.
+"""The requests of the members of a KIP-848 group: everything is a heartbeat.
 
-With epoch 0 a member joins, or joins again with nothing in its hands; with -1 it leaves, with -2 a static
-member leaves for a moment; with its own epoch it says that it lives, what has changed about it, and what it
+With epoch 0 a member joins, or joins again without partitions; with -1 it leaves, with -2 a static member
+leaves for a moment; with its own epoch it reports that it is alive, what has changed, and which partitions it
 owns.
 
-What a member that leaves had is given to others after `group.consumer.assignment.interval.ms`. A whole group
-is often shut down member by member. Members that are about to end would be given partitions by then, and
-librdkafka waits for ever in rd_kafka_destroy_flags(NO_CONSUMER_CLOSE), which is how confluent-kafka drops a
-consumer, if an assignment waits for the application's callback. Lost members are replaced at once.
+The partitions of a member that leaves are given to others after `group.consumer.assignment.interval.ms`. A
+whole group is often shut down member by member. Members that are about to end would be given partitions by
+then, and librdkafka waits for ever in rd_kafka_destroy_flags(NO_CONSUMER_CLOSE), which is how confluent-kafka
+drops a consumer, if an assignment waits for the application's callback. Lost members are replaced at once.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from forebay.wire.messages.leave_group import LeaveGroupRequest
 from forebay.wire.messages.sync_group import SyncGroupRequest
 
 _CLIENT_MAKES_ID_FROM = 1
-"""From this version of the heartbeat on a client brings a member id of its own."""
+"""From this version of the heartbeat on a client generates its own member id."""
 _SOON_MS = 100
-"""The least time between two heartbeats of a member that waits for a new target."""
+"""The minimum time between two heartbeats of a member that waits for a new target."""
 
 
 class ConsumerGroup(ConsumerBase):
@@ -78,7 +78,7 @@ class ConsumerGroup(ConsumerBase):
         )
 
     def _heartbeat_interval_ms(self, now: Now) -> int:
-        """A member comes back as soon as there will be a new target."""
+        """The time until a member's next heartbeat: it comes back as soon as there will be a new target."""
         interval_ms = self.context.settings_of(self.group_id).heartbeat_interval_ms
         wait_ms = self.wait_ms(now)
         return min(interval_ms, max(wait_ms, _SOON_MS)) if wait_ms else interval_ms
@@ -127,7 +127,8 @@ class ConsumerGroup(ConsumerBase):
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
     def _fence(self, draft: Draft, member: ConsumerMember, now: Now) -> None:
-        """It is out of the group; and if all others speak the classic protocol, so does the group again."""
+        """Remove a member; if all others speak the classic protocol, the group becomes a classic one
+        again."""
         self.let_go(draft, member.member_id)
         if can_be_classic(self, draft.state):
             to_classic(self, draft, now)
@@ -135,7 +136,8 @@ class ConsumerGroup(ConsumerBase):
             self.raise_epoch(draft)
 
     def expired(self, key: TimerKey, now: Now) -> Step:
-        """Silent for too long, or too slow to give up what it has to, or to join or sync again."""
+        """Fence a member that was silent for too long, or too slow to give up partitions, to join or to
+        sync."""
         draft = Draft(self.group_id, self.state)
         member = self.state.members.get(key.member_id)
         is_over = key.kind != REVOKE or (member is not None and member.state is MemberState.UNREVOKED)
@@ -161,7 +163,7 @@ class ConsumerGroup(ConsumerBase):
 def check_heartbeat(
     request: ConsumerGroupHeartbeatRequest, info: RequestInfo, assignors: tuple[str, ...]
 ) -> None:
-    """What is wrong with a request whatever the group; raises KafkaError."""
+    """Check a request independently of the group; raises KafkaError."""
     for reason, is_wrong in _faults(request, info).items():
         if is_wrong:
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
@@ -200,7 +202,7 @@ def refusal(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -> None:
-    # The answer with the new epoch may have been lost. Then the member has no more than it was given before.
+    # The response with the new epoch may have been lost. Then the member has only what it was given before.
     is_repeated = epoch == member.previous_epoch and owned is not None and owned <= member.assigned
     if epoch != member.epoch and not is_repeated:
         raise KafkaError(
@@ -211,7 +213,8 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """A full request: a member that lost contact sends all its fields, and needs its whole assignment."""
+    """True for a full request: a member that lost contact sends all fields, and needs its whole
+    assignment."""
     is_subscribed = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     has_told = request.rebalance_timeout_ms >= 0 and is_subscribed and request.topic_partitions is not None
     return request.member_epoch == 0 or has_told

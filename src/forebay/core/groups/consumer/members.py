@@ -1,6 +1,6 @@
-"""A member of a KIP-848 group: what it subscribes to, and what it has.
+"""A member of a KIP-848 group: its subscription and its assignment.
 
-Members are values: a change makes a new one, and a record of it.
+Members are immutable: a change makes a new one, and a record of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from forebay.wire.state.consumer_group import (
 
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-"""A static member that says it will be back; the epoch of such a member until it is."""
+"""Sent by a static member that will be back; also its epoch until it is back."""
 
 
 class MemberState(IntEnum):
@@ -36,7 +36,7 @@ class MemberState(IntEnum):
 
 
 class Classic(NamedTuple):
-    """What is known besides of a member that speaks the classic protocol."""
+    """The additional state of a member that speaks the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -51,7 +51,7 @@ class ConsumerMember:
     client_id: str = ""
     client_host: str = ""
     principal: str = ""
-    """Who it is, if it has a pattern: that matches what this principal may see."""
+    """Set if the member subscribes by a pattern: that matches only topics which this principal may see."""
     topic_names: frozenset[str] = frozenset()
     topic_regex: str | None = None
     rebalance_timeout_ms: int = -1
@@ -99,10 +99,10 @@ class ConsumerMember:
         )
 
     def updated(self, request: ConsumerGroupHeartbeatRequest, info: RequestInfo) -> ConsumerMember:
-        """With what a heartbeat says; what it leaves out is as before."""
+        """The member with the fields of a heartbeat; omitted fields stay as before."""
         names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
         timeout_ms = request.rebalance_timeout_ms
-        # An empty one takes the subscription back: librdkafka says so when it has none.
+        # An empty pattern cancels the subscription: librdkafka sends it when it has none.
         topic_regex = self.topic_regex if regex is None else regex or None
         return replace(
             self,

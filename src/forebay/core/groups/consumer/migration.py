@@ -1,9 +1,9 @@
 """A group changes its protocol while it works.
 
 When the first member of the consumer protocol joins a classic group of consumers, the group becomes a KIP-848
-group, and its members are in it as they are: each with what it had, in the epoch that was their
-generation. When the last such member is gone, and others remain, it becomes a classic group again, which
-rebalances. Both are a matter of records: the old kind is deleted and the new one written, in one batch.
+group, and its members stay as they are: each with its partitions, in the epoch that was their generation.
+When the last such member is gone, and others remain, it becomes a classic group again, which rebalances. Both
+changes are records in one batch: the old kind of group is deleted and the new one written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from forebay.wire.state.consumer_protocol import (
 
 
 def upgraded(group: ClassicGroup) -> Draft | None:
-    """The records that make a classic group one of the other kind; None if it cannot become one."""
+    """The records that turn a classic group into a KIP-848 group; None if that is impossible."""
     draft = Draft(group.group_id, ConsumerState())
     if group.is_empty:
         return draft
@@ -71,7 +71,7 @@ def _upgraded_member(group: ClassicGroup, member: Member) -> ConsumerMember:
 
 
 def leave_classic(group: ClassicGroup, newcomer: str, step: Step, now: Now) -> None:
-    """Waiting members of the classic group have to join again; sessions go on, the new member's too."""
+    """Make waiting members of the classic group join again; sessions continue, also the new member's."""
     for kind in (JOIN, SYNC):
         group.cancel(kind)
     for member in group.members.values():
@@ -85,14 +85,14 @@ def leave_classic(group: ClassicGroup, newcomer: str, step: Step, now: Now) -> N
 
 
 def can_be_classic(group: ConsumerBase, state: ConsumerState) -> bool:
-    """Whether members are left, and all of them speak the classic protocol."""
+    """True if members are left, and all of them speak the classic protocol."""
     members = state.members.values()
     is_small = 0 < len(members) <= group.context.config.max_size
     return is_small and all(member.classic is not None for member in members)
 
 
 def to_classic(group: ConsumerBase, draft: Draft, now: Now) -> None:
-    """All members left in the draft speak the classic protocol: the group is of that kind from now on."""
+    """Turn the group into a classic one: all members left in the draft speak that protocol."""
     record = _classic_record(group, draft.state, now)
     for member_id in draft.state.members:
         for kind in (REVOKE, JOIN, SYNC):
@@ -110,7 +110,7 @@ def _classic_record(group: ConsumerBase, state: ConsumerState, now: Now) -> Stat
         classic.add(_downgraded_member(member), PROTOCOL_TYPE)
         assignments[member.member_id] = assignment_of(group.context, member)
     classic.protocol = elect_protocol(classic.members.values())
-    classic.leader = None  # no leader made this assignment; after a crash that means that a rebalance is due
+    classic.leader = None  # no leader made this assignment; after a crash a rebalance is due
     return classic.record(state.epoch, assignments, now)
 
 
@@ -141,7 +141,7 @@ def by_id(context: Context, topics: list[TopicPartition]) -> Partitions:
 
 
 def assignment_of(context: Context, member: ConsumerMember) -> bytes:
-    """What a member has, as its own protocol writes it."""
+    """A member's assignment, encoded by its own protocol."""
     assert member.classic is not None
     topics = [
         TopicPartition(topic=context.names[topic_id], partitions=found)

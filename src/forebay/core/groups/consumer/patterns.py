@@ -12,7 +12,7 @@ import re2
 
 PATTERN_CHARS_MAX = 4_096
 _PATTERN_BYTES_MAX = 1 << 20
-"""How much memory a compiled pattern may take; repetitions such as (a{100}){10} are what makes one large."""
+"""The memory limit of a compiled pattern; repetitions such as (a{100}){10} make one large."""
 
 
 class Pattern:

@@ -1,13 +1,13 @@
-"""How a member moves from its assignment to its target, without two members ever having one partition.
+"""Moves a member from its assignment to its target, so that two members never own the same partition.
 
     Stable       --(target changed, something to give up)-->   Unrevoked
     Stable       --(target changed, nothing to give up)---->   Stable or Unreleased, in the target's epoch
     Unrevoked    --(it says that it gave everything up)---->   Unrevoked again, Stable or Unreleased
     Unreleased   --(another member gave one up)------------>   Unreleased or Stable
 
-A member gives up first, and stays in its epoch until it has: so the epoch says that everything it does not
-have any more is free for others. It is given what is free, and waits for the rest, which comes with later
-heartbeats. What a member owns is what it says it owns; a heartbeat that does not say proves nothing.
+A member gives up partitions first, and stays in its epoch until it has. So a new epoch means that everything
+it gave up is free for others. It gets the partitions that are free, and the rest with later heartbeats. A
+member owns what it says it owns; a heartbeat without that field proves nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def reconcile(
 
 
 def available(member: ConsumerMember, target: Partitions, owners: Mapping[TopicPartition, str]) -> Partitions:
-    """What the member is meant to have, has not yet, and could be given now."""
+    """The partitions of the target that the member does not have yet and could be given now."""
     return frozenset(
         partition
         for partition in target - member.assigned
@@ -59,7 +59,8 @@ def available(member: ConsumerMember, target: Partitions, owners: Mapping[TopicP
 
 
 def _in_epoch(member: ConsumerMember, epoch: int) -> ConsumerMember:
-    """It may come with the epoch before once more, if the answer that told it the new one was lost."""
+    """The member in a new epoch. It may repeat the previous epoch once, if the response with the new one was
+    lost."""
     if epoch == member.epoch:
         return member
     return replace(member, epoch=epoch, previous_epoch=member.epoch)

@@ -1,4 +1,4 @@
-"""What survives of a KIP-848 group, and the one way in which it changes: by applying records."""
+"""The persistent state of a KIP-848 group, and the only way in which it changes: by applying records."""
 
 from __future__ import annotations
 
@@ -43,14 +43,13 @@ class ConsumerState:
     epoch: int = 0
     """Raised whenever the target has to be made anew."""
     metadata_hash: int = 0
-    """Of the topics that are subscribed to, as they were when the epoch was raised last."""
+    """Hash of the subscribed topics as they were when the epoch was last raised."""
     assignment_epoch: int = 0
     """The group epoch that the target was made for."""
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, Partitions] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
-    """The member that has a partition, or has not confirmed yet that it gave it up; from the members'
-    assignments."""
+    """The member that has a partition, or has not confirmed yet that it gave it up; from the assignments."""
     static: dict[str, str] = field(default_factory=dict)
     """Member ids by instance id."""
 
@@ -104,7 +103,7 @@ class ConsumerState:
     def _apply_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         old = self.members.get(member_id)
         if old is None and value is None:
-            return  # the rest of a member whose metadata is deleted already
+            return  # the rest of a member whose metadata is already deleted
         # Compaction leaves this record before the member's own, if that was written again later.
         new = ConsumerMember(member_id=member_id)
         if old is not None:
@@ -132,7 +131,7 @@ class Draft(GroupDraft[ConsumerState]):
         self._write(ConsumerGroupTargetAssignmentMetadataKey(group_id=self._group_id), value)
 
     def delete(self) -> None:
-        """Everything but the offsets; the group's own record last."""
+        """Delete everything but the offsets; the group's own record last."""
         for member_id in list(self.state.members):
             self.remove_member(member_id)
         self._write(ConsumerGroupTargetAssignmentMetadataKey(group_id=self._group_id), None)
@@ -162,7 +161,7 @@ class Draft(GroupDraft[ConsumerState]):
         self._write(ConsumerGroupMemberMetadataKey(**ids), None)
 
     def replace_member(self, old: ConsumerMember, new: ConsumerMember) -> None:
-        """Give a member's place, its target and what it has to another."""
+        """Give a member's place, target and assignment to another."""
         target = self.state.target(old.member_id)
         self.remove_member(old.member_id)
         self.set_member(new)

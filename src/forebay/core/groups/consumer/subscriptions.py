@@ -1,9 +1,10 @@
 """The topics that members of a KIP-848 group subscribe to, by name or by a pattern.
 
-A pattern never matches internal topics; a member has to name them. Nor does it match what its member may not
-describe: so two members with the same pattern may mean different topics. The matches of a pattern are kept
-until the topics of the cluster change, or who may see them, because every new target assignment needs them;
-but no longer than there is a member with that pattern, since members may send another one each time.
+A pattern never matches internal topics; a member has to name them. Nor does it match topics that its member
+may not describe, so two members with the same pattern may get different topics. The matches of a pattern are
+kept until the topics of the cluster change, or the rules on who may see them, because every new target
+assignment needs them. They are dropped with the last member that has the pattern, since members may send
+another one each time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from forebay.core.groups.group import Context, TopicsView
 
 
 class _Viewer(NamedTuple):
-    """Members that are alike in these mean the same topics."""
+    """Members that are equal in these fields see the same topics."""
 
     pattern: str
     principal: str
@@ -31,9 +32,9 @@ class Subscriptions:
         self._context = context
         self._matches: dict[str, frozenset[str]] = {}
         self._visible: dict[_Viewer, frozenset[str]] = {}
-        """Of the matches, those that a member may describe."""
+        """The matches that a member may describe."""
         self._of: tuple[TopicsView, int] | None = None
-        """The topics that the matches are of, and the rules that make them visible."""
+        """The topics that were matched, and the visibility rules."""
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """The existing topics that a member subscribes to."""
@@ -70,7 +71,8 @@ class Subscriptions:
         return found
 
     def metadata_hash(self, members: Iterable[ConsumerMember]) -> int:
-        """Another one if any topic of theirs has come, gone or grown, or is hidden from other members."""
+        """A hash that changes if a subscribed topic is created, deleted, extended, or hidden from other
+        members."""
         names, viewers, narrowed = set[str](), set[_Viewer](), set[_Viewer]()
         for member in members:
             names |= self.topics_of(member)
@@ -102,7 +104,7 @@ def _viewer(member: ConsumerMember) -> _Viewer | None:
 
 
 def topics_hash(names: Iterable[str], topics: TopicsView) -> int:
-    """Of the existing topics among these."""
+    """A hash of the existing topics among these."""
     digest = blake2b(digest_size=8)
     for name in sorted(names):
         info = topics.get(name)

@@ -1,13 +1,13 @@
-"""The assignor "simple": who is given which partitions of a share group.
+"""The assignor "simple": assigns partitions to the members of a share group.
 
 Each partition has two members, or all subscribers if there are fewer. A member that dies or is paused stays
 in the group for its session timeout, and the other member takes the records meanwhile. Balance comes next:
-members that subscribe alike have as many partitions as each other, give or take one. Then a member keeps what
-it had.
+members with the same subscription have the same number of partitions, give or take one. Then a member keeps
+its partitions.
 
-When there are more members than that takes, each of the others is given one partition, and the partitions
-have as many members as each other as far as subscriptions allow. Racks are not looked at. The same input
-gives the same output.
+When there are more members than that takes, each of the others gets one partition, and the members are spread
+evenly over the partitions as far as subscriptions allow. Racks are not considered. The same input gives the
+same output.
 
 The balance is found as in `uniform`: while there is a chain of members in which each can give a partition to
 the next, and the last has at least two fewer than the first, one partition is moved along each link.
@@ -39,7 +39,7 @@ def simple_assignor(members: Subscribers, topics: Available) -> dict[str, Partit
 
 
 def is_covered(members: Subscribers, topics: Available) -> bool:
-    """True if just the given partitions are assigned, each to as many members as it should have."""
+    """True if exactly the given partitions are assigned, each to as many members as it should have."""
     subscribers = Counter(topic for member in members.values() for topic in member.topics)
     holders = Counter(partition for member in members.values() for partition in member.assigned)
     wanted = {
@@ -61,7 +61,7 @@ class _Covered:
             for topic in self._topics
         }
         self._shares: dict[str, dict[bytes, dict[int, None]]] = {each: {} for each in sorted(members)}
-        """By topic. What a member had before comes first: it parts with the last."""
+        """By topic, with the partitions that a member had before first: it gives up the last ones first."""
         self._load = dict.fromkeys(self._shares, 0)
         self._holders: dict[TopicPartition, int] = {
             (topic, index): 0 for topic, found in self._topics.items() for index in sorted(found)
@@ -69,7 +69,7 @@ class _Covered:
 
     def assign(self) -> dict[str, Partitions]:
         self._keep()
-        # Topics that few subscribe to first: their subscribers then get less of the others.
+        # Topics with few subscribers come first: their subscribers then get less of the others.
         for topic in sorted(self._topics, key=lambda each: (len(self._subscribers[each]), each)):
             self._fill_up(topic)
         while self._even_out():
@@ -106,7 +106,7 @@ class _Covered:
         self._holders[topic, index] -= 1
 
     def _fill_up(self, topic: bytes) -> None:
-        """Give what is missing to the members with the fewest partitions."""
+        """Assign what is missing to the members with the fewest partitions."""
         heap = [(self._load[member_id], member_id) for member_id in self._subscribers[topic]]
         heapify(heap)
         for index in sorted(self._topics[topic]):
@@ -125,7 +125,7 @@ class _Covered:
     def _even_out(self) -> bool:
         """Move partitions away from the members with the most; true if any was moved.
 
-        Each chain makes the sum of the squared loads smaller, so this comes to an end.
+        Each chain makes the sum of the squared loads smaller, so this ends.
         """
         least = min(self._load.values(), default=0)
         heap = [(-load, each) for each, load in self._load.items() if load > least + 1]
@@ -148,7 +148,7 @@ class _Covered:
 
     def _chain_from(self, heavy: str, settled: set[str]) -> list[_Link]:
         """The shortest chain to a member with at least two fewer, its last link first. If there is none, all
-        members that were reached are settled too: they have no more, and reach no others."""
+        members that were reached are final too: they have no more, and reach no others."""
         came_by: dict[str, tuple[str, TopicPartition]] = {heavy: ("", (b"", 0))}
         goal = self._load[heavy] - 2
         queue = deque([heavy])
@@ -166,7 +166,7 @@ class _Covered:
         return []
 
     def _links(self, giver: str, load_max: int | None = None) -> Iterator[tuple[TopicPartition, str]]:
-        """What a member can give to which other: for each topic the partition that it got last."""
+        """The partitions that a member can give to others: for each topic the one that it got last."""
         for topic, partitions in self._shares[giver].items():
             for taker in self._subscribers[topic]:
                 if load_max is None or self._load[taker] <= load_max:
@@ -196,7 +196,7 @@ def _share(shares: dict[str, Partitions], members: Subscribers, topics: Availabl
         for partition in share:
             loads[partition] += 1
     chosen: dict[str, TopicPartition] = {}
-    # Those that had a partition come first, so that they keep it and newcomers fill the others up.
+    # Those that had a partition come first, so they keep it, and newcomers fill up the others.
     for member_id in sorted(without, key=lambda each: not _had(members[each], loads)):
         member = members[member_id]
         options = [partition for partition in loads if partition[0] in member.topics]
@@ -217,7 +217,7 @@ def _spread(
 ) -> None:
     """Move members from partitions that have at least two more than another one of their topics.
 
-    Each move makes the sum of the squared loads smaller, so this comes to an end.
+    Each move makes the sum of the squared loads smaller, so this ends.
     """
     moved = True
     while moved:

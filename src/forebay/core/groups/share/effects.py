@@ -1,15 +1,15 @@
-"""What a share group has done at the share coordinators, and what is reported back.
+"""The effects of a share group at the share coordinators, and the reports that come back.
 
-The runtime owes a group this, besides what it owes every machine (`core.step`):
+Besides its duties to every state machine (`core.step`), the runtime has these to a group:
 
 - It reports the outcome of every partition of an effect, together or one by one, by the operation of the
   shard that is named below. It gives up after some seconds and then reports an error, because administrators
   wait for the report; heartbeats wait for a second at most.
 - It performs the effects that change one partition of one group in the order in which they are given, each
-  after the one before has been reported. So what was deleted is not made again by a request that was
-  overtaken.
+  after the one before has been reported. So a late request cannot create again what was deleted.
 
-Reports may come twice, late, or to a machine that was made anew since: a group takes from them what fits.
+Reports may come twice, late, or to a state machine that was created again since: a group uses what still
+applies.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DeleteShares(Effect):
 
     group_id: str
     state_epoch: int
-    """States of higher epochs are left alone: they were made after this was asked for."""
+    """States of higher epochs are left alone: they were created after this request."""
     partitions: tuple[TopicPartition, ...]
 
 
@@ -55,29 +55,29 @@ class SummarizeShares(Effect):
     """ReadShareGroupStateSummary, and the end of each log; reported by `share_partitions_summarized`."""
 
     ticket: Ticket
-    """Who asked; a report names it."""
+    """Identifies the request; a report names it."""
     group_id: str
     partitions: tuple[TopicPartition, ...]
 
 
 class ShareSummary(NamedTuple):
-    """How far a share group has come in a partition."""
+    """A share group's progress in a partition."""
 
     start_offset: int = UNINITIALIZED_OFFSET
     leader_epoch: int = -1
     delivery_complete_count: int = -1
     """Finished records from the start offset on; -1 if unknown."""
     end_offset: int = -1
-    """Of the log; -1 if unknown."""
+    """The log end offset; -1 if unknown."""
     error_code: ErrorCode = ErrorCode.NONE
     is_missing: bool = False
-    """The share coordinator keeps no such state."""
+    """True if the share coordinator keeps no such state."""
 
     @property
     def shown_start(self) -> int:
-        """The start offset that administrators are shown. As in Kafka there is none before the partition has
-        got its first record. It is kept all the same: a group that begins with the latest record would miss
-        that first one otherwise, if the leader changed."""
+        """The start offset that administrators see. As in Kafka there is none before the partition has its
+        first record. It is kept all the same: otherwise a group that begins with the latest record would miss
+        that first one, if the leader changed."""
         return UNINITIALIZED_OFFSET if self.end_offset == 0 else self.start_offset
 
     @property

@@ -1,4 +1,4 @@
-"""A share group: members that take records of the same partitions, and which partitions each is sent to.
+"""A share group: members that take records of the same partitions, and the partitions assigned to each.
 
     Empty    nobody is a member; how far the group has come may still be kept
     Stable   there are members
@@ -7,11 +7,11 @@
 The group's epoch is raised when members or topics change; the target is made for an epoch; a member takes its
 part of the target with its next heartbeat. Nothing has to be given up first: two members may have the same
 partition, and its leader keeps them apart record by record. So there is no reconciliation, and a group with
-members is always stable.
+members is always Stable.
 
 Only partitions whose state is initialized at a share coordinator are assigned (`partition_states`). This file
-has the state, the target, and what a shard asks of any group; `heartbeat` what members ask for, `offsets`
-what administrators ask for.
+has the state, the target, and the interface to the shard; `heartbeat` handles the members' requests,
+`offsets` those of administrators.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ShareBase(Group):
         super().__init__(group_id, context)
         self.state = ShareState(epoch=context.share_epoch_floor)
         self._seen: TopicsView | None = None
-        """The topics that the group's metadata hash was last held against."""
+        """The topics with which the group's metadata hash was last compared."""
 
     def replay(self, key: Message, value: Any) -> None:
         self.state.apply(key, value)
@@ -49,7 +49,7 @@ class ShareBase(Group):
     # -- epochs and the target -----------------------------------------------------------------------
 
     def refresh(self, draft: Draft, *, changed: bool) -> None:
-        """Raise the epoch if subscriptions have changed, or the topics behind them."""
+        """Raise the epoch if subscriptions have changed, or their topics."""
         topics = self.context.logs
         if changed or self._seen is not topics:
             if changed or self._digest(draft.state) != draft.state.metadata_hash:
@@ -63,7 +63,8 @@ class ShareBase(Group):
         return topics_hash(state.subscribed(), self.context.logs)
 
     def assign(self, draft: Draft, now: Now) -> None:
-        """Make a new target if the epoch was raised, or if what may be assigned is not what is assigned."""
+        """Make a new target if the epoch was raised, or if the assignable partitions are not the assigned
+        ones."""
         state = draft.state
         available = self.available(state)
         if state.epoch <= state.assignment_epoch:
@@ -82,7 +83,9 @@ class ShareBase(Group):
         return 0 <= now.trusted_ms - state.assigned_at_ms < interval_ms
 
     def available(self, state: ShareState) -> Available:
-        """What is initialized of the topics that somebody subscribes to, and is there.
+        """The initialized and existing partitions of the topics that somebody subscribes to.
+
+        The state of partitions that were folded and removed stays until the topic is deleted.
 
         The state of partitions that were folded and are gone stays, until the topic is deleted.
         """
@@ -102,12 +105,12 @@ class ShareBase(Group):
         }
 
     def topic_ids(self, member: ShareMember) -> frozenset[bytes]:
-        """Of the existing topics that a member subscribes to."""
+        """The ids of the existing topics that a member subscribes to."""
         topics = self.context.logs
         return frozenset(topics[name].topic_id for name in member.topic_names if name in topics)
 
     def move(self, draft: Draft, member_id: str) -> ShareMember:
-        """Let a member have its part of the target; returns it after that."""
+        """Give a member its part of the target; returns the new member."""
         member = draft.state.members[member_id]
         topic_ids = self.topic_ids(member)
         target = frozenset(each for each in draft.state.target(member_id) if each[0] in topic_ids)
@@ -150,7 +153,7 @@ class ShareBase(Group):
 
     @property
     def is_idle(self) -> bool:
-        """Not once it is written: how far it has come is kept elsewhere, and only a request deletes that."""
+        """False once it is persisted: its progress is kept elsewhere, and only a request deletes that."""
         return self.is_empty and not self.persisted
 
     def check_commit(self, _: Claim, /) -> ErrorCode:
@@ -172,9 +175,9 @@ class ShareBase(Group):
         """Nothing to do: no member of such a group commits offsets."""
 
     def delete(self, draft: Draft) -> None:
-        """Leave nothing of the group but the epoch above which the next one of its name begins."""
+        """Delete the group, except the epoch above which the next one of its name begins."""
         context = self.context
-        # At once, not only by replaying: one step may delete several groups.
+        # At once, not only by the replay: one step may delete several groups.
         context.share_epoch_floor = max(context.share_epoch_floor, draft.state.epoch)
         draft.delete()
         draft.records.append(epoch_floor_record(context.share_epoch_floor))
@@ -186,7 +189,7 @@ class ShareBase(Group):
         return draft.records
 
     def described(self, allowed: int) -> DescribedGroup:
-        """`allowed`: the operations to tell of, see `core.acls.operations`."""
+        """`allowed`: the operations to report, see `core.acls.operations`."""
         return DescribedGroup(
             group_id=self.group_id,
             group_state=self.state_name,

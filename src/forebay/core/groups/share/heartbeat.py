@@ -1,8 +1,9 @@
-"""What the members of a share group ask for: everything is a heartbeat.
+"""The requests of the members of a share group: everything is a heartbeat.
 
-With epoch 0 a member joins, or joins again; with -1 it leaves; with its own epoch it says that it lives, and
-what has changed about it. A heartbeat that needs partitions which are just being initialized is answered when
-they are, or after a second with what there is: so the first heartbeat of a group brings its partitions.
+With epoch 0 a member joins, or joins again; with -1 it leaves; with its own epoch it reports that it is
+alive, and what has changed. A heartbeat that needs partitions which are being initialized is answered when
+they are ready, or after a second with those that are: so the first heartbeat of a group returns its
+partitions.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from forebay.wire.messages.share_group_heartbeat import (
 )
 
 WAIT = "share-wait"
-"""The timer of a heartbeat that waits."""
+"""The timer of a waiting heartbeat."""
 
 _MEMBER_ID_LENGTH_MAX = 36
 
@@ -36,18 +37,18 @@ class Waiting(NamedTuple):
     ticket: Ticket
     deadline_ms: int
     before: Partitions
-    """What the member had."""
+    """The member's assignment before."""
     wants_assignment: bool
-    """Whether the response carries the assignment even if it has not changed."""
+    """True if the response carries the assignment even if it has not changed."""
 
 
 class ShareMembers(ShareStates):
     def __init__(self, group_id: str, context: Context) -> None:
         super().__init__(group_id, context)
         self.waiting: dict[str, Waiting] = {}
-        """Heartbeats that wait, by member: one of each."""
+        """Waiting heartbeats by member, at most one of each."""
         self._settled: tuple[TopicsView, int] | None = None
-        """The topics and the state, by its number of changes, for which there was nothing left to do."""
+        """The topics and the state (by its number of changes) for which nothing was left to do."""
 
     def share_heartbeat(
         self, ticket: Ticket, request: ShareGroupHeartbeatRequest, info: RequestInfo, now: Now
@@ -145,7 +146,8 @@ class ShareMembers(ShareStates):
     # -- waiting -------------------------------------------------------------------------------------
 
     def answer_waiting(self, draft: Draft, step: Step, now: Now) -> None:
-        """Something was initialized or deleted, or failed: answer those that need not wait any longer."""
+        """Answer heartbeats that need not wait any longer: something was initialized or deleted, or
+        failed."""
         if self.waiting:
             self.initialize_missing(draft, step, now)
         for member_id, waiting in list(self.waiting.items()):
@@ -154,7 +156,7 @@ class ShareMembers(ShareStates):
                 self._displace(draft, step, member_id, now)
 
     def _displace(self, draft: Draft, step: Step, member_id: str, now: Now) -> None:
-        """Answer a heartbeat that waits, if there is one, with what there is."""
+        """Answer a waiting heartbeat, if there is one, with the present assignment."""
         waiting = self._take_waiting(member_id)
         if waiting is not None:
             step.reply(waiting.ticket, self._answer(draft, member_id, waiting, now))
@@ -173,7 +175,7 @@ class ShareMembers(ShareStates):
         step.reply(ticket, ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=LEAVE_EPOCH))
 
     def _fence(self, draft: Draft, step: Step, member: ShareMember) -> None:
-        """It is out of the group; the others get its partitions with their next heartbeats."""
+        """Remove a member; the others get its partitions with their next heartbeats."""
         draft.remove_member(member.member_id)
         self.raise_epoch(draft)
         if not draft.state.members:
@@ -214,7 +216,7 @@ class ShareMembers(ShareStates):
 
 
 def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
-    """What is wrong with a request whatever the group; raises KafkaError."""
+    """Check a request independently of the group; raises KafkaError."""
     faults = {
         "the member id is empty": not request.member_id,
         "the member id is longer than 36 characters": len(request.member_id) > _MEMBER_ID_LENGTH_MAX,
@@ -234,7 +236,7 @@ def refusal(error: KafkaError) -> ShareGroupHeartbeatResponse:
 
 
 def _check_epoch(member: ShareMember, epoch: int) -> None:
-    # The answer with the new epoch may have been lost: then the member comes with the one before.
+    # The response with the new epoch may have been lost: then the member sends the previous one.
     if epoch not in (member.epoch, member.previous_epoch):
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,

@@ -1,4 +1,4 @@
-"""A member of a share group: what it subscribes to, and what it has. A value: a change makes a new one."""
+"""A member of a share group: its subscription and its assignment. Immutable: a change makes a new one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forebay.wire.state.share_group import (
 
 LEAVE_EPOCH = -1
 _STABLE = 0
-"""The only state of such a member: nothing has to be given up before it is given to others."""
+"""The only state of such a member: partitions need not be given up before others get them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class ShareMember:
         )
 
     def updated(self, request: ShareGroupHeartbeatRequest, info: RequestInfo) -> ShareMember:
-        """With what a heartbeat says; what it leaves out is as before."""
+        """The member with the fields of a heartbeat; omitted fields stay as before."""
         names = request.subscribed_topic_names
         return replace(
             self,
@@ -59,7 +59,8 @@ class ShareMember:
         )
 
     def moved_to(self, epoch: int, assigned: Partitions) -> ShareMember:
-        """It may come with the epoch before once more, if the answer that told it the new one was lost."""
+        """The member in a new epoch. It may repeat the previous epoch once, if the response with the new one
+        was lost."""
         previous = self.previous_epoch if epoch == self.epoch else self.epoch
         return replace(self, epoch=epoch, previous_epoch=previous, assigned=assigned)
 

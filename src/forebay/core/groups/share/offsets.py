@@ -1,8 +1,8 @@
-"""What administrators ask of a share group: to begin elsewhere, to forget topics, to be deleted.
+"""Administrators' requests to a share group: to set its offsets, to forget topics, to be deleted.
 
-All of it changes what share coordinators keep, so a request waits for their reports. It is decided by a group
-without members: whoever joins meanwhile waits as well. An administrator who hears of an error does not know
-what was done; a deletion goes on after it, until it is done.
+All of them change the state at share coordinators, so a request waits for their reports. The group must be
+empty: members that join meanwhile wait as well. After an error an administrator does not know what was done;
+a deletion continues until it is complete.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_TOPIC = bytes(16)
 
 @dataclass(slots=True)
 class Alteration:
-    """An AlterShareGroupOffsets that waits."""
+    """A waiting AlterShareGroupOffsets."""
 
     ticket: Ticket
     state_epoch: int
@@ -46,7 +46,7 @@ class Alteration:
 
 @dataclass(slots=True)
 class Deletion:
-    """A DeleteShareGroupOffsets that waits."""
+    """A waiting DeleteShareGroupOffsets."""
 
     ticket: Ticket
     response: DeleteShareGroupOffsetsResponse
@@ -60,12 +60,12 @@ class ShareGroup(ShareMembers):
         self._deletions_awaited: list[Deletion] = []
         self._is_being_removed = False
         self.removal_outcome: ErrorCode | None = None
-        """How the deletion of the group that was under way has ended; for the shard to take."""
+        """The outcome of the group's deletion that was under way; the shard takes it."""
 
     # -- beginning elsewhere -------------------------------------------------------------------------
 
     def alter_offsets(self, ticket: Ticket, request: AlterShareGroupOffsetsRequest, now: Now) -> Step:
-        """The group is empty."""
+        """Set offsets. The group is empty."""
         step = Step()
         draft = Draft(self.group_id, self.state)
         self.raise_epoch(draft)
@@ -86,7 +86,7 @@ class ShareGroup(ShareMembers):
     def _altered(
         self, alteration: Alteration, name: str, partitions: list[AlterShareGroupOffsetsRequestPartition]
     ) -> Iterator[ShareStart]:
-        """What to initialize of a topic; the rest is answered."""
+        """The partitions of a topic to initialize; the others are answered."""
         info = self.context.logs.get(name)
         answer = AlterShareGroupOffsetsResponseTopic(
             topic_name=name, topic_id=_NO_TOPIC if info is None else info.topic_id
@@ -112,7 +112,8 @@ class ShareGroup(ShareMembers):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_deleting else ErrorCode.NONE
 
     def initialize_again(self, partitions: Iterable[TopicPartition], now: Now) -> Step:
-        """A share coordinator has lost these. Nobody knows how far they were: all of it is delivered."""
+        """Initialize partitions that a share coordinator has lost. Their progress is unknown: everything is
+        delivered."""
         starts = [
             ShareStart(topic_id, index, 0)
             for topic_id, index in partitions
@@ -147,7 +148,7 @@ class ShareGroup(ShareMembers):
     # -- forgetting ----------------------------------------------------------------------------------
 
     def delete_offsets(self, ticket: Ticket, request: DeleteShareGroupOffsetsRequest, now: Now) -> Step:
-        """The group is empty."""
+        """Delete offsets. The group is empty."""
         step = Step()
         draft = Draft(self.group_id, self.state)
         deletion = Deletion(ticket, DeleteShareGroupOffsetsResponse(), {})

@@ -1,21 +1,21 @@
-"""The state that share coordinators keep for a share group: having it made, and having it deleted.
+"""Creates and deletes the state that share coordinators keep for a share group.
 
-A heartbeat finds partitions of subscribed topics that are not initialized. It writes them down as
-initializing and asks for their state; the report writes those down as initialized that are. One that failed
-is tried again by a later heartbeat. So is one that was left initializing when a coordinator took over: the
-share coordinator answers a second request for the same state as it did the first.
+A heartbeat finds partitions of subscribed topics that are not initialized. It records them as initializing
+and requests their state; the report records those that succeeded as initialized. A later heartbeat retries
+those that failed, and those that were left initializing when a coordinator took over: the share coordinator
+answers a second request for the same state like the first.
 
-Where a group begins in a partition: in a topic that is new to it, where `share.auto.offset.reset` says; in a
-partition that was added to a topic it has, at the first record, so that nothing is skipped. A partition that
-failed begins where it should have. Only if the coordinator changes in between and other partitions of the
-topic are initialized, it is taken for one that was added: rather too much is delivered than too little.
+Where a group begins in a partition: in a topic that is new to it, as `share.auto.offset.reset` says; in a
+partition that was added to a known topic, at the first record, so that nothing is skipped. A partition that
+failed begins where it should have. There is one exception: if the coordinator changes in between and other
+partitions of the topic are initialized, it counts as added. Delivering too much is better than too little.
 
-Deleting is asked for again until it is done. It is not begun at once when a topic disappears: a coordinator
-that has just taken over may look at topics as they were a moment ago.
+A deletion is requested again until it is done. It does not begin at once when a topic disappears: a
+coordinator that has just taken over may see an old state of the topics.
 
 No state epoch is given out twice for a partition: the group's epoch is raised when a deletion is done, and a
-group begins above the epochs of those that were deleted. So a leader can tell a state from the one before it,
-and a deletion that is late from one that is meant.
+group begins above the epochs of deleted groups. So a leader can distinguish a state from the one before it,
+and a late deletion from a valid one.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
 
 DELETE = "share-delete"
-"""The timer of a topic whose state is being deleted: it is asked for again."""
+"""The timer of a topic whose state is being deleted: the deletion is requested again."""
 GONE = "share-gone"
-"""The timer after which topics that are gone from the cluster are believed to be deleted."""
+"""The timer after which missing topics are considered deleted."""
 
 _EPOCH_MAX = 2**31 - 1
 WAIT_MS = 1_000
-"""How long a heartbeat waits for an initialization at most."""
+"""The maximum time that a heartbeat waits for an initialization."""
 RETRY_MS = 1_000
-"""The pause after a failure that was reported."""
+"""The pause after a reported failure."""
 _GONE_MS = 5_000
 
 Results = Mapping[TopicPartition, ErrorCode]
@@ -62,7 +62,7 @@ class Attempt(NamedTuple):
     state_epoch: int
     start_offset: int
     awaited_until_ms: int
-    """Heartbeats that need the partition wait until then."""
+    """Heartbeats that need the partition wait until this time."""
     retry_at_ms: int
 
 
@@ -71,12 +71,12 @@ class ShareStates(ShareBase):
         super().__init__(group_id, context)
         self.attempts: dict[TopicPartition, Attempt] = {}
         self._deletions: dict[bytes, int] = {}
-        """Topics whose state is being deleted, and until when heartbeats wait for that."""
+        """Topics whose state is being deleted, and how long heartbeats wait for that."""
 
     # -- initializing --------------------------------------------------------------------------------
 
     def initialize_missing(self, draft: Draft, step: Step, now: Now) -> None:
-        """Ask for the state of what members subscribe to, as far as it is neither there nor asked for."""
+        """Request the state of subscribed partitions that is neither there nor requested."""
         self._forget_lost_attempts(draft.state, now)
         starts = [
             ShareStart(*partition, self._start_offset(draft.state, partition))
@@ -87,7 +87,7 @@ class ShareStates(ShareBase):
             self.begin_initializing(draft, step, starts, now)
 
     def _forget_lost_attempts(self, state: ShareState, now: Now) -> None:
-        """At what is initialized all the same. Nobody would try them again."""
+        """Forget attempts at partitions that are initialized all the same. Nobody would retry them."""
         for partition, attempt in list(self.attempts.items()):
             topic = state.topics.get(partition[0])
             is_there = topic is not None and partition[1] in topic.initialized
@@ -131,7 +131,7 @@ class ShareStates(ShareBase):
         return UNINITIALIZED_OFFSET if topic is None or is_left_over else 0
 
     def awaited_until_ms(self, member: ShareMember, now: Now) -> int | None:
-        """Until when a member waits for states of its topics; None if it need not."""
+        """How long a member waits for states of its topics; None if it need not."""
         if not self.attempts and not self._deletions:
             return None
         topic_ids = self.topic_ids(member)
@@ -141,7 +141,8 @@ class ShareStates(ShareBase):
         return latest_ms if latest_ms > now.ms else None
 
     def available(self, state: ShareState) -> Available:
-        """Nothing that is just made anew: its leader would not notice, and go on with what it knows."""
+        """The partitions to assign. Not those being initialized again: their leader would continue with its
+        old state."""
         found = super().available(state)
         return {topic: kept for topic in found if (kept := found[topic] - self._attempted(topic))}
 
@@ -169,7 +170,7 @@ class ShareStates(ShareBase):
                 DeleteShares(group_id=self.group_id, state_epoch=state_epoch, partitions=tuple(useless))
             )
         if ErrorCode.FENCED_STATE_EPOCH in results.values() and state_epoch == draft.state.epoch:
-            # This log has lost the epochs that were given out: an unclean election. Soon one is high enough.
+            # This log has lost epochs that were given out: an unclean election. Soon one is high enough.
             self.raise_epoch(draft, by=min(state_epoch, _EPOCH_MAX - state_epoch))
 
     def _is_attempted(self, partition: TopicPartition, state_epoch: int) -> bool:
@@ -180,9 +181,9 @@ class ShareStates(ShareBase):
         self, partition: TopicPartition, topic: TopicState | None, state_epoch: int, now: Now
     ) -> None:
         if not self._is_attempted(partition, state_epoch):
-            return  # the failure of an earlier attempt, or of what has been settled since
+            return  # the failure of an earlier attempt, or of one that was superseded
         if topic is not None and partition[1] in topic.initialized:
-            del self.attempts[partition]  # who asked for it hears of the failure
+            del self.attempts[partition]  # the client that asked for it is told of the failure
             return
         self.attempts[partition] = self.attempts[partition]._replace(
             awaited_until_ms=now.ms, retry_at_ms=now.ms + RETRY_MS
@@ -191,7 +192,7 @@ class ShareStates(ShareBase):
     # -- deleting ------------------------------------------------------------------------------------
 
     def delete_states(self, draft: Draft, step: Step, topic_ids: Iterable[bytes], now: Now) -> None:
-        """Have the state of these topics deleted; until it is, they are neither assigned nor initialized."""
+        """Have the state of these topics deleted; until then they are neither assigned nor initialized."""
         topics = dict(draft.state.topics)
         partitions: list[TopicPartition] = []
         for topic_id in topic_ids:
@@ -229,7 +230,7 @@ class ShareStates(ShareBase):
                 self.context.timers.set(self._delete_timer(topic_id), now.ms + RETRY_MS)
         draft.set_topics(topics)
         if is_any_done:
-            self.raise_epoch(draft)  # what is made from now on has a higher epoch than what was deleted
+            self.raise_epoch(draft)  # states created from now on have a higher epoch than deleted ones
 
     def delete_again(self, draft: Draft, step: Step, topic_id: bytes, now: Now) -> None:
         topic = draft.state.topics.get(topic_id)
@@ -242,7 +243,7 @@ class ShareStates(ShareBase):
     # -- topics that are deleted ---------------------------------------------------------------------
 
     def watch_topics(self, now: Now) -> None:
-        """Topics may have been deleted."""
+        """React to topics that may have been deleted."""
         key = TimerKey(self.group_id, GONE)
         if self._gone() and key not in self.context.timers:
             self.context.timers.set(key, now.ms + _GONE_MS)

@@ -1,4 +1,4 @@
-"""The requests about share groups that a shard is given: finds the group, and joins answers about several."""
+"""A shard's requests about share groups: finds the group, and combines answers about several."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _NO_TOPIC = bytes(16)
 
 @dataclass(slots=True)
 class _Description:
-    """A DescribeShareGroupOffsets that waits for summaries."""
+    """A DescribeShareGroupOffsets that is waiting for summaries."""
 
     response: DescribeShareGroupOffsetsResponse = field(default_factory=DescribeShareGroupOffsetsResponse)
     epochs: dict[str, int] = field(default_factory=dict)
-    """Of the groups for which nothing was being initialized when they were asked about."""
+    """The epochs of groups that were initializing nothing when the request came."""
     pending: dict[tuple[str, TopicPartition], DescribeShareGroupOffsetsResponsePartition] = field(
         default_factory=dict
     )
@@ -60,7 +60,7 @@ class ShareRequests:
         self._groups = groups
         self._descriptions: dict[Ticket, _Description] = {}
         self._removals: dict[Ticket, dict[str, ErrorCode | None]] = {}
-        """DeleteGroups requests that wait, with the results so far; None for groups not yet deleted."""
+        """Waiting DeleteGroups requests, with the results so far; None for groups not yet deleted."""
 
     # -- members -------------------------------------------------------------------------------------
 
@@ -77,12 +77,12 @@ class ShareRequests:
     def _find_or_create(self, request: ShareGroupHeartbeatRequest) -> ShareGroup:
         group = self._groups.get(request.group_id)
         if group is None and request.member_epoch != 0:
-            # Kafka says GROUP_ID_NOT_FOUND, which ends some clients; this makes them join again.
+            # Kafka answers GROUP_ID_NOT_FOUND, which ends some clients; this makes them join again.
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {request.group_id} has no such member")
         return self._share_group(request.group_id)
 
     def _share_group(self, group_id: str) -> ShareGroup:
-        """The group, or a new one. Nothing is decided about other groups of that name: they stay."""
+        """The group, or a new one. Groups of another kind with that name stay."""
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = ShareGroup(group_id, self._context)
@@ -156,7 +156,7 @@ class ShareRequests:
         group: ShareGroup | None,
         asked: DescribeShareGroupOffsetsRequestGroup,
     ) -> None:
-        """What nobody has begun with has the start offset -1, and is no error."""
+        """A partition that nobody has begun with has the start offset -1, which is not an error."""
         topics = {} if group is None else group.state.topics
         if group is not None and not group.attempts:
             description.epochs[asked.group_id] = group.state.epoch
@@ -196,7 +196,8 @@ class ShareRequests:
     # -- deleting groups -----------------------------------------------------------------------------
 
     def await_removals(self, ticket: Ticket, results: dict[str, ErrorCode | None], step: Step) -> None:
-        """Answer a DeleteGroups when all of its groups are deleted; None stands for one that is not yet."""
+        """Answer a DeleteGroups when all of its groups are deleted; None stands for a group that is not
+        yet."""
         self._removals[ticket] = results
         self._answer_removals(step)
 
@@ -253,7 +254,7 @@ class ShareRequests:
         group = self._groups.get(group_id)
         epoch = description.epochs.get(group_id)
         if missing and isinstance(group, ShareGroup) and group.state.epoch == epoch:
-            # What was known and is initialized later gets another epoch. So it is still missing.
+            # A partition that is initialized later gets another epoch. So it is still missing.
             step.include(group.initialize_again(missing, now))
         if not description.pending:
             del self._descriptions[ticket]

@@ -1,6 +1,6 @@
-"""What survives of a share group, and the one way in which it changes: by applying records.
+"""The persistent state of a share group, and the only way in which it changes: by applying records.
 
-Of each topic the group knows for which partitions the share coordinators have been asked to keep state:
+For each topic the group knows the partitions whose state share coordinators were asked to keep:
 
     (unknown)      --(somebody subscribes, or its offsets are set)-->   initializing
     initializing   --(a share coordinator has it)------------------->   initialized: may be assigned
@@ -61,7 +61,7 @@ def epoch_floor_record(epoch: int) -> StateRecord:
 
 
 class TopicState(NamedTuple):
-    """The partitions of a topic that share coordinators keep state of for this group."""
+    """The partitions of a topic for which share coordinators keep state for this group."""
 
     name: str
     initializing: frozenset[int] = _NO_PARTITIONS
@@ -89,9 +89,9 @@ Topics = Mapping[bytes, TopicState]
 @dataclass(slots=True)
 class ShareState:
     epoch: int = 0
-    """Raised whenever the target has to be made anew; also the state epoch of what is initialized then."""
+    """Raised whenever the target has to be made anew; also the state epoch of partitions initialized then."""
     metadata_hash: int = 0
-    """Of the topics that are subscribed to, as they were when the epoch was raised last."""
+    """Hash of the subscribed topics as they were when the epoch was last raised."""
     assignment_epoch: int = 0
     """The group epoch that the target was made for."""
     assigned_at_ms: int = 0
@@ -100,7 +100,7 @@ class ShareState:
     targets: dict[str, Partitions] = field(default_factory=dict)
     topics: Topics = field(default_factory=dict)
     changes: int = field(default=0, compare=False)
-    """How many records have been applied: the same number, the same state."""
+    """The number of records that were applied: the same number means the same state."""
 
     def copy(self) -> ShareState:
         return ShareState(
@@ -173,13 +173,13 @@ class Draft(GroupDraft[ShareState]):
         self._write(ShareGroupTargetAssignmentMetadataKey(group_id=self._group_id), value)
 
     def set_topics(self, topics: Topics) -> None:
-        """Topics that nothing is known of any more are left out."""
+        """Record the topics. Those without any known partitions are left out."""
         kept = {topic_id: topic for topic_id, topic in topics.items() if topic.partitions}
         if kept != self.state.topics:
             self._write(ShareGroupStatePartitionMetadataKey(group_id=self._group_id), _write_topics(kept))
 
     def delete(self) -> None:
-        """The group's own record last."""
+        """Delete the group; its own record last."""
         for member_id in list(self.state.members):
             self.remove_member(member_id)
         self._write(ShareGroupTargetAssignmentMetadataKey(group_id=self._group_id), None)

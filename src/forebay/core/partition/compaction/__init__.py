@@ -1,1 +1,1 @@
-"""Compaction: which segments are cleaned, and what is left of each batch."""
+"""Compaction: which segments are cleaned, and which records of each batch remain."""

@@ -1,28 +1,28 @@
-"""What is left of a batch when its log is compacted.
+"""Decides which records of a batch remain when its log is compacted.
 
-A message stays if it is the latest of its key, or lies beyond what this cleaning has looked at. One without a
-value deletes its key, and is itself deleted, once readers have had delete.retention.ms to see it: the first
+A message stays if it is the latest of its key, or lies beyond the range of this cleaning. A message without a
+value deletes its key. It is itself deleted once readers have had delete.retention.ms to see it: the first
 cleaning that meets it writes the time into the batch (the delete horizon), a later one removes it. It stays
-while a replica may not have it: that replica would keep the deleted message, and show it when it leads.
+while a replica may lack it: that replica would keep the deleted message, and show it when it leads.
 
-Messages of aborted transactions go at once. The marker that ended a transaction stays as long as anything
-of the transaction does, and then for delete.retention.ms more, as a message without a value does.
+Messages of aborted transactions are removed at once. The marker that ended a transaction stays as long as
+anything of the transaction does, and then for delete.retention.ms more, as a message without a value does.
 
 A batch that loses all its messages disappears, with two exceptions. The last batches of a producer stay as
-bare headers, which tell its epoch and sequence numbers to whoever has nothing but the log: a new replica, or
-a broker whose snapshots were lost with the power. Without them it would refuse a repeat of one of them as out
-of order. The end of a segment keeps its place, so that each segment ends where the next begins and a missing
-segment can be distinguished from a compacted one: the last batch that has messages is widened up to there. A
-placeholder without messages stands there only if that cannot be, because some clients do not go on behind one
-(kafka-go begins again with the first message).
+bare headers, which tell its epoch and sequence numbers to a broker that has nothing but the log: a new
+replica, or one that lost its snapshots in a power failure. Without them it would refuse a repeated batch as
+out of order. The end of a segment keeps its place, so that each segment ends where the next begins and a
+missing segment can be distinguished from a compacted one: the last batch that has messages is widened up to
+there. A placeholder without messages is used only if that is impossible, because some clients do not read
+past one (kafka-go starts again with the first message).
 
-What stands for gaps in a materialized view (`core/views/copying.py`) goes, unless it is the last batch of its
-segment. A gap without a batch reads the same, and only the end of the view's log says how far its source was
-read.
+A batch that marks a gap in a materialized view (`core/views/copying.py`) is removed, unless it is the last of
+its segment. A gap without a batch reads the same, and only the end of the view's log says how far its source
+was read.
 
-A batch whose records make no sense (`storage/log/unreadable_batches.py`) stays as it is, and replaces no
-other message: consumers cannot read it either. One that unpacks to more than the broker may unpack is another
-matter, because consumers can: it replaces messages, and messages behind it replace its own. So it ends the
+A batch with malformed records (`storage/log/unreadable_batches.py`) stays as it is, and replaces no other
+message: consumers cannot read it either. A batch that is too large for the broker to unpack is different,
+because consumers can read it: it replaces messages, and later messages replace its own. So it ends the
 cleaning (OutputTooLarge).
 """
 
@@ -52,11 +52,11 @@ from forebay.wire.state.delay_notes import binds, is_note
 from forebay.wire.varint import Bytes
 
 PassOver = Callable[[int, str], None]
-"""Told of a batch that cannot be read: its base offset, and why."""
+"""Called with a batch that cannot be read: its base offset, and the reason."""
 
 
 class Aborted(Protocol):
-    """A transaction that was aborted: whose, from where on, and where its marker is."""
+    """An aborted transaction: its producer, its first offset, and the offset of its marker."""
 
     @property
     def producer_id(self) -> int: ...
@@ -70,14 +70,14 @@ class Aborted(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastBatches:
-    """What must stay for the producers' state to be had from the log."""
+    """The batches that must stay so that the producers' state can be rebuilt from the log."""
 
     offsets: frozenset[int] = frozenset()
     """The last offset of the last batch of each producer."""
     repeatable: frozenset[int] = frozenset()
-    """Those of the batches before it that may be sent again. In a transaction, none that is decided is."""
+    """The last offsets of earlier batches that may be sent again. In a transaction, none that is decided."""
     epochs: frozenset[tuple[int, int]] = frozenset()
-    """(producer id, epoch) of producers of whose epoch there is nothing but a marker."""
+    """(producer id, epoch) of producers whose epoch is known from a marker only."""
 
 
 def last_batches(producers: ProducerTable) -> LastBatches:
@@ -95,14 +95,14 @@ class TransactionTrack:
         pending.sort(key=attrgetter("first_offset"), reverse=True)
         self._pending = pending
         self._aborted: dict[int, Aborted] = {}
-        """Of each producer, the aborted transaction that it is in or was in last."""
+        """For each producer, the aborted transaction that it is in or was in last."""
         self._seen: set[int] = set()
         """Producers with a batch since their last marker."""
         self.last_markers: dict[int, int] = {}
-        """Where the last marker of each producer is."""
+        """The offset of the last marker of each producer."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Take note of a batch of messages; whether it belongs to an aborted transaction."""
+        """Note a batch of messages; True if it belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         self._begin_up_to(header.last_offset)
@@ -111,7 +111,7 @@ class TransactionTrack:
         return aborted is not None and header.base_offset < aborted.last_offset
 
     def end(self, header: BatchHeader) -> bool:
-        """Take note of a marker; whether nothing of its transaction has been seen."""
+        """Note a marker; True if nothing of its transaction has been seen."""
         self._begin_up_to(header.last_offset)
         self.last_markers[header.producer_id] = header.base_offset
         seen = header.producer_id in self._seen
@@ -119,7 +119,7 @@ class TransactionTrack:
         return not seen
 
     def is_abort(self, header: BatchHeader) -> bool:
-        """Whether this marker ended an aborted transaction."""
+        """True if this marker ended an aborted transaction."""
         aborted = self._aborted.get(header.producer_id)
         return aborted is not None and aborted.last_offset == header.base_offset
 
@@ -161,7 +161,7 @@ def raise_keys(
     transactions: TransactionTrack,
     max_output_bytes: int,
 ) -> None:
-    """The same for batches from where the map is full on: only the offsets of keys that it has are raised."""
+    """Like `note_keys`, for batches after the map is full: only raises the offsets of keys that it has."""
     if header.is_control:
         transactions.end(header)
     elif not transactions.is_aborted(header):
@@ -170,7 +170,7 @@ def raise_keys(
         except OutputTooLarge:
             raise
         except ProtocolError:
-            return  # whoever comes to it says so
+            return  # the cleaning reports it when it gets there
         for span in spans:
             offset = header.base_offset + span.offset_delta
             if span.key is not None and offset >= offsets.end_offset:
@@ -188,32 +188,33 @@ def _enter(spans: Iterable[RecordSpan], base_offset: int, offsets: OffsetMap) ->
 
 @dataclass(slots=True, kw_only=True)
 class BatchFilter:
-    """Decides over the batches of a log in order, from its first one on."""
+    """Decides about the batches of a log in order, from the first one on."""
 
     offsets: OffsetMap
     transactions: TransactionTrack
     last_batches: LastBatches
     last_markers: Mapping[int, int]
-    """Where the last marker of each producer of the dirty part is: no earlier one stays for its sake."""
+    """The offset of the last marker of each producer in the dirty part: no earlier one need stay."""
     log_start_offset: int
     now_ms: int
     delete_retention_ms: int
     forgets_deletions: bool
-    """Whether deletions and markers go when their time has come. False while a replica may not have them."""
+    """True if deletions and markers are removed when their time has come. False while a replica may lack
+    them."""
     pass_over: PassOver
     max_output_bytes: int
     notes_below: int = 0
-    """No message that waits for its time needs a delay note below this offset."""
+    """No waiting message needs a delay note below this offset."""
     kept_note: BatchHeader | None = None
-    """The delay note that was met last, if it stays: the batch that it is bound to stays with it."""
+    """The last delay note, if it stays: the batch that it is bound to stays with it."""
     keeps_notes: bool = False
-    """Whether a delay note stays: then those after it do, though their time may have come before its own."""
+    """True if a delay note stays: then those after it stay too, even if their time has come earlier."""
     aborted_kept: list[int] = field(default_factory=list)
     """Offsets of the markers of aborted transactions that still had messages. A reader that got a range of
     the log before its compaction needs them; the next cleaning leaves them out."""
 
     def clean(self, batch: Bytes, header: BatchHeader, *, keeps_place: bool) -> Bytes | None:
-        """The batch itself, what stands in for it, or None. Raises OutputTooLarge."""
+        """The batch itself, its replacement, or None. Raises OutputTooLarge."""
         try:
             return self._clean(batch, header, keeps_place=keeps_place)
         except OutputTooLarge:
@@ -223,7 +224,10 @@ class BatchFilter:
             return batch
 
     def may_widen(self, batch: Bytes, header: BatchHeader) -> bool:
-        """True for a batch that may reach to the end of its segment: nobody needs it for its producer.
+        """True for a batch that may be widened to the end of its segment: its producer's state does not need
+        it.
+
+        It must be well-formed, too: otherwise a record beyond the end of its batch would lie within it.
 
         And it makes sense. A record that lies beyond the end of its batch would be within it then.
         """
@@ -266,7 +270,7 @@ class BatchFilter:
         return keep_records(header, payload, kept, delete_horizon_ms=horizon_ms)
 
     def _kept(self, payload: bytes, header: BatchHeader) -> tuple[list[RecordSpan], bool]:
-        """The records that stay, and whether a tombstone is among them."""
+        """The records that stay, and True if a tombstone is among them."""
         kept: list[RecordSpan] = []
         has_tombstone = False
         end_offset, latest = self.offsets.end_offset, self.offsets.latest
@@ -298,7 +302,10 @@ class BatchFilter:
         return self._with_horizon(batch, header)
 
     def _clean_note(self, batch: Bytes, header: BatchHeader) -> Bytes | None:
-        """Notes that nothing needs go like deletions: from the front on, and when all replicas have them.
+        """Remove delay notes that nothing needs, like deletions: from the front, once all replicas have them.
+
+        If one were kept before another that is removed, messages would seem to wait that do not. Their time
+        begins when all replicas have them, and may have begun earlier in the leader's log than in this one.
 
         If one were kept before another that has gone, messages would seem to wait that do not. Their time
         begins when all replicas have them, and may have begun earlier in the leader's log than in this one.
@@ -319,7 +326,7 @@ class BatchFilter:
 
     @property
     def _horizon_ms(self) -> int:
-        """When what deletes a key, and is met for the first time, may itself be deleted: perhaps never."""
+        """When a tombstone that is seen for the first time may be deleted; possibly never."""
         return min(self.now_ms + self.delete_retention_ms, TIMESTAMP_MAX)
 
     def _is_last_marker(self, header: BatchHeader) -> bool:
@@ -346,5 +353,6 @@ class BatchFilter:
 
 
 def _stands_for_gap(header: BatchHeader) -> bool:
-    """Of control batches, markers have a producer, and delay notes have no sequence."""
+    """True for a batch that marks a gap. Other control batches are markers (with a producer) or delay notes
+    (without a sequence)."""
     return header.is_control and header.producer_id < 0 and header.base_sequence >= 0

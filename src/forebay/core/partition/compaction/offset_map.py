@@ -1,8 +1,8 @@
-"""The latest offset of every key in a stretch of the log, in bounded memory.
+"""The latest offset of every key in a range of the log, in bounded memory.
 
-Keys of up to fifteen bytes stand for themselves, longer ones are represented by a hash of sixteen bytes: no
-two different keys look alike short of a collision of BLAKE2. When the memory is used up the map ends before
-the next new key, and the log is cleaned up to there; the rest is for the next cleaning.
+Keys of up to fifteen bytes are kept as they are, longer ones as a hash of sixteen bytes: only a collision of
+BLAKE2 makes two keys look the same. When the memory is used up the map ends before the next new key, and the
+log is cleaned up to there; the next cleaning does the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 NO_OFFSET = -1
 ENTRY_BYTES = 192
-"""What a key takes: its bytes object, the offset and its share of a hash table that was just doubled."""
+"""The memory of a key: its bytes object, the offset and its share of a hash table that was just doubled."""
 
 _DIGEST_BYTES = 16
 
@@ -23,7 +23,7 @@ class OffsetMap:
         self._offsets: dict[bytes, int] = {}
         self._keys_max = max(buffer_bytes // ENTRY_BYTES, 1)
         self.end_offset = start_offset
-        """Everything below is in the map, or lies before where it began."""
+        """Everything below is in the map, or before its start."""
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -39,7 +39,7 @@ class OffsetMap:
         return True
 
     def raise_known(self, key: bytes, offset: int) -> None:
-        """Note a message behind the end of the map, if it has the key."""
+        """Note a message after the end of the map, if the map has its key."""
         short = key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
         if short in self._offsets:
             self._offsets[short] = offset

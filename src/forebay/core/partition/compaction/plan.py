@@ -1,12 +1,11 @@
-"""Which logs to compact, how far, and in which pieces. Decisions only: times and sizes are passed in.
+"""Decides which logs to compact, how far, and in which pieces. Times and sizes are passed in.
 
-A compacted log has a clean part, in which each key stands once, and a dirty part behind it. Cleaning looks
-through the dirty part for the latest offset of each key and then rewrites everything from the start of the
-log without what has a later message of the same key.
+A compacted log has a clean part, in which each key occurs once, followed by a dirty part. Cleaning reads the
+dirty part for the latest offset of each key, and then rewrites the log from its start, without messages that
+have a later message of the same key.
 
-Not everything may be cleaned: the active segment stays as it is, so does whatever is not committed or
-belongs to a transaction that is still open, and everything from the first message on that is younger than
-min.compaction.lag.ms.
+Not everything may be cleaned: the active segment stays as it is, and so do uncommitted messages, open
+transactions, and everything from the first message that is younger than min.compaction.lag.ms.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ OFFSET_RANGE_MAX = 2**31 - 1
 
 
 class CleanableSpan(Protocol):
-    """What must be known of a segment."""
+    """The properties of a segment that the plan needs."""
 
     @property
     def base_offset(self) -> int: ...
@@ -49,11 +48,11 @@ class CompactionPlan(NamedTuple):
     """Whole segments below this offset may be cleaned."""
     dirty_ratio: float
     overdue: bool
-    """A message has waited for longer than max.compaction.lag.ms, so the ratio does not count."""
+    """A message is older than max.compaction.lag.ms, so the dirty ratio does not count."""
 
     @property
     def urgency(self) -> tuple[bool, float]:
-        """Of several logs, the one with the largest comes first."""
+        """The log with the highest urgency is compacted first."""
         return self.overdue, self.dirty_ratio
 
 
@@ -67,7 +66,10 @@ def plan_compaction(
     last_stable_offset: int,
     first_dirty_timestamp: int | None = None,
 ) -> CompactionPlan | None:
-    """What to clean of these segments, oldest first, the active one last; None when it is not yet time.
+    """The part of these segments to clean; None if it is not yet time. They are given oldest first, the
+    active one last.
+
+    `first_dirty_offset`: the end of the last cleaning; an impossible one is ignored.
 
     `first_dirty_offset` is what the last cleaning has left behind; one that cannot be is taken as none.
     """
@@ -107,7 +109,7 @@ def _first_uncleanable(
 
 
 class GroupableSegment(Protocol):
-    """A segment and the sizes that bound what it may be merged with."""
+    """A segment and the sizes that limit merging."""
 
     @property
     def base_offset(self) -> int: ...
@@ -126,7 +128,8 @@ G = TypeVar("G", bound=GroupableSegment)
 
 
 def group_segments(segments: Sequence[G], *, segment_bytes: int, index_bytes: int) -> list[list[G]]:
-    """Neighbours that make one segment each: what cleaning has left small grows together again."""
+    """Groups of neighbours to merge into one segment each: small ones left by cleaning grow together
+    again."""
     groups: list[list[G]] = []
     size = index_size = 0
     for segment in segments:

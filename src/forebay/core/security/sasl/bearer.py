@@ -1,7 +1,7 @@
-"""OAUTHBEARER (RFC 7628): the client shows a token, which somebody else has signed.
+"""OAUTHBEARER (RFC 7628): the client presents a token, which somebody else has signed.
 
 A refusal takes two steps: the server says why in a JSON text, the client acknowledges that with one byte, and
-only then the login fails.
+only then does the login fail.
 """
 
 from __future__ import annotations

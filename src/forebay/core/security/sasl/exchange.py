@@ -1,7 +1,7 @@
-"""What the mechanisms have in common: a message of the client comes in, a step goes out.
+"""The interface of the mechanisms: a message of the client comes in, a step goes out.
 
-A mechanism that needs something which takes time (a slow hash, keys that are fetched) returns a check. The
-shell carries it out and gives the verdict to `resolve`.
+A mechanism that needs something slow (a hash, keys to fetch) returns a check. The shell carries it out and
+passes the verdict to `resolve`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from forebay.lazy import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Challenge:
-    """The login goes on: the client has to answer this."""
+    """The login continues: the client has to answer this."""
 
     data: bytes
     user: str = ""
-    """Who the client says to be, if it came to that."""
+    """The name that the client claims, if it got that far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,9 @@ class Accepted:
     data: bytes = b""
     """The last message to the client."""
     expires_ms: int | None = None
-    """When what it has shown is no longer valid."""
+    """When its credentials are no longer valid."""
     token_id: str = ""
-    """Of the delegation token that it has logged in with; empty for any other login."""
+    """The id of the delegation token that was used; empty for any other login."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,9 @@ class Rejected:
     reason: str
     """For the broker's log, without secrets. The client gets the same text whatever the reason."""
     user: str = ""
-    """Who the client says to be, if it came to that."""
+    """The name that the client claims, if it got that far."""
     wait_ms: int = 0
-    """It was not looked at: there were too many wrong logins, and the client has to wait for this long."""
+    """Set if the login was not checked: there were too many wrong logins, and the client has to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,4 +62,4 @@ class Exchange(Protocol):
 
     def step(self, data: bytes) -> Step: ...
     def resolve(self, verdict: Verdict, /) -> Step:
-        """Go on after a check. Only called when the last step was one."""
+        """Continue after a check. Only called if the last step was one."""

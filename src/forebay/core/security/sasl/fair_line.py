@@ -1,7 +1,7 @@
 """A line in which addresses take turns, and at each address its users.
 
-So whoever waits does so for one of each other address, and for one of each other user at its own, however
-many of them others have put into the line.
+So a login waits for one login of each other address, and one of each other user at its own address, however
+many of them others have queued.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ T = TypeVar("T")
 class FairLine(Generic[T]):
     def __init__(self) -> None:
         self._addresses: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
-        """Who is first has the next turn."""
+        """The first has the next turn."""
 
     def put(self, address: str, user: str, item: T) -> None:
         users = self._addresses.setdefault(address, OrderedDict())
         users.setdefault(user, deque()).append(item)
 
     def take(self) -> T | None:
-        """The next; None if nobody waits."""
+        """The next login; None if nobody waits."""
         if not self._addresses:
             return None
         address, users = self._addresses.popitem(last=False)

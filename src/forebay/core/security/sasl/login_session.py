@@ -46,36 +46,36 @@ _MAY_COME: Mapping[Phase, frozenset[int]] = {
     Phase.READY: frozenset(),
     Phase.FAILED: frozenset(),
 }
-"""The requests that each phase takes. A READY connection takes any: nobody asks this table then."""
+"""The requests that each phase accepts. A READY connection accepts any, and this table is not used then."""
 
 
 class LoginSession:
     def __init__(self, mechanisms: Mapping[str, Callable[[], Exchange]], *, reauthenticate_ms: int) -> None:
-        """`mechanisms`: the listener's. `reauthenticate_ms`: how long a login is good for; 0: for ever."""
+        """`mechanisms`: the listener's. `reauthenticate_ms`: how long a login is valid; 0: for ever."""
         self._mechanisms = mechanisms
         self._reauthenticate_ms = reauthenticate_ms
         self.phase = Phase.INITIAL
         self.mechanism = ""
         self.user: str | None = None
-        """Who has logged in."""
+        """The user that has logged in."""
         self.lifetime_ms = 0
-        """How long the last login is good for; 0: for ever."""
+        """How long the last login is valid; 0: for ever."""
         self._exchange: Exchange | None = None
         self._ready_ms = 0
         self._changed_mechanism = False
 
     def may_come(self, api_key: int) -> bool:
-        """Whether a request is in order, on a connection that is not READY."""
+        """True if a request is in order, on a connection that is not READY."""
         return api_key in _MAY_COME[self.phase]
 
     def versions_told(self) -> None:
-        """ApiVersions was answered, in a version that is served."""
+        """Note that ApiVersions was answered, in a version that is served."""
         if self.phase is Phase.INITIAL:
             self.phase = Phase.VERSIONS_KNOWN
 
     def handshake(self, mechanism: str, now_ms: int) -> ErrorCode:
         if self.phase is Phase.READY:
-            # A clock that was set back says nothing of how soon it is.
+            # If the clock was set back, the interval is unknown.
             too_soon = 0 <= now_ms - self._ready_ms < REAUTHENTICATION_MS_MIN
             if not self.lifetime_ms or too_soon:
                 return ErrorCode.ILLEGAL_SASL_STATE  # the connection stays as it is
@@ -93,7 +93,7 @@ class LoginSession:
         return ErrorCode.NONE
 
     def fail(self) -> None:
-        """End it, whatever came."""
+        """End the session, whatever was sent."""
         self.phase, self._exchange = Phase.FAILED, None
 
     def authenticate(self, data: bytes, now_ms: int) -> Step:
@@ -105,7 +105,7 @@ class LoginSession:
         return self._take(self._exchange.step(data), now_ms)
 
     def resolve(self, verdict: Verdict, now_ms: int) -> Step:
-        """Go on with what a check has found."""
+        """Continue with the result of a check."""
         assert self.phase is Phase.CHECKING and self._exchange is not None
         return self._take(self._exchange.resolve(verdict), now_ms)
 

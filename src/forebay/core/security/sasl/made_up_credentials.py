@@ -1,15 +1,15 @@
-"""What a user that does not exist is shown, so that nobody learns who exists.
+"""Credentials for users that do not exist, so that nobody learns which users exist.
 
 SCRAM shows a user's salt and iterations before a login can be refused. Those of an unknown user are derived
-from its name and a secret of the cluster: the same whenever they are asked for, and on all brokers, as a real
-user's are. They *look* like the credentials there are: users made by different tools differ in iterations,
-and in how their salts are written, so the look is drawn by lot among those of the stored users, and each is
-as frequent among unknown users as among known ones.
+from its name and a secret of the cluster: they are the same each time and on all brokers, as for a real user.
+They *look* like existing credentials: users made by different tools differ in iterations, and in the form of
+their salts. So the look is drawn at random from those of the stored users, and each is as frequent among
+unknown users as among known ones.
 
-The draw is a weighted rendezvous: another user more or less changes the look of few names only.
+The draw is a weighted rendezvous hash: adding or removing a user changes the look of few names only.
 
-A password that is sent (PLAIN) is checked against one credential of its user. How long that takes depends on
-its hash and iterations, so those of unknown users are drawn in the same way.
+With PLAIN, a password is checked against one credential of its user. The time for that depends on its hash
+and iterations, so those of unknown users are drawn in the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from forebay.core.cluster.user_image import ScramCredential, UserImage
 from forebay.wire.sasl.scram import ITERATIONS_DEFAULT, ScramMechanism
 
 _ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"
-"""Of the salts that Kafka's tools make: a random number as text."""
+"""The alphabet of the salts that Kafka's tools make: a random number as text."""
 
 
 class Look(NamedTuple):
@@ -33,12 +33,12 @@ class Look(NamedTuple):
 
 
 _OURS = Look(ITERATIONS_DEFAULT, 24, False)
-"""Of `forebay user add`, where there is no user to look like."""
+"""The look of `forebay user add`, for a cluster without users."""
 _PREFERRED = (ScramMechanism.SHA_512, ScramMechanism.SHA_256)
 
 
 class _PasswordLook(NamedTuple):
-    """Of the credential that a password is checked against."""
+    """The look of the credential that a password is checked against."""
 
     mechanism: str
     look: Look
@@ -48,7 +48,7 @@ L = TypeVar("L", Look, _PasswordLook)
 
 
 def password_credential(user: UserImage) -> tuple[ScramMechanism, ScramCredential] | None:
-    """What a user's password is checked against."""
+    """The credential that a user's password is checked against."""
     found = ((mechanism, user.credentials.get(mechanism)) for mechanism in _PREFERRED)
     return next(((mechanism, each) for mechanism, each in found if each is not None), None)
 
@@ -60,19 +60,19 @@ class MadeUpCredentials:
         self._users: Mapping[str, UserImage] = {}
         self._looks: dict[ScramMechanism, Counter[Look]] = {}
         self._password_looks: Counter[_PasswordLook] | None = None
-        """Of the users that were looked at last."""
+        """The looks of the users that were seen last."""
 
     def credential(
         self, mechanism: ScramMechanism, name: str, users: Mapping[str, UserImage]
     ) -> ScramCredential:
-        """`users`: those that there are."""
+        """`users`: the existing users."""
         looks = self._looks_of(mechanism, users)
         return self._made_up(mechanism, name, self._draw(mechanism, name, looks, _OURS))
 
     def password_credential(
         self, name: str, users: Mapping[str, UserImage]
     ) -> tuple[ScramMechanism, ScramCredential]:
-        """What the password of a user that does not exist is checked against, in vain."""
+        """The credential that the password of an unknown user is checked against, in vain."""
         self._see(users)
         if self._password_looks is None:
             found = (password_credential(user) for user in users.values())
@@ -108,7 +108,7 @@ class MadeUpCredentials:
 
     def _draw(self, mechanism: ScramMechanism, name: str, looks: Counter[L], default: L) -> L:
         def time_of_arrival(look: L) -> float:
-            """The first of them wins, and comes sooner the more users have it."""
+            """The earliest wins; a look comes earlier the more users have it."""
             number = int.from_bytes(self._derived(mechanism, f"{tuple(look)} of {name}", 7))
             return -math.log((number + 1) / (1 << 56)) / looks[look]
 

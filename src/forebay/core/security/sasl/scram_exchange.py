@@ -1,8 +1,8 @@
 """SCRAM on the server: a nonce and the user's salt, then the client's proof is checked and ours returned.
 
 A user that does not exist goes through the same steps, with a credential that is made up from its name
-(`made_up_credentials.py`). So a client cannot learn whether a user exists, neither from the messages nor from
-their number.
+(`made_up_credentials.py`). So a client learns neither from the messages nor from their number if a user
+exists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NONCE_BYTES = 24
 
 
 class Identity(NamedTuple):
-    """Whom a name stands for, and how that is proven."""
+    """The identity behind a name, and its proof."""
 
     user: str
     credential: ScramCredential
@@ -30,7 +30,8 @@ class Identity(NamedTuple):
 
 
 FindIdentity = Callable[[str, bool], Identity | None]
-"""By the name that a client gives, and whether it says that this is a delegation token's id."""
+"""Called with the name that a client gives, and True if the client says that it is a delegation token's
+id."""
 
 
 class ScramExchange:
@@ -42,7 +43,7 @@ class ScramExchange:
         made_up: Callable[[str], ScramCredential],
         entropy: Callable[[int], bytes],
     ) -> None:
-        """`made_up`: what a user that does not exist is shown."""
+        """`made_up`: credentials for users that do not exist."""
         self._hash = mechanism
         self._find = find
         self._entropy = entropy
@@ -68,7 +69,7 @@ class ScramExchange:
             return Rejected(reason="the name is empty")
         if first.authzid not in ("", first.user):
             return Rejected(reason="it asks to act as another user", user=first.user)
-        # Both, for the same time.
+        # Look up both, so that the time is the same.
         found, made_up = self._find(first.user, first.is_token), self._made_up(first.user)
         self._known = found is not None
         self._first = first
@@ -86,7 +87,7 @@ class ScramExchange:
             return Rejected(
                 reason="the header of the final message is not that of the first", user=first.user
             )
-        # librdkafka up to 2.1 repeats its own nonce in front. Kafka takes that, and the proof covers it.
+        # librdkafka up to 2.1 repeats its own nonce in front. Kafka accepts that, and the proof covers it.
         if not final.nonce.endswith(self._nonce):
             return Rejected(reason="the final message belongs to another login", user=first.user)
         if len(final.proof) != mechanism.key_bytes:
@@ -94,7 +95,7 @@ class ScramExchange:
         signed = f"{first.bare},{self._challenge},{final.without_proof}".encode()
         client_key = scram.xor(final.proof, mechanism.mac(credential.stored_key, signed))
         proven = hmac.compare_digest(mechanism.digest(client_key), credential.stored_key)
-        # Asked for again: the user or the token may have been deleted since the first message.
+        # Looked up again: the user or the token may have been deleted since the first message.
         known = self._find(first.user, first.is_token) if self._known else None
         if known is None or not proven or known.credential != credential:
             missing = "no such token, or it has ended" if first.is_token else "no such user"

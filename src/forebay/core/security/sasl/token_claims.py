@@ -1,4 +1,4 @@
-"""What a token says, and whether it is accepted, once its signature has been checked."""
+"""The claims of a token, and the decision to accept it, once its signature has been checked."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from forebay.lazy import dataclass
 ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
-"""Signatures by a private key, and no others. `none` is no signature. HS256 is made with a shared key, which
-could be the public one if that were taken for it."""
+"""Signatures by a private key, and no others. `none` is no signature. HS256 uses a shared key, and an
+attacker could sign with the public key if that were taken for it."""
 USER_CHARS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
     audience: tuple[str, ...]
-    """Empty: whatever a token is for."""
+    """Empty: any audience."""
     issuer: str | None
-    """None: from anybody who has the keys."""
+    """None: anybody who has the keys."""
     user_claim: str
     clock_skew_s: int
 
@@ -59,7 +59,7 @@ def judge(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Verdict:
         return Rejected(reason="the token is from another issuer", user=user)
     if rules.audience and not _audience(claims) & set(rules.audience):
         return Rejected(reason="the token is for another audience", user=user)
-    # The clock of the issuer may be behind: such a token is good for the skew at most.
+    # The issuer's clock may be behind: such a token is valid for the skew at most.
     return Accepted(user=user, expires_ms=max(int(expires_s * 1000), now_ms + min(skew_ms, 1000)))
 
 

@@ -1,4 +1,7 @@
-"""Logins that are not finished, and which one has to go when there are too many.
+"""Unfinished logins, and which one to drop when there are too many.
+
+The sender with the most unfinished logins loses its oldest. So one address, or one IPv6 network, that opens
+connections and says nothing takes no login from others.
 
 Whoever opens the most of them loses the oldest of them. So one address, or one network of IPv6, that opens
 connections and says nothing takes no login from others.
@@ -37,6 +40,6 @@ class UnfinishedLogins(Generic[L]):
                 del self._by_network[network]
 
     def next_to_go(self) -> L:
-        """The oldest of the address or network that has the most."""
+        """The oldest login of the address or network with the most."""
         most: dict[L, None] = max(self._by_network.values(), key=len)
         return next(iter(most))

@@ -1,15 +1,15 @@
-"""Wrong logins: who has to wait before the next one is looked at, and for how long.
+"""Wrong logins: who has to wait before the next one is checked, and for how long.
 
-Two things are counted for each address (IPv6: each /64): wrong logins of one user from there, and those of
-whatever user from there. A few of them are free. Each further one doubles the wait, up to a bound. A login
-that comes before its time is refused unseen, and does not count. Counts shrink with time, while nobody has to
-wait: by as many as are free in `_FORGETTING_WAITS` of the longest waits.
+Two things are counted for each address (IPv6: each /64): wrong logins of one user, and those of all users. A
+few of them are free. Each further one doubles the wait, up to a bound. A login that comes too early is
+refused unchecked, and does not count. Counts shrink with time, while nobody has to wait: by the number of
+free ones in `_FORGETTING_WAITS` times the longest wait.
 
 A user is never made to wait for what happened at another address, so a stranger cannot lock a user out. The
 count of an address as a whole does not hold up users that have logged in from there before: they may share it
-with whoever guesses (address translation). It makes no difference whether a user exists.
+with an attacker (address translation). Users that do not exist are treated the same.
 
-The counts take a bounded amount of memory; those that grew the longest time ago go first.
+The counts take a bounded amount of memory; those that were raised the longest time ago are dropped first.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Pair = tuple[str, int]
 
 class LoginLimits(NamedTuple):
     failures_max: int
-    """Wrong logins of one user from one address that are free."""
+    """The number of wrong logins of one user from one address that are free."""
     address_failures_max: int
-    """Of all users from one address."""
+    """The same for all users from one address."""
     wait_ms: int
-    """After the first that is not."""
+    """The wait after the first wrong login that is not free."""
     wait_ms_max: int
     """0: nobody has to wait."""
     exempt: tuple[str, ...]
     """Addresses and ranges where nobody has to wait."""
     remembered_max: int
-    """Counts that are kept; those of addresses, and those of users."""
+    """The number of counts that are kept, for addresses and for users."""
 
 
 class _Count:
@@ -60,7 +60,7 @@ class _Count:
         over = math.ceil(self.failures - free)
         if over > 0:
             doublings_max = max(math.ceil(math.log2(limits.wait_ms_max / limits.wait_ms)), 0)
-            # More of them would only make the count shrink for longer.
+            # A larger count would only take longer to shrink.
             self.failures = min(self.failures, free + doublings_max + 1.0)
             wait_ms = min(limits.wait_ms << min(over - 1, doublings_max), limits.wait_ms_max)
             self.until_ms = now_ms + wait_ms
@@ -71,17 +71,17 @@ class WrongLogins:
         self._addresses: OrderedDict[str, _Count] = OrderedDict()
         self._pairs: OrderedDict[Pair, _Count] = OrderedDict()
         self._known: OrderedDict[Pair, None] = OrderedDict()
-        """Users that have logged in, by where."""
+        """Users that have logged in, by network."""
 
     def __len__(self) -> int:
-        """Everything that is remembered."""
+        """The number of remembered entries."""
         return len(self._addresses) + len(self._pairs) + len(self._known)
 
     def wait_ms(
         self, user: str, host: str, limits: LoginLimits, now_ms: int, *, is_known: bool = False
     ) -> int:
-        """How long this user has to wait at this address; 0 if not. `is_known`: it does not wait for what
-        others do there, whether it has logged in before or not."""
+        """How long this user has to wait at this address; 0 if not. `is_known`: it does not wait for other
+        users there, even if it has not logged in before."""
         if not limits.wait_ms_max or _is_exempt(host, limits.exempt):
             return 0
         network, pair = _keys(user, host)
@@ -98,7 +98,7 @@ class WrongLogins:
         _latest(self._pairs, pair, limits, now_ms).add(limits.failures_max, limits, now_ms)
 
     def succeeded(self, user: str, host: str, limits: LoginLimits) -> None:
-        """What went wrong before is forgotten, but for the count of the address: whoever has one user's
+        """Forget earlier failures, except the count of the address: otherwise a client with one user's
         password could guess those of others without end."""
         _, pair = _keys(user, host)
         self._pairs.pop(pair, None)
@@ -114,7 +114,7 @@ def _keys(user: str, host: str) -> tuple[str, Pair]:
 
 
 def _latest(counts: OrderedDict[K, _Count], key: K, limits: LoginLimits, now_ms: int) -> _Count:
-    """The count of a key, which is now the last to be forgotten."""
+    """The count of a key, which is now the last to be dropped."""
     count = counts.get(key)
     if count is None:
         count = counts[key] = _Count(now_ms)

@@ -1,1 +1,1 @@
-"""The SQL that views are written in: read by sqlglot, and taken over node by node."""
+"""The SQL of views: parsed by sqlglot, and translated node by node."""

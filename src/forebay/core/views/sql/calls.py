@@ -1,4 +1,4 @@
-"""Calls of functions as the parser gives them: a class for each function that it knows, or just a name."""
+"""Function calls as the parser returns them: a class for each function that it knows, or just a name."""
 
 from __future__ import annotations
 

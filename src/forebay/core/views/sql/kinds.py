@@ -1,4 +1,7 @@
-"""What is known of an expression's type before any record is read, to refuse what could never be true.
+"""Static types of expressions, to refuse conditions that could never be true.
+
+Only the value has types that depend on the record. `headers['n'] > 5` compares a text with a number in every
+record, and would silently show nothing.
 
 Only the value has types that a record decides. `headers['n'] > 5` compares a text with a number in every
 record, and would show nothing without a word.
@@ -47,7 +50,7 @@ _HINTS = {
 
 
 def kind_of(expression: Expression) -> int | None:
-    """The kind of the values that an expression has, if it is NULL or of one kind in all records."""
+    """The type of an expression's values, if it is NULL or of one type in all records."""
     match expression:
         case Const(value):
             return None if value is None else KIND_OF[type(value)]
@@ -68,7 +71,7 @@ def kind_of(expression: Expression) -> int | None:
 
 
 def require_one_kind(source: Source, node: exp.Expression, compared: Sequence[Expression]) -> None:
-    """Refuse a comparison that is unknown in every record."""
+    """Refuse a comparison that is unknown (NULL) in every record."""
     first, *others = compared
     kind = kind_of(first)
     for other in others:
@@ -94,7 +97,7 @@ def may_be_condition(expression: Expression) -> bool:
 
 
 def folded(expression: Expression) -> Expression:
-    """A constant for what is made of constants only, so that it is not computed for every record."""
+    """Fold an expression of constants into a constant, so that it is not computed for every record."""
     parts = parts_of(expression)
     if not isinstance(expression, Arithmetic | Concat | Cast | Call) or not parts:
         return expression

@@ -1,4 +1,4 @@
-"""Constants, types and intervals as the parser gives them."""
+"""Constants, types and intervals as the parser returns them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read_type(source: Source, node: exp.Expression, to: exp.Expression) -> CastT
 
 
 def read_interval(source: Source, node: exp.Interval) -> Const:
-    """As milliseconds, so that months and years, which have no fixed length, are none."""
+    """An interval as milliseconds. Months and years have no fixed length, and are refused."""
     unit = str(node.unit.name if node.unit is not None else "").upper()
     unit_ms = _INTERVAL_MS.get(unit) or _INTERVAL_MS.get(unit.removesuffix("S"))
     negative = isinstance(node.this, exp.Neg)

@@ -1,4 +1,4 @@
-"""Columns and places in documents, as the parser gives them: `value.a['b c'][0]`, `headers['x']`."""
+"""Columns and places in documents, as the parser returns them: `value.a['b c'][0]`, `headers['x']`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_name(source: Source, node: exp.Expression) -> Named:
 
 
 def last_name(node: exp.Expression) -> str | None:
-    """What a selected expression is called if it is not given a name."""
+    """The default name of a selected expression."""
     match node:
         case exp.Column():
             return node.name

@@ -1,9 +1,9 @@
-"""SQL text to the tree of sqlglot, within bounds.
+"""Parses SQL text into the tree of sqlglot, within bounds.
 
-The text comes from a client. It may be only so long, and nested only so deep that neither the parser nor what
-walks its tree comes near the end of Python's stack: both are recursive. The parser also goes back and tries
-again, at some places on each level of nesting: what may be the name of a type, as in `date(date(...`, would
-double its work with each level. So it may take only so many steps for each word.
+The text comes from a client. Its length and its nesting are limited, so that neither the parser nor the code
+that walks its tree comes near the end of Python's stack: both are recursive. The parser also backtracks, at
+some places on each level of nesting: a possible type name, as in `date(date(...`, would double its work with
+each level. So the number of steps for each token is limited.
 
 The dialect is sqlglot's own, which is standard SQL with additions: texts in single quotes, names as they are
 or in double quotes, arrays counted from 0. With one exception: `a = 1 IS NOT TRUE` is about the comparison,
@@ -31,22 +31,22 @@ NESTING_MAX = 24
 _PREFIXES_MAX = 8
 _STEPS_MIN = 1_000
 _STEPS_PER_TOKEN = 20
-"""What can be a view takes less than two."""
+"""A valid view takes less than two."""
 
 _SELECT = "SELECT "
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _NAMES_TOO = {TokenType.CASE, TokenType.END}
-"""Behind a dot they are names of fields, and nest nothing."""
+"""After a dot they are field names, and nest nothing."""
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.INTERVAL}
 
 
 class _TooManySteps(Exception):
-    """Not one of the parser's own errors, after which it would try something else."""
+    """Not one of the parser's own errors, after which it would try an alternative."""
 
 
 class _BoundedParser(_DialectParser):
-    """sqlglot's parser, which ends after a number of steps forward or back."""
+    """sqlglot's parser, limited to a number of steps forward or back."""
 
     IS_PREDICATE_PRECEDENCE = IsPredicatePrecedence.LOW
 
@@ -62,7 +62,7 @@ class _BoundedParser(_DialectParser):
 
 
 class Source:
-    """A text of a view, which errors show the place in."""
+    """The text of a view, in which errors show their place."""
 
     def __init__(self, text: str, prefix: str = "") -> None:
         self.text = text
@@ -85,7 +85,7 @@ class Source:
             raise ViewError("the expression is nested too deeply") from None
 
     def error(self, node: exp.Expression, message: str) -> ViewError:
-        """An error at the place of a node: that of its first part that has one, or of what it is in."""
+        """An error at the place of a node: that of its first part that has one, or of its parent."""
         around: Any = node
         while around is not None:
             starts = [part.meta["start"] for part in around.walk() if "start" in part.meta]
@@ -149,7 +149,7 @@ def condition_tree(text: str) -> tuple[Source, exp.Expression]:
 
 
 def selection_trees(text: str) -> tuple[Source, list[exp.Expression]]:
-    """What stands between SELECT and FROM."""
+    """The expressions between SELECT and FROM."""
     source = Source(text, _SELECT)
     tree = source.parse()
     if not isinstance(tree, exp.Select):

@@ -1,4 +1,4 @@
-"""The parser's tree to expressions of views. What is not among them is refused here, with its place.
+"""Translates the parser's tree to expressions of views. Anything else is refused here, with its place.
 
 sqlglot reads far more than a view can do: queries, windows, the functions of twenty databases. Every kind
 of node that is allowed is named below.
@@ -37,11 +37,11 @@ from forebay.core.views.sql.syntax import Source, condition_tree, selection_tree
 from forebay.core.views.values import fitting
 
 COLUMNS_MAX = 100
-"""Each may be the whole document again."""
+"""Each column may be the whole document again."""
 _DEPTH_MAX = 100
 
 _KNOWN_PARTS = {"this", "expression", "expressions", "is_string", "typed", "safe", "only_json_types"}
-"""Of all kinds of nodes: the last three are how other databases would treat an operator."""
+"""The known parts of all nodes: the last three are how other databases would treat an operator."""
 _MORE_PARTS: dict[type[exp.Expression], set[str]] = {
     exp.Column: {"table", "db", "catalog"},
     exp.Between: {"low", "high"},
@@ -75,13 +75,13 @@ _ARITHMETIC: dict[type[exp.Expression], str] = {
 
 
 def read_condition(text: str, sizes: QuerySizes) -> Expression:
-    """What stands behind WHERE. Raises ViewError."""
+    """Translate the text after WHERE. Raises ViewError."""
     source, tree = condition_tree(text)
     return _Reader(source, sizes).condition(tree)
 
 
 def read_selection(text: str, sizes: QuerySizes) -> list[NamedExpression]:
-    """What stands behind SELECT. Raises ViewError."""
+    """Translate the text after SELECT. Raises ViewError."""
     source, trees = selection_trees(text)
     reader = _Reader(source, sizes)
     if len(trees) > COLUMNS_MAX:
@@ -118,7 +118,7 @@ class _Reader:
         return expression
 
     def _refuse_other_parts(self, node: exp.Expression) -> None:
-        """A part that is not looked at would change the meaning without a word."""
+        """Refuse unknown parts: ignoring one would silently change the meaning."""
         known = _KNOWN_PARTS | _MORE_PARTS.get(type(node), set())
         for name, part in node.args.items():
             if part and name not in known:
@@ -275,7 +275,7 @@ class _Reader:
 
 
 def _chain(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
-    """The conditions that AND or OR joins, which the parser nests as deep as there are many."""
+    """The conditions that AND or OR joins. The parser nests them, one level for each."""
     found: list[exp.Expression] = []
     waiting = [node]
     while waiting:
