@@ -1,9 +1,9 @@
-"""What a story is about, if it is not about everything.
+"""Plots: the subjects of stories that are not about everything.
 
 An ordinary story has actors, faults and settings by chance, and most of it has nothing to do with any single
 rule of a broker. A plot has few actors and the faults that put one rule to the test, again and again, so that
-almost every seed does. The mutation tests use them: a mistake is caught in seconds, and whatever changes in
-the brokers, it is caught by most stories of its plot.
+almost every seed does. The mutation tests use them: a bug is caught in seconds, and whatever else changes in
+the brokers, most stories of its plot catch it.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from forebay.sim.models.shares import ShareRules
 from forebay.sim.world.places import FOLDED, FOLDED_TO
 
 TransactionalKind = tuple[type[TransactionalProducer], Sequence[Dialect], Manners]
-"""Of transactional producers: the class, the dialects that they may speak, and their manners."""
+"""Transactional producers: the class, the dialects that they may speak, and their manners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """What is not said is left to chance."""
+    """Anything that is not set is left to chance."""
 
     cast: Sequence[str] | None = None
-    """Who takes part beside the readers, by the names that the workload has for them."""
+    """The actors besides the readers, by their names in the workload."""
     faults: Sequence[str] | None = None
-    """What goes wrong, by the names of the faults."""
+    """The faults, by name."""
     step_s: tuple[float, float] = (0.2, 3.0)
     """The time between two faults, mostly."""
     fault_s: tuple[float, float] | None = None
-    """How long each lasts."""
+    """How long each fault lasts."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the brokers."""
+    """The settings of the brokers."""
     value_bytes: int | None = None
     transactional: Sequence[TransactionalKind] = (
         (TransactionalProducer, DIALECTS, POLITE),
@@ -61,17 +61,17 @@ class Plot:
         (ContinuingProducer, (JAVA,), RUDE),
     )
     nap_chance: float = 0.0
-    """Of members of the group that stand still for longer than their session lasts."""
+    """The chance that members of the group pause for longer than their session lasts."""
     share_rules: ShareRules | None = None
     worker: type[ShareMember] = ShareMember
-    """What the members of the share group are."""
+    """The class of the share group's members."""
     deposing_pause_s: float = 4.0
     resizes: Sequence[int] | None = None
-    """How many partitions the topic that is folded gets, one number after the other."""
+    """The partition counts of the topic that is folded, one after the other."""
     empties: bool = False
-    """Whether what its closed partitions hold is deleted, so that they disappear."""
+    """True if the messages of its closed partitions are deleted, so that they are removed."""
     short_alarms: bool = False
-    """Whether retention deletes messages that have waited for their time, and producers share their keys."""
+    """True if retention deletes delayed messages, and producers share their keys."""
 
 
 ORDINARY = Plot()
@@ -119,7 +119,8 @@ PLOTS: dict[str, Plot] = {
         settings={**_TWO, "log.flush.interval.ms": "10000"},
         step_s=(1.0, 6.0),
     ),
-    # Brokers end, or seem to: they refuse connections, cannot be reached, are back before others have heard.
+    # Brokers end, or seem to: they refuse connections, cannot be reached, are back before others have
+    # noticed.
     "refusals": Plot(
         cast=("exact", "plain"),
         faults=("kill", "refuse", "restart_behind_a_wall", "shut_out", "pause"),
@@ -168,7 +169,7 @@ PLOTS: dict[str, Plot] = {
         fault_s=(1.0, 9.0),
         deposing_pause_s=2.0,
     ),
-    # Producers send again what was refused, or answered, while leaders are not sure of their leases.
+    # Producers repeat batches that were refused, or answered, while leaders are not sure of their leases.
     "doubts": Plot(cast=("loose",), faults=("doubt",)),
     # Values in the store cannot be read for a while, and brokers end and come back meanwhile.
     "unreadable-values": Plot(
@@ -280,7 +281,8 @@ PLOTS: dict[str, Plot] = {
     "clocks": Plot(cast=("group", "transactions"), faults=("set_clock",), settings=_TWO),
     # Messages wait for their time, which is set, forward and back.
     "delays": Plot(cast=("delays",), faults=("set_clock",), settings=_TWO),
-    # Messages wait, each for its own time, while leaders do not hear that they were replaced, or lose power.
+    # Messages wait, each for its own time, while leaders are not notified that they were replaced, or lose
+    # power.
     "alarms": Plot(
         cast=("alarms", "deposer"),
         faults=("kill", "slow_link", "lose_power", "set_clock"),
@@ -295,14 +297,15 @@ PLOTS: dict[str, Plot] = {
         deposing_pause_s=2.0,
         short_alarms=True,
     ),
-    # Views are read from leaders that do not hear that they were replaced.
+    # Views are read from leaders that are not notified that they were replaced.
     "views": Plot(
         cast=("exact", "views", "deposer"),
         faults=("slow_link", "reset"),
         settings=_TWO | {"log.segment.bytes": "4096"},
         deposing_pause_s=1.0,
     ),
-    # Materialized views are filled while leaders on both sides end, or do not hear that they were replaced.
+    # Materialized views are filled while leaders on both sides end, or are not notified that they were
+    # replaced.
     "fills": Plot(
         cast=("exact", "transactions", "fills", "deposer"),
         faults=("kill", "slow_link", "pause", "lose_power"),
@@ -356,7 +359,7 @@ PLOTS: dict[str, Plot] = {
         settings=_TWO,
         share_rules=ShareRules(lock_ms=60_000, delivery_limit=3, backoff_ms=0, is_committed=True),
     ),
-    # Dead letters are under way while their leaders end, or do not hear that they were replaced.
+    # Dead letters are under way while their leaders end, or are not notified that they were replaced.
     "dead-letters": Plot(
         cast=("shares", "deposer"),
         faults=("pause", "isolate", "slow_link", ENDING),
@@ -364,7 +367,8 @@ PLOTS: dict[str, Plot] = {
         share_rules=ShareRules(lock_ms=1_000, delivery_limit=2, backoff_ms=0, has_dead_letters=True),
         deposing_pause_s=1.0,
     ),
-    # Whoever keeps their state is away for longer than deliveries wait for it. Members release what they get.
+    # The broker that keeps their state is away for longer than deliveries wait for it. Members release their
+    # records.
     "away-coordinators": Plot(
         cast=("shares",),
         faults=("cut_off_share_coordinator",),

@@ -1,4 +1,4 @@
-"""The settings of topics that administrators of a story change, and what they may become."""
+"""The settings of topics that administrators of a story change, and their possible values."""
 
 from __future__ import annotations
 

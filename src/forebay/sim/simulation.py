@@ -66,14 +66,14 @@ _VERDICTS = "forebay.failover.verdicts.per.minute"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What is simulated. The same story always runs the same way."""
+    """The input of a simulation. The same story always runs the same way."""
 
     seed: int
     steps: int = 12
     brokers: int = 3
     faults: bool = True
     plot: str | None = None
-    """A name of PLOTS; or None: about everything."""
+    """A name of PLOTS; None: about everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +205,7 @@ class Simulation:
 
     @property
     def _has_moves(self) -> bool:
-        """Whether brokers move dead letters, and may end in the middle of it."""
+        """True if brokers move dead letters, and may end in the middle of it."""
         has_letters = self.workload.has_share_group and self.model.shares.rules.has_dead_letters
         return has_letters and (self._plot.faults is None or ENDING in self._plot.faults)
 
@@ -237,7 +237,7 @@ class Simulation:
         self.workload.stop()
         self._wait("every client has finished", _HEAL_S_MAX, lambda: self.workload.done)
         if self.workload.delayed:
-            self._live(LATER_DELAY_MS / 1000)  # so that the messages that nobody waited for are due, too
+            self._live(LATER_DELAY_MS / 1000)  # so that messages that nobody waited for are due, too
         if self.workload.has_alarms:
             self._wait("nothing waits any more", _HEAL_S_MAX, self._all_rang)
         if self.workload.folded_keys:
@@ -248,7 +248,7 @@ class Simulation:
             self.world.fail(f"{left} was put aside, and the store says what became of its partition")
 
     def _all_rang(self) -> bool:
-        """Whether the index of every replica has all of the log, and nothing waits or is to be said again."""
+        """True if the index of every replica has all of the log, and nothing waits or is to be repeated."""
         held = [partition for node in self.nodes if (partition := node.partition(ALARMS)) is not None]
         return all(
             partition.waiting is not None
@@ -320,7 +320,7 @@ class Simulation:
 
 
 class _Brokers:
-    """What the model of verdicts may know of the nodes."""
+    """The nodes as the model of early fencing sees them."""
 
     def __init__(self, nodes: Sequence[SimNode]) -> None:
         self._nodes = {node.host: node for node in nodes}
@@ -335,7 +335,7 @@ class _Brokers:
 
 
 _UNPACKED_BYTES = "16384"
-"""No more than the batches of the producers that compress: whoever obeys another limit is seen."""
+"""No more than the batches of the producers that compress: code that uses another limit is caught."""
 
 
 def _settings(world: World, story: Story) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The workload: topics, and actors that write and read them, each in a process on a host of its own."""
+"""The workload: topics, and actors that write and read them, each in a process on its own host."""
 
 from __future__ import annotations
 
@@ -86,17 +86,17 @@ _VALUE_BYTES = (0, 0, 1_000)
 _ADMINISTRATORS = 3
 _SHARE_MEMBERS = 3
 _SHARE_CHANCE = 0.67
-"""Of a share group in a story in which messages last."""
+"""The chance of a share group in a story in which messages last."""
 _ALARMS_CHANCE = 0.3
-"""Of messages that each wait for their own time."""
+"""The chance of messages with their own delays."""
 _DELAY_CHANCE = 0.25
-"""Of a topic whose messages wait."""
+"""The chance of a topic with delayed messages."""
 _VIEWS_CHANCE = 0.25
 _FILLS_CHANCE = 0.2
 _RESIZES = ((FOLDED_TO,), (FOLDED_TO, len(FOLDED)), (FOLDED_TO, len(FOLDED), FOLDED_TO))
 _FOLDS_CHANCE = 0.2
 _UNCOMMITTED_CHANCE = 0.3
-"""Of transactions for a share group that gets all messages, aborted ones, too."""
+"""The chance of transactions for a share group that gets all messages, including aborted ones."""
 
 
 def _manners(chance: Random) -> Manners:
@@ -121,10 +121,10 @@ class Workload:
         chosen = world.chance("values").choice(_VALUE_BYTES)
         self._value_bytes = chosen if plot.value_bytes is None else plot.value_bytes
         self._shared: list[TopicPartition] = []
-        """What the members of the group share, if there is one in this story."""
+        """The partitions that the members of the group share, if there is one in this story."""
         self.has_share_group = False
         self.delayed = [LATER] if self._has("delays", _DELAY_CHANCE) else []
-        """Partitions whose messages wait, if there are such in this story."""
+        """Partitions with delayed messages, if there are such in this story."""
         self.folded = FOLDED if self._has("folds", _FOLDS_CHANCE) else []
         """Partitions of a topic that gets fewer of them, if there is one in this story."""
         self.folded_keys = FOLDED_KEYS if "key-folds" in (plot.cast or ()) else []
@@ -134,7 +134,7 @@ class Workload:
         self.filled = FILLED if self._has("fills", _FILLS_CHANCE) and keeps else []
         """Partitions of materialized views. Not where a source may lose what was copied: it stops filling."""
         self.has_alarms = self._has("alarms", _ALARMS_CHANCE)
-        """Whether there are messages that each wait for their own time."""
+        """True if there are messages with their own delays."""
         model.alarms.shares_keys = model.alarms.are_deleted = plot.short_alarms
         model.shares.rules = plot.share_rules or chosen_rules(world.chance("shares"))
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
@@ -148,11 +148,11 @@ class Workload:
 
     @property
     def own_partitions(self) -> list[TopicPartition]:
-        """Of topics that are not in every story."""
+        """The partitions of topics that are not in every story."""
         return [*self.delayed, *self.folded]
 
     def _has(self, name: str, chance: float) -> bool:
-        """Whether actors take part that need topics of their own."""
+        """True if actors take part that need topics of their own."""
         cast = self._plot.cast
         return self._world.chance(name).random() < chance if cast is None else name in cast
 

@@ -1,1 +1,1 @@
-"""The clients of a simulated cluster: each does what some real client does, and tells the models of it."""
+"""The clients of a simulated cluster: each behaves like some real client, and reports to the models."""

@@ -1,4 +1,4 @@
-"""What the actors of the workload have in common: a client of their own, and patience."""
+"""The base of the workload's actors: its own client, and retries."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Actor(ABC):
         self.world = client.loop.world
         self.chance = self.world.chance(f"actor/{client.name}")
         self.stopping = False
-        """It is to finish what it does, and to begin nothing new."""
+        """Set when it should finish its work and begin nothing new."""
         self.calm = False
-        """All faults are over, and it is to cause none of its own."""
+        """Set when all faults are over, and it should cause none itself."""
         self.done = False
 
     async def run(self) -> None:
@@ -34,7 +34,7 @@ class Actor(ABC):
 
     @abstractmethod
     async def act(self) -> None:
-        """What it does until `stopping` is set."""
+        """Act until `stopping` is set."""
 
     async def rest(self, seconds: float) -> None:
         await asyncio.sleep(self.chance.expovariate(1.0) * seconds)

@@ -51,7 +51,7 @@ _FAVOURITE_CHANCE = 0.4
 
 
 async def reassign(actor: Actor, at: TopicPartition, target: list[int] | None) -> None:
-    """Begin a move, or give up the one under way."""
+    """Begin a reassignment, or cancel the one under way."""
     partition = ReassignablePartition(partition_index=at[1], replicas=target)
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=5000, topics=[ReassignableTopic(name=at[0], partitions=[partition])]
@@ -115,7 +115,7 @@ class Mover(Actor):
             try:
                 await reassign(self, at, None if self.chance.random() < 0.2 else self._target())
             except Failed:
-                continue  # whether it was begun does not matter: both must end well
+                continue  # it does not matter if it was begun: both must end well
 
     def _target(self) -> list[int]:
         nodes = list(range(1, self._brokers + 1))
@@ -160,7 +160,7 @@ class SettingsChanger(Actor):
     def __init__(
         self, client: Client, model: Model, choices: Sequence[tuple[str, str, Sequence[str]]]
     ) -> None:
-        """Of each choice: a topic, a setting, and the values that it may get."""
+        """Each choice: a topic, a setting, and the values that it may get."""
         super().__init__(client, model)
         self._choices = choices
 

@@ -1,4 +1,4 @@
-"""An administrator who cancels messages that wait for their time, or has them delivered now."""
+"""An administrator who cancels delayed messages, or has them delivered now."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AlarmKeeper(Actor):
             await self.rest(_PAUSE_S)
             waiting = self.model.alarms.waiting_at(self._latest_ms())
             if waiting:
-                # Often the one with most time left: what comes of it is known before it is due.
+                # Often the one with the most time left: its outcome is known before it is due.
                 chosen = waiting[-1] if self.chance.random() < _LATEST_CHANCE else self.chance.choice(waiting)
                 await self._alter(*chosen, fire=self.chance.random() < _FIRE_CHANCE)
 

@@ -1,8 +1,8 @@
 """A client of the simulated cluster: finds leaders and coordinators, asks them, forgets them when they fail.
 
 It speaks the wire protocol over the simulated network, on connections of the kind that brokers have to each
-other, in the versions of its dialect and with its manners (dialects.py). What it does not do is retry: the
-actors of the workload decide that, because they know what a lost answer means for them.
+other, in the versions of its dialect and with its manners (dialects.py). It does not retry: the actors of the
+workload decide that, because they know what a lost answer means for them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _FETCH_MAX_BYTES = 64 * 1024
 
 
 class Failed(Exception):
-    """No answer, or a retriable error: it is not known whether the request was carried out."""
+    """No answer, or a retriable error: the request may have been carried out or not."""
 
 
 class Refused(Exception):
@@ -67,7 +67,7 @@ class Refused(Exception):
 
 
 def check(code: int) -> None:
-    """Raise what an error code of a response means."""
+    """Raise the exception for an error code of a response."""
     if code != ErrorCode.NONE:
         raise Failed(ErrorCode(code).name) if ErrorCode(code).retriable else Refused(code)
 
@@ -88,9 +88,9 @@ class Client:
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
         """Called with the host that acknowledged a batch, and with the time at which the batch was sent."""
         self.waits: Waits | None = None
-        """What is known of the waits that brokers told it."""
+        """The model of throttling waits that brokers told it."""
         self.creates_topics = False
-        """Whether it asks for topics that do not exist to be created, as producers on librdkafka do."""
+        """True if it asks for missing topics to be created, as producers on librdkafka do."""
         self._process = process
         self._bootstrap = list(bootstrap)
         self._chance = process.loop.world.chance(f"client/{name}")
@@ -143,7 +143,7 @@ class Client:
     def _opened(self, address: Address, opening: asyncio.Task[PeerConnection]) -> None:
         del self._opening[address]
         if not opening.cancelled():
-            opening.exception()  # marks it as seen, even if no task waits for it
+            opening.exception()  # marks it as retrieved, even if no task waits for it
 
     async def _open(self, address: Address) -> PeerConnection:
         connection = self._connections[address] = await PeerConnection.open(
@@ -181,7 +181,7 @@ class Client:
             for partition in topic.partitions:
                 leader = addresses.get(partition.leader_id)
                 at = (topic.name or "", partition.partition_index)
-                # A broker with old metadata must not send us back to an earlier leader.
+                # A broker with old metadata must not lead back to an earlier leader.
                 if leader is not None and partition.leader_epoch >= self._epochs.get(at, -1):
                     self._epochs[at] = partition.leader_epoch
                     self._leaders[at] = leader, partition.leader_epoch
@@ -230,7 +230,7 @@ class Client:
     async def produce(
         self, at: TopicPartition, batch: bytes, *, acks: int, transactional_id: str | None = None
     ) -> int:
-        """The base offset of a batch that was acknowledged."""
+        """Send a batch; returns its base offset once it is acknowledged."""
         address, _ = await self.leader(at)
         request = self._produce_request(at, batch, acks, transactional_id)
         asked_at = self.loop.time()
@@ -247,7 +247,7 @@ class Client:
         return found.base_offset
 
     async def produce_and_forget(self, at: TopicPartition, batch: bytes) -> None:
-        """acks=0: no answer comes, whatever happens."""
+        """Send with acks=0: no answer comes, whatever happens."""
         address, _ = await self.leader(at)
         try:
             stream = await self._process.network.connect(*address)
@@ -281,7 +281,7 @@ class Client:
     async def fetch_from(
         self, address: Address, offsets: Mapping[TopicPartition, int], *, committed: bool, max_wait_ms: int
     ) -> dict[TopicPartition, PartitionData]:
-        """What a broker has of partitions that it was known to lead; of each perhaps only an error."""
+        """Fetch from a broker the partitions that it was known to lead; each may be just an error."""
         topics: dict[str, list[FetchPartition]] = {}
         for at, offset in offsets.items():
             topics.setdefault(at[0], []).append(self._wanted(at, offset))
@@ -325,11 +325,11 @@ class Client:
         )
 
     async def earliest(self, at: TopicPartition) -> int:
-        """Where a partition begins."""
+        """The log start offset of a partition."""
         return await self._offset_at(at, _EARLIEST_TIMESTAMP)
 
     async def latest(self, at: TopicPartition) -> int:
-        """Where what consumers may read of a partition ends."""
+        """The end of what consumers may read of a partition."""
         return await self._offset_at(at, _LATEST_TIMESTAMP)
 
     async def _offset_at(self, at: TopicPartition, timestamp: int) -> int:

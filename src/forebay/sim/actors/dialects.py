@@ -1,8 +1,7 @@
-"""Which versions of the protocol clients speak, and what they do when an answer does not come.
+"""The protocol versions that clients speak, and their behaviour when an answer does not come.
 
-The versions are those that were seen from real clients. A client without patience asks again while its first
-request is still under way, on the same connection or on another; a stubborn one goes on asking the broker
-that led before.
+The versions are those of real clients. An impatient client asks again while its first request is still under
+way, on the same connection or on another; a stubborn one keeps asking the previous leader.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from forebay.lazy import dataclass
 class Dialect:
     name: str
     software: str = ""
-    """What the client calls itself, if it says so."""
+    """The name that the client reports, if it does."""
     metadata: int = 13
     produce: int = 11
     fetch: int = 12
@@ -93,7 +92,7 @@ OLD = Dialect(
 """The first clients that write the message format of today."""
 
 LIBRDKAFKA = replace(CONFLUENT, name="librdkafka", software="librdkafka")
-"""It says who it is. So its producers are shown partitions that are gone."""
+"""It reports its name. So its producers are shown partitions that are gone."""
 
 DIALECTS = (MODERN, MODERN, JAVA, CONFLUENT, AIOKAFKA, OLD)
 
@@ -103,9 +102,9 @@ class Manners:
     patience_s: float = 6.0
     """How long it waits for an answer."""
     stubborn_chance: float = 0.0
-    """Of not looking for another leader after a failure."""
+    """The chance of not looking for another leader after a failure."""
     reconnect_chance: float = 0.0
-    """Of asking the next time on another connection, when an answer did not come in time."""
+    """The chance of using another connection the next time, when an answer did not come in time."""
 
 
 POLITE = Manners()

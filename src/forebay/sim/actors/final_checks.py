@@ -31,14 +31,14 @@ Content = dict[TopicPartition, dict[int, bytes]]
 class Found:
     stored: Content = field(default_factory=dict)
     visible: Content = field(default_factory=dict)
-    """What committed readers see."""
+    """The messages that committed readers see."""
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     letters: list[Letter] = field(default_factory=list)
     """The dead letters of the share group."""
 
 
 class LastReader(Actor):
-    """Reads every partition to its end, twice: all that is stored, and what committed readers see."""
+    """Reads every partition to its end, twice: all stored messages, and those that committed readers see."""
 
     def __init__(
         self, client: Client, model: Model, found: Found, partitions: Sequence[TopicPartition]
@@ -55,7 +55,7 @@ class LastReader(Actor):
     async def _read(self, at: TopicPartition, *, committed: bool) -> dict[int, bytes]:
         content: dict[int, bytes] = {}
         offset = await self._start(at)
-        # Where messages wait, the first fetch may find fewer than there are.
+        # Where messages are delayed, the first fetch may find fewer than there are.
         end = await self.retry(partial(self.client.latest, at)) if at == LATER else 0
         while True:
             fetch = partial(self.client.fetch, at, offset, committed=committed, max_wait_ms=10)
@@ -72,7 +72,7 @@ class LastReader(Actor):
                 return content
 
     async def _start(self, at: TopicPartition) -> int:
-        """Where the partition begins; only where messages may be deleted it asks."""
+        """The start of the partition; it asks only where messages may be deleted."""
         if at not in (BRIEF, LOOSE):
             return 0
         start = self._found.starts[at] = await self.retry(partial(self.client.earliest, at))
@@ -80,7 +80,7 @@ class LastReader(Actor):
 
 
 class LastAuditor(Actor):
-    """Looks at the offsets of groups, at topics and at their settings, until all is as the model says."""
+    """Checks the offsets of groups, topics and their settings, until all is as the model says."""
 
     async def act(self) -> None:
         for group, at in self.model.groups.places():
@@ -111,7 +111,7 @@ class LastAuditor(Actor):
         self._insist(wrong)
 
     def _insist(self, wrong: Sequence[str]) -> None:
-        """A broker may get changes a little later than others. So a wrong answer is asked for again."""
+        """A broker may get changes a little later than others. So after a wrong answer it asks again."""
         if wrong:
             self.world.remark(f"not as it was told: {wrong}")
             raise Failed("; ".join(wrong))

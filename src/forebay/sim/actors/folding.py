@@ -24,11 +24,11 @@ _FOLDING_S = (2.0, 20.0)
 _NOT_OVER = "try again in a while"
 _EMPTYING_PAUSE_S = 0.5
 _FULL_S = 2.5
-"""For this long closed partitions hold messages, and must stay."""
+"""Closed partitions hold messages for this long, and must stay."""
 
 
 class Folder(Actor):
-    """Has a topic get fewer partitions at some time, and in some stories more again, and fewer."""
+    """Lets a topic get fewer partitions at some time, and in some stories more again, and fewer."""
 
     def __init__(self, client: Client, model: Model, topic: str, counts: Sequence[int]) -> None:
         super().__init__(client, model)
@@ -67,7 +67,7 @@ class Folder(Actor):
 class Emptier(Folder):
     """Folds a topic soon, reads what the closed partitions hold, and deletes it, until they are gone.
 
-    As retention does; but what is deleted has been read, so the model knows what was there.
+    Like retention; but the messages were read before, so the model knows them.
     """
 
     async def act(self) -> None:
@@ -92,10 +92,10 @@ class Emptier(Folder):
         return len(found.topics[0].partitions)
 
     async def _empty(self, at: TopicPartition) -> None:
-        """Delete what no open transaction is part of, once it is read."""
+        """Delete messages that no open transaction includes, once they are read."""
         removed = self.model.folds.removed
         end = await self._read(at, removed.positions.get(at, 0))
-        # From now on the partition may go, and with it what groups have committed for it.
+        # From now on the partition may be removed, and with it the groups' commits for it.
         self.model.groups.may_forget(at)
         leader, _ = await self.client.leader(at)
         await delete_before(self, leader, at, end)

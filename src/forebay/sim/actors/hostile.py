@@ -1,7 +1,8 @@
-"""A client that means harm, or is broken: garbage in place of requests, and batches that lie.
+"""A malicious or broken client: garbage in place of requests, and batches that lie.
 
-Its requests may be refused or cut off, without effect on other clients. Its batches go to a compacted topic,
-under the keys of honest writers: there a lie would do the most harm. None of them may be accepted.
+Its requests may be refused or its connections closed, without effect on other clients. Its batches go to a
+compacted topic, under the keys of honest writers: there a lie would do the most harm. None of them may be
+accepted.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class QuotaSetter(Actor):
             try:
                 await self._alter(self.chance.choice(_ENTITIES), rates)
             except (Failed, Refused):
-                continue  # whether it was stored does not matter: all are taken away in the end
+                continue  # it does not matter if it was stored: all are removed in the end
         for entity in _ENTITIES:
             await self.retry(lambda entity=entity: self._alter(entity, dict.fromkeys(_RATES)))  # type: ignore[misc]
 

@@ -1,4 +1,4 @@
-"""What a client shows to its program of what it has fetched."""
+"""The records that a client passes to its program from a fetch response."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from forebay.wire.records import Record
 
 
 def shown_records(found: PartitionData, from_offset: int, *, committed: bool) -> tuple[list[Record], int]:
-    """The records of a fetch from an offset on, as a client shows them to a program; and where to go on.
+    """The records of a fetch from an offset on, as a client shows them to a program; and the next offset.
 
-    A batch that a disk has damaged is not shown: the client stays before it, and asks again.
+    A damaged batch is not shown: the client stays before it, and asks again.
     """
     data = memoryview(bytes(found.records or b""))  # type: ignore[arg-type]
     aborted = sorted((item.first_offset, item.producer_id) for item in found.aborted_transactions or ())
@@ -44,6 +44,6 @@ def _batches(data: memoryview) -> list[tuple[int, BatchHeader]]:
 def messages(
     found: PartitionData, from_offset: int, *, committed: bool
 ) -> tuple[list[tuple[int, bytes]], int]:
-    """Of the same only offsets and values."""
+    """Like `shown_records`, but only offsets and values."""
     shown, position = shown_records(found, from_offset, committed=committed)
     return [(record.offset, bytes(record.value or b"")) for record in shown], position

@@ -37,7 +37,7 @@ _ALARM_SETTINGS: tuple[dict[str, str], ...] = (
     {"segment.bytes": "1000", "cleanup.policy": "compact", "delete.retention.ms": "0", **_CLEAN_SOON},
     {"segment.bytes": "4000", "cleanup.policy": "compact", "delete.retention.ms": "500", **_CLEAN_SOON},
 )
-"""Each message has a key of its own, so compaction takes nothing but notes."""
+"""Each message has its own key, so compaction removes only delay notes."""
 _SHORT_ALARM_SETTINGS: tuple[dict[str, str], ...] = (
     {"segment.bytes": "1000", "retention.ms": "4000"},
     {"cleanup.policy": "compact,delete", "delete.retention.ms": "0", **_CLEAN_SOON}

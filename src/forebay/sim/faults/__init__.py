@@ -1,1 +1,1 @@
-"""What goes wrong in a story: machines and processes, links and the store, disks."""
+"""The faults of a story: of machines and processes, links and the store, disks."""

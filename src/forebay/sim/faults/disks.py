@@ -1,4 +1,4 @@
-"""Disks that refuse, are full, cannot be read, or give back something else than was written."""
+"""Disks that refuse, are full, cannot be read, or return other bytes than were written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DiskFaults:
         ]
 
     def staged_kinds(self) -> list[tuple[Fault, int]]:
-        """What only plots have that ask for it."""
+        """The faults that occur only in plots that ask for them."""
         return [(self._jobs_rot, 10), (self._slow_disk, 10)]
 
     def _slow_disk(self) -> Undo:
@@ -80,7 +80,7 @@ class DiskFaults:
         return self._set(node, refuse)
 
     def _read_errors(self) -> Undo:
-        """Reading fails for a while, and nothing is lost; but what could not be opened stays closed."""
+        """Reading fails for a while, and nothing is lost; but logs that could not be opened stay closed."""
         node, chance = self._scene.victim(), self._chance.choice((0.02, 0.3, 1.0))
         self._scene.note(f"the disk of {node.host} cannot be read, {chance:.0%} of the time")
         numbers = self._numbers()
@@ -140,7 +140,8 @@ class DiskFaults:
         return end
 
     def _stop_then(self, node: SimNode, action: Undo) -> None:
-        """Stop a broker in order, as soon as it serves and may; do something before it is started again."""
+        """Stop a broker in order, as soon as it serves and may stop; do something before it is started
+        again."""
         if node.running and not (node.ready and self._scene.may_end(node)):
             self._world.after(_LOOK_SOON_S, self._stop_then, node, action)
             return
@@ -196,8 +197,8 @@ class DiskFaults:
         return lambda: self._replace(node, lambda: None)
 
     def _jobs_rot(self) -> Undo | None:
-        """The same, of the topic that the share group reads, while the broker is stopped. It checks what it
-        has not written since it began."""
+        """Like `_bits_rot`, in the topic that the share group reads, while the broker is stopped. The broker
+        checks logs that it has not written since its start."""
         at, node = self._chance.choice(JOBS), self._replaceable()
         if node is None:
             return None
@@ -228,7 +229,7 @@ class DiskFaults:
         self._scene.damaged.update(((topic, int(partition)), offset) for offset in offsets)
 
     def _copy_and_crash(self) -> None:
-        """Let a broker copy what the others have, and die as soon as it has the compacted topic."""
+        """Let a broker copy the logs of the others, and kill it as soon as it has the compacted topic."""
         node = self._replaceable()
         if node is not None:
             self._replace(node, lambda: self._crash_when_copied(node))
@@ -240,7 +241,7 @@ class DiskFaults:
         return scene.robbable()
 
     def _replace(self, node: SimNode, then: Undo) -> None:
-        """The disk by an empty one, while the broker is stopped, and only if others have what is on it."""
+        """Replace the disk by an empty one, while the broker is stopped, and only if others have its data."""
         if node.powerless or self._scene.is_alone(node):
             self._world.after(LOOK_S, self._replace, node, then)
         else:

@@ -1,8 +1,7 @@
 """The faults of a story: what goes wrong, when and for how long. At the end every fault is undone.
 
-Some losses no system survives, and the story leaves them out: while one machine has lost its power, its disk
-or part of it and is not yet back in sync, no other does. What the cluster promises then is in
-docs/guarantees.md.
+No system survives some losses, and the story leaves them out: while one machine has lost power, its disk or
+part of it and is not yet back in sync, no other does. docs/guarantees.md says what the cluster promises then.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _SET_CLOCK_CHANCE = 0.7
 
 class Faults:
     def __init__(self, scene: Scene, wanted: Sequence[str] | None = None) -> None:
-        """`wanted` are the names of the kinds that the story has; if there are none, chance weighs them."""
+        """`wanted`: the kinds of faults that the story has; if there are none, chance weighs them."""
         self.counts: Counter[str] = Counter()
         self._scene = scene
         self._machines, links, disks = MachineFaults(scene), LinkFaults(scene), DiskFaults(scene)
@@ -69,7 +68,7 @@ class Faults:
 
     @property
     def over(self) -> bool:
-        """Whether nothing goes wrong any more."""
+        """True if nothing goes wrong any more."""
         return self._scene.healed and self._machines.over
 
     def set_clocks(self) -> None:
@@ -79,7 +78,8 @@ class Faults:
                 self._machines.set_clock_of(node)
 
     def set_clocks_right(self) -> None:
-        """What is due later than now by a clock that is wrong would be due at the end of no story."""
+        """Correct the clocks: a message that is due in the future by a wrong clock would not be due in this
+        story."""
         for node in self._scene.nodes:
             node.clock.set(0)
 

@@ -1,4 +1,4 @@
-"""Networks that are cut or slow, and a store that is away, slow or forgetful."""
+"""Networks that are cut or slow, and a store that is down, slow or forgetful."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AWAY_S = (0.0, 0.15)
 """How long it takes to start a broker again."""
 _LATE_S = (0.0, 1.0)
 _MOMENT_S = (0.0, 0.3)
-"""A broker that refuses for so long may be back between the two tries that make a verdict, or just after."""
+"""A broker that refuses for this long may be back between the two attempts of a verdict, or just after."""
 _DEAF_S = (1.0, 30.0)
 _DOUBT_IN_S = (0.0, 1.0)
 _DOUBT_S = (0.05, 1.5)
@@ -25,7 +25,7 @@ _DOUBT_S = (0.05, 1.5)
 
 _OTHERS_AFTER_S = (1.0, 8.0)
 _REVISIONS_AWAY = (-1_000_000, 1, 20, 500)
-"""How much later another store may be than ours; the first makes it an empty one."""
+"""How many revisions later another store may be; the first makes it an empty one."""
 _BACKUP_AGE_S = (0.5, 8.0)
 _OUTAGE_S = (0.5, 12.0)
 
@@ -37,7 +37,7 @@ class LinkFaults:
         self._network = scene.network
         self._store = scene.store
         self._wrong: Contents | None = None
-        """What answers in place of the store, or is going to after an outage."""
+        """The contents that answer in place of the store, or will after an outage."""
 
     def kinds(self) -> list[tuple[Fault, int]]:
         return [
@@ -78,7 +78,8 @@ class LinkFaults:
         return self._cut_all([(one, other), (other, one)])
 
     def _isolate(self) -> Undo:
-        """From its peers; its clients still reach it, and it may or may not reach the store."""
+        """Cut a broker off from its peers; its clients still reach it, and it may or may not reach the
+        store."""
         lonely = self._scene.victim().host
         others = [node.host for node in self._scene.nodes if node.host != lonely]
         if self._chance.random() < 0.5:
@@ -131,7 +132,7 @@ class LinkFaults:
             self._scene.later(self._chance.uniform(*_MOMENT_S), self._wall(node.host))
 
     def _refuse_the_deaf(self) -> Undo | None:
-        """A broker is refused, and hears nothing of what the others make of that; its lease is kept."""
+        """A broker is refused, and is not notified of the consequences; its lease is kept."""
         node = self._scene.mortal()
         if node is None:
             return None
@@ -161,7 +162,7 @@ class LinkFaults:
         return open_again
 
     def _restart_behind_a_wall(self) -> Undo | None:
-        """A broker is killed and back at once; the others are refused all the time, and hear of it late."""
+        """A broker is killed and back at once; the others are refused all the time, and are notified late."""
         node = self._scene.mortal()
         if node is None:
             return None
@@ -196,7 +197,7 @@ class LinkFaults:
         return lambda: setattr(self._store, "watch_delay_s_max", 0.0)
 
     def _another_store(self) -> Undo | None:
-        """Another store answers in place of ours, often after an outage."""
+        """Another store answers in place of the real one, often after an outage."""
         if self._wrong is not None:
             return None
         revision = self._store.own.keyspace.revision + self._chance.choice(_REVISIONS_AWAY)
@@ -205,7 +206,7 @@ class LinkFaults:
         return self._return_own_store
 
     def _store_goes_back(self) -> Undo | None:
-        """A backup is restored while brokers run, and later what was there before."""
+        """A backup is restored while brokers run, and later the state before."""
         if self._wrong is not None:
             return None
         backup = self._store.own.copy()
@@ -213,7 +214,7 @@ class LinkFaults:
         return None
 
     def _restore(self, backup: Contents) -> None:
-        """Left out where a broker's image has seen nothing since the backup. Its revision is too low first,
+        """Left out where a broker's image has not changed since the backup. Its revision is too low first,
         and rises when leases end there. From then on that broker could not tell, and would write to it."""
         if self._scene.healed or self._wrong is not None or not self._is_recognised(backup):
             return
@@ -222,8 +223,8 @@ class LinkFaults:
         self._scene.later(self._scene.a_while(), self._return_own_store)
 
     def _let_others_write(self, backup: Contents) -> None:
-        """Others use the same etcd: soon its revision is higher than it was. Left out where a broker was
-        started meanwhile and does not know better."""
+        """Others use the same etcd: soon its revision is higher than it was. Left out if a broker was started
+        meanwhile and cannot tell."""
         ahead = self._store.own.keyspace.revision - backup.keyspace.revision
         if self._wrong is backup and ahead > 0 and self._is_recognised(backup):
             self._scene.note("others write to the store that went back")
@@ -264,7 +265,8 @@ class LinkFaults:
         self._store.be_itself()
 
     def _doubt(self) -> None:
-        """The answers to a broker's keep-alives come late: it doubts its lease, and has it all the time."""
+        """The answers to a broker's keep-alives come late: it doubts its lease, although it holds it all the
+        time."""
         host, doubt_in_s = self._scene.victim().host, self._chance.uniform(*_DOUBT_IN_S)
         self._scene.note(f"keep-alives of {host} are answered late")
         self._store.hold_back(host, doubt_in_s)

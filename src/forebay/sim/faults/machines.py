@@ -1,4 +1,4 @@
-"""Processes that end or stand still, machines that lose power or their disk, clocks that are set."""
+"""Processes that end or pause, machines that lose power or their disk, clocks that are set."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _LOOK_SOON_S = 0.01
 _COPIED_MIN = 10
 _AFTERSHOCK_CHANCE = 0.6
 _AFTER_COPYING_S = (0.0, 0.05)
-"""Before what was copied is synced, mostly."""
+"""Mostly before the copied messages are synced."""
 _CLOCK_OFF_MS = (-1_700_000, 1_700_000)
-"""No two differ by an hour: with more, brokers refuse each other's timestamps, as they are set to."""
+"""No two differ by an hour: with more, brokers refuse each other's timestamps, as configured."""
 
 
 class MachineFaults:
@@ -36,9 +36,9 @@ class MachineFaults:
         self._scene = scene
         self._chance = scene.chance
         self._last: SimNode | None = None
-        """The one that is left when all others were killed."""
+        """The broker that is left when all others were killed."""
         self._awaited = 0
-        """How many brokers are going to be killed when they have caught up."""
+        """The number of brokers that will be killed when they have caught up."""
 
     def kinds(self) -> list[tuple[Fault, int]]:
         return [
@@ -54,7 +54,7 @@ class MachineFaults:
         ]
 
     def staged_kinds(self) -> list[tuple[Fault, int]]:
-        """What only plots have that ask for it."""
+        """The faults that occur only in plots that ask for them."""
         return [(self._rob_and_leave, 10), (self._leave_one_behind, 10)]
 
     def _kill(self) -> Undo | None:
@@ -84,7 +84,7 @@ class MachineFaults:
 
     @property
     def over(self) -> bool:
-        """Whether no broker is going to be killed any more."""
+        """True if no broker will be killed any more."""
         return not self._awaited
 
     def _await_newcomer(self, at: TopicPartition, behind: set[int], deadline: float) -> None:
@@ -122,7 +122,7 @@ class MachineFaults:
         self.set_clock_of(self._scene.victim())
 
     def set_clock_of(self, node: SimNode) -> None:
-        """Wall time is set, forward or back; how much time passes does not change."""
+        """Set wall time, forward or back; the passing of time does not change."""
         node.clock.set(self._chance.randint(*_CLOCK_OFF_MS))
         self._scene.note(f"the clock of {node.host} is off by {node.clock.offset_ms} ms")
 
@@ -139,7 +139,7 @@ class MachineFaults:
         return None if node is None else self._scene.lose(node, node.lose_disk)
 
     def _rob_and_leave(self) -> None:
-        """Take a broker's power unnoticed, then stop the others: it is back first, without its messages.
+        """Cut a broker's power unnoticed, then stop the others: it is back first, without its messages.
 
         By then nobody else is listed as in sync, mostly.
         """
@@ -170,7 +170,7 @@ class MachineFaults:
         node.start()
 
     def _leave_one_behind(self) -> None:
-        """Kill all but one; when it has gone on alone for a while, kill it, too, and start the others.
+        """Kill all but one; when it has run alone for a while, kill it, too, and start the others.
 
         Where unclean elections are allowed, they lead without its messages before it is back.
         """
@@ -186,7 +186,7 @@ class MachineFaults:
         return [node for node in self._scene.nodes if node is not self._last]
 
     def _when(self, enough: Callable[[], bool], then: Callable[[], None]) -> None:
-        """Do something a little after it has become possible, unless all faults are over by then."""
+        """Do something a little after it becomes possible, unless all faults are over by then."""
         scene = self._scene
         if scene.healed:
             return
@@ -216,7 +216,8 @@ class MachineFaults:
         self._when(self._is_replaced, self._start_the_last)
 
     def _start_the_last(self) -> None:
-        """Often its successor has a successor, too, before what only the last one has can be read again."""
+        """Often its successor has a successor, too, before messages that only the last one has can be read
+        again."""
         heir = self._scene.leader_of(self._chance.choice(JOBS))
         if heir is not None and heir is not self._last and self._chance.random() < _HEIR_DIES_CHANCE:
             heir.kill()
@@ -226,7 +227,7 @@ class MachineFaults:
             self._last = None
 
     def _abandon_and_rob(self) -> Undo | None:
-        """Cut a broker off from its peers; when it has to go on alone, take its power."""
+        """Cut a broker off from its peers; when it has to run alone, cut its power."""
         scene = self._scene
         node = scene.robbable()
         if node is None:

@@ -1,4 +1,4 @@
-"""Brokers that end in the middle of a move, of dead letters or of copies, between two of its steps."""
+"""Brokers that end in the middle of a move of dead letters or of copies, between two steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.sim.faults.scene import SHORT_S, Scene
 
 _LOOK_S = 0.01
 _STEP_S = (0.0, 0.02)
-"""A move takes about that long."""
+"""A move takes about this long."""
 ENDING = "end_moves"
 """The name of this fault."""
 _KILLS_MAX = 3
@@ -32,7 +32,7 @@ class MoveFaults:
         self._look(self._written())
 
     def _look(self, before: int) -> None:
-        """Whether something was written since: then a move is under way."""
+        """Check for new records: then a move is under way."""
         scene = self._scene
         if scene.healed or self._kills >= _KILLS_MAX:
             return
@@ -44,7 +44,7 @@ class MoveFaults:
         scene.world.after(_LOOK_S, self._look, found)
 
     def _written(self) -> int:
-        """How many records the journal and the target have."""
+        """The number of records in the journal and the target."""
         topic = self._scene.store.image().topics.get(self._journal)
         places = [self._target]
         if topic is not None:

@@ -1,4 +1,4 @@
-"""A store that is put back: everything is stopped, a backup is restored, everything is started."""
+"""A store that is restored: everything is stopped, a backup is restored, everything is started."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RestoreFaults:
         scene.later(_STOP_S, self._restore)
 
     def _restore(self) -> None:
-        """End whatever has not stopped; then brokers come back in any order."""
+        """End everything that has not stopped; then brokers come back in any order."""
         scene, backup = self._scene, self._backup
         assert backup is not None
         for node in scene.nodes:

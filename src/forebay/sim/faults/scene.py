@@ -1,4 +1,4 @@
-"""What all faults of a story share, and how they are undone."""
+"""The state that all faults of a story share, and how they are undone."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Scene:
         self.chance = world.chance("faults")
         self.healed = False
         self.robbed: SimNode | None = None
-        """Has lost something that only other replicas have, and may not be back in sync yet."""
+        """A broker that has lost something that only other replicas have, and may not be back in sync yet."""
         self.rotten: SimNode | None = None
-        """Has damaged files, and is the one that was robbed until its disk is replaced."""
+        """A broker with damaged files; it counts as robbed until its disk is replaced."""
         self.damaged: set[tuple[TopicPartition, int]] = set()
         """Offsets whose batches were ever damaged on a disk."""
         self.kept_down: set[int] = set()
@@ -47,7 +47,7 @@ class Scene:
         self.fault_s: tuple[float, float] | None = None
         """How long faults last; None: some are short and some are long."""
         self.one_is_enough = False
-        """Whether messages are acknowledged while only one of several replicas is in sync."""
+        """True if messages are acknowledged while only one of several replicas is in sync."""
         self._under_way: dict[int, Undo] = {}
         self._last_undo = 0
 
@@ -96,7 +96,7 @@ class Scene:
         return None
 
     def missing(self, at: TopicPartition) -> dict[int, int]:
-        """By broker that has a replica open: how many committed offsets it does not have yet."""
+        """The number of committed offsets that each broker with an open replica does not have yet."""
         found = {node.node_id: node.partition(at) for node in self.nodes}
         replicas = {number: replica for number, replica in found.items() if replica is not None}
         committed = max((replica.high_watermark for replica in replicas.values()), default=0)
@@ -127,7 +127,7 @@ class Scene:
         return node is self.robbed or not self.is_taken_for_alive(self.robbed)
 
     def is_taken_for_alive(self, node: SimNode | None) -> bool:
-        """Whether the store or a broker still counts a broker as alive that does not serve."""
+        """True if the store or a broker still counts a broker as alive that does not serve."""
         if node is None or node.ready:
             return False
         images = [other.broker.image for other in self.nodes if other.ready and other.broker is not None]
@@ -136,7 +136,7 @@ class Scene:
     # -- losses ------------------------------------------------------------------------------------------
 
     def robbable(self) -> SimNode | None:
-        """A broker that may lose what others have, too; from now on no other may."""
+        """A broker that may lose data that others have, too; from now on no other may."""
         node = self.robbed or self.victim()
         if node.powerless or not self.may_rob(node):
             return None
@@ -144,11 +144,11 @@ class Scene:
         return node
 
     def may_rob(self, node: SimNode) -> bool:
-        """Whether of each partition another has what this one loses, and will be asked for it.
+        """True if, for each partition, another replica has what this one loses, and will be asked for it.
 
         Where the store lists only this broker as in sync, the broker must know that, and so has synced, on a
-        disk that has refused nothing. One that is no longer in sync, but the only one that may be elected,
-        was killed with messages that nobody has synced.
+        disk that has refused nothing. A broker that is no longer in sync, but the only one that may be
+        elected, was killed with messages that nobody has synced.
         """
         return all(
             node.node_id not in (*state.isr, *state.eligible)
@@ -163,18 +163,18 @@ class Scene:
         return [other for other in self.nodes if other.node_id in listed and other is not node]
 
     def _is_kept_by(self, other: SimNode) -> bool:
-        """Whether it stays listed, although one that is being robbed seems to be alive for a while. One that
-        cannot read its disk does not: it says itself that others should be asked."""
+        """True if it stays listed, although one that is being robbed seems to be alive for a while. A broker
+        that cannot read its disk does not: it says itself that others should be asked."""
         if other.disk_failed or other.disk.fault is not None:
             return False
         return not self.one_is_enough or (other.node_id in self.store.image().brokers and not other.stopping)
 
     def lose(self, node: SimNode, loss: Callable[[], None]) -> Undo:
-        """Take a machine's power, or its disk with it.
+        """Cut a machine's power, and perhaps destroy its disk.
 
         Where one in-sync replica is enough, a replica that leaves the set while this one seems to be alive
-        leaves it alone with messages that it has lost. docs/guarantees.md promises nothing then. So there
-        its lease ends with its power, before any other lease.
+        makes it the only one, without the messages that it has lost. docs/guarantees.md promises nothing
+        then. So its lease ends with its power, before any other lease.
         """
         loss()
         if self.one_is_enough:
@@ -182,17 +182,17 @@ class Scene:
         return node.power_back
 
     def is_in_sync(self, node: SimNode) -> bool:
-        """Whether others may rely on it, of some partition."""
+        """True if others may rely on it for some partition."""
         topics = self.store.image().topics.values()
         return any(node.node_id in state.isr for topic in topics for state in topic.partitions)
 
     def is_alone(self, node: SimNode) -> bool:
-        """Whether it is the only one in sync of some partition."""
+        """True if it is the only in-sync replica of some partition."""
         topics = self.store.image().topics.values()
         return any(state.isr == (node.node_id,) for topic in topics for state in topic.partitions)
 
     def is_last(self, node: SimNode) -> bool:
-        """Whether none is in sync of some partition, and it is the only one that may be elected."""
+        """True if some partition has no in-sync replica, and this is the only one that may be elected."""
         topics = self.store.image().topics.values()
         states = (state for topic in topics for state in topic.partitions)
         return any(not state.isr and state.eligible == (node.node_id,) for state in states)

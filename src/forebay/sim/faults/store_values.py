@@ -1,7 +1,7 @@
-"""Values in the store that no broker can read, as a slip of an administrator or a newer version leaves them.
+"""Values in the store that no broker can read, written by mistake or by a newer version.
 
-What was there is put back later, if it is still missing then: while it cannot be read, nobody writes over it.
-A registration needs nothing, because its broker registers again. It is only deleted if its broker is dead.
+The old value is put back later, if it is still missing then: while it cannot be read, nobody overwrites it. A
+registration needs no repair, because its broker registers again. It is only deleted if its broker is dead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StoreValueFaults:
         return [(self._garble, 16)]
 
     def _garble(self) -> Undo | None:
-        """Write over a value of some kind."""
+        """Overwrite a value of some kind."""
         kind = self._chance.choice(_KINDS)
         keys = [key for key in self._stored(kind) if key not in self._store.garbled]
         if not keys:
@@ -39,7 +39,7 @@ class StoreValueFaults:
         return lambda: self._store.repair(key, put_back=kind != "brokers")
 
     def _stored(self, kind: str) -> list[str]:
-        """The keys of a kind: of topics and partitions often those that are written to all the time."""
+        """The keys of a kind: for topics and partitions often those that are written to all the time."""
         items, _ = self._store.keyspace.range(f"{_KEYS.root}{kind}/")
         keys = [item.key for item in items]
         if kind not in ("topics", "state") or self._chance.random() < _ANY_CHANCE:

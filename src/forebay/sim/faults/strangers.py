@@ -1,9 +1,9 @@
-"""Strangers whose requests cost time: a broker's loop is busy with them, again and again, or once for long.
+"""Strangers whose requests take time: a broker's loop is busy with them, again and again, or once for long.
 
-Each request takes one turn of the loop, and in the turns between others are served. So a siege of requests
-that each take less than a part of the lease makes everything late, and ends nothing. One that takes longer
-than the lease is what a broker has to prevent (decision 0047); if it happens all the same, the broker wakes
-up as one that was stopped does: others have gone on without it, and it must not acknowledge anything.
+Each request takes one turn of the loop, and other clients are served between the turns. So a siege of
+requests that each take less than a part of the lease makes everything late, and ends nothing. A broker has to
+prevent requests that take longer than the lease (decision 0047). If one happens all the same, the broker
+wakes up like a paused one: others have continued without it, and it must not acknowledge anything.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from forebay.sim.faults.scene import Fault, Scene, Undo
 from forebay.sim.world.node import SimNode
 
 SHORT_PART, LONG_PARTS = 0.25, (1.1, 2.5)
-"""How long a request takes, in leases: each request of a siege at most, and one that is beyond all bounds."""
+"""The time that a request takes, in leases: at most, for each request of a siege; and for one beyond all
+bounds."""
 _LEASE_PARTS_OF_STALL = 4
 _BETWEEN_S = (0.0, 0.05)
 
@@ -24,7 +25,7 @@ class StrangerFaults:
         self._besieged: set[int] = set()
 
     def staged_kinds(self) -> list[tuple[Fault, int]]:
-        """What only plots have that ask for it."""
+        """The faults that occur only in plots that ask for them."""
         return [(self._besiege, 10), (self._busy_loop, 4)]
 
     def _besiege(self) -> Undo | None:
@@ -45,7 +46,7 @@ class StrangerFaults:
         self._scene.world.after(seconds + self._chance.uniform(*_BETWEEN_S), self._next_request, node)
 
     def _busy_loop(self) -> None:
-        """One request for which the broker stands still until after its lease has ended."""
+        """One request that blocks the broker until after its lease has ended."""
         node = self._scene.victim()
         seconds = self._chance.uniform(*LONG_PARTS) * self._lease_s(node)
         self._scene.note(f"a request takes {seconds:.1f} s of {node.host}")

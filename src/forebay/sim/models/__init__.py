@@ -1,1 +1,1 @@
-"""What must be true: models of what clients did and learned, and invariants of the brokers' state."""
+"""The oracles: models of what clients did and learned, and invariants of the brokers' state."""

@@ -1,15 +1,15 @@
-"""The model of messages that each wait for their own time: delivered once, not early, in order, none lost.
+"""The model of messages with their own delays: delivered once, not early, in order, none lost.
 
-A producer may replace or cancel what was scheduled. Whether that was in time is certain only if it was
-acknowledged while the clocks of all brokers showed less than the time of the message. Else the message may
-have been delivered or not. The same holds for an administrator who cancels messages by their ids, or has them
-delivered now: what was acknowledged so in time must have been delivered early.
+A producer may replace or cancel a scheduled message. That was surely in time only if it was acknowledged
+before any broker's clock showed the due time. Otherwise the message may have been delivered or not. The same
+holds for an administrator who cancels messages by their ids, or has them delivered now: if that was
+acknowledged in time, they must have been delivered early.
 
-Several producers may use the same schedule keys. Then a message may be ended by what was sent before it, if
-that was under way still: a batch, or a transaction that ends messages when it is committed.
+Several producers may use the same schedule keys. Then a message may be ended by something that was sent
+before it and was still under way: a batch, or a transaction that ends messages when it is committed.
 
-Messages that were acknowledged before any clock showed their time have waited together, in part. They come in
-the order of their times, whoever delivers them.
+Messages that were acknowledged before any clock showed their time are delivered in the order of their times,
+by whichever broker.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from forebay.sim.world.places import ALARMS
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Alarm:
-    """A message, and what its producer knows of it."""
+    """A message, and its producer's knowledge of it."""
 
     due_ms: int
     key: bytes | None
     transaction: Transaction | None
     acknowledged: bool = False
     in_time: bool = False
-    """And that was before any clock showed its time."""
+    """True if that was before any clock showed its time."""
     may_be_ended: bool = False
-    """Another was sent that takes its place, or ends it, or nobody can say whether it was ever seen."""
+    """True if another message replaces or ends it, or if nobody can say that it was ever seen."""
     ended: bool = False
-    """And that was acknowledged in time."""
+    """True if that was acknowledged in time."""
     may_be_fired: bool = False
-    """An administrator has asked for it before its time."""
+    """True if an administrator has asked for it before its time."""
     fired: bool = False
-    """And that was acknowledged in time."""
+    """True if that was acknowledged in time."""
     rang_at: int | None = None
     """The offset at which it was read."""
 
@@ -63,17 +63,17 @@ class Alarms:
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
         self.shares_keys = False
-        """Whether producers use the same schedule keys."""
+        """True if producers use the same schedule keys."""
         self.are_deleted = False
-        """Whether retention deletes messages, also such as nobody has read."""
+        """True if retention deletes messages, including unread ones."""
         self._alarms: dict[bytes, Alarm] = {}
         self._by_key: dict[bytes, list[Alarm]] = {}
         self._ending: dict[bytes, list[Sending]] = {}
         """By key: what ends messages when it arrives, or is committed."""
         self._ids: dict[int, bytes] = {}
-        """By offset: what was acknowledged, outside of transactions."""
+        """By offset: messages that were acknowledged, outside transactions."""
         self._rang: list[tuple[int, int]] = []
-        """Offsets and times of those that were acknowledged in time, and read."""
+        """Offsets and times of messages that were acknowledged in time, and read."""
 
     # -- what producers do -------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class Alarms:
         transaction: Transaction | None,
         sending: Sending | None = None,
     ) -> list[Alarm]:
-        """A message is going to be sent; those before it that it may end."""
+        """Note that a message is going to be sent; returns earlier ones that it may end."""
         ends = [] if key is None else self.end(key, sending)
         alarm = self._alarms[value] = Alarm(due_ms=due_ms, key=key, transaction=transaction)
         if key is not None:
@@ -94,7 +94,8 @@ class Alarms:
         return ends
 
     def end(self, key: bytes, sending: Sending | None = None) -> list[Alarm]:
-        """What waits under a key is going to be ended: what is known to be scheduled, and may wait."""
+        """Note that waiting messages under a key are going to be ended; returns those that are known and may
+        wait."""
         under_way = [each for each in self._ending.get(key, ()) if each.is_under_way and each is not sending]
         self._ending[key] = under_way if sending is None else [*under_way, sending]
         before = self._by_key.pop(key, [])
@@ -103,7 +104,7 @@ class Alarms:
         return _certain(before)
 
     def waiting_under(self, keys: Iterable[bytes]) -> list[Alarm]:
-        """What is known to be scheduled under these keys, and may wait."""
+        """The messages that are known to be scheduled under these keys, and may wait."""
         return [alarm for key in keys for alarm in _certain(self._by_key.get(key, ()))]
 
     def acknowledge(self, value: bytes, clock_ms: int, offset: int | None = None) -> None:
@@ -115,14 +116,14 @@ class Alarms:
         alarm.in_time = alarm.transaction is None and clock_ms < alarm.due_ms
 
     def ended(self, alarms: list[Alarm], clock_ms: int) -> None:
-        """What ends these has counted. `clock_ms`: the latest time that any broker has shown."""
+        """Note that these were ended. `clock_ms`: the latest time that any broker has shown."""
         for alarm in alarms:
             alarm.ended = alarm.ended or (clock_ms < alarm.due_ms and not alarm.may_be_fired)
 
     # -- what administrators do --------------------------------------------------------------------------
 
     def waiting_at(self, clock_ms: int) -> list[tuple[int, bytes]]:
-        """The ids of messages that wait for all that is known, and what they are; by their time."""
+        """The ids of messages that wait as far as is known, and the messages; by their time."""
         waiting = [
             (self._alarms[value].due_ms, id_, value)
             for id_, value in self._ids.items()
@@ -131,7 +132,7 @@ class Alarms:
         return [(id_, value) for _, id_, value in sorted(waiting)]
 
     def altering(self, value: bytes, *, fire: bool) -> None:
-        """A message is going to be cancelled, or delivered now."""
+        """Note that a message is going to be cancelled, or delivered now."""
         alarm = self._alarms[value]
         if fire:
             alarm.may_be_fired, alarm.in_time = True, False
@@ -139,7 +140,8 @@ class Alarms:
             alarm.may_be_ended = True
 
     def altered(self, value: bytes, clock_ms: int, *, fire: bool) -> None:
-        """It was, as its leader says. `clock_ms`: the latest time that any broker has shown."""
+        """Note that this was done, as the leader says. `clock_ms`: the latest time that any broker has
+        shown."""
         alarm = self._alarms[value]
         if fire:
             alarm.fired = alarm.fired or clock_ms < alarm.due_ms
@@ -151,7 +153,7 @@ class Alarms:
     def read(
         self, reader: str, value: bytes, offset: int, clock_ms: int, timestamp_ms: int | None = None
     ) -> None:
-        """`timestamp_ms`: of the message that was delivered."""
+        """`timestamp_ms`: the timestamp of the delivered message."""
         alarm, place = self._alarms.get(value), name_of(ALARMS, offset)
         if alarm is None:
             self._fail(f"{reader} read {value!r} at {place}, which nobody sent")
@@ -177,20 +179,21 @@ class Alarms:
                 self._fail(f"{what}: of the messages at {before[0]} and {after[0]} the second was due first")
 
     def skipped(self, clock_ms: int) -> None:
-        """A part of the log was deleted before it was read: what was due by then may have been in it."""
+        """Note that a part of the log was deleted before it was read: messages due by then may have been in
+        it."""
         for alarm in self._alarms.values():
             if alarm.due_ms <= clock_ms or alarm.may_be_fired:
                 alarm.may_be_ended = True
 
     def saw_uncommitted(self, reader: str, value: bytes) -> None:
-        """It was delivered: its transaction must have been committed."""
+        """Note that it was delivered: its transaction must have been committed."""
         alarm = self._alarms.get(value)
         transaction = None if alarm is None else alarm.transaction
         if transaction is not None and transaction.outcome in (Outcome.ABORTED, Outcome.OPEN):
             self._fail(f"{reader} read {value!r} of a transaction that is {transaction.outcome.value}")
 
     def missing(self) -> list[bytes]:
-        """What is certain to be delivered, and was not read yet."""
+        """Messages that must be delivered, and were not read yet."""
         return [
             value
             for value, alarm in self._alarms.items()
@@ -202,5 +205,5 @@ class Alarms:
 
 
 def _certain(alarms: Iterable[Alarm]) -> list[Alarm]:
-    """Those that are scheduled for certain."""
+    """The messages that are surely scheduled."""
     return [alarm for alarm in alarms if alarm.acknowledged and alarm.transaction is None]

@@ -1,8 +1,8 @@
-"""What must hold inside the brokers at every moment, and what must become true once all faults are over.
+"""Invariants inside the brokers: at every moment, and once all faults are over.
 
-The simulator looks where no client can: at every replica's log, and at which brokers lead. Below a
-replica's high watermark everything is committed, so it must be the same on all of them, for ever. A leader
-epoch belongs to one broker.
+The simulator looks where no client can: at every replica's log, and at which brokers lead. Everything below a
+replica's high watermark is committed, so it must be the same on all replicas, for ever. A leader epoch
+belongs to one broker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Invariants:
         self._committed: dict[_Key, dict[int, tuple[int, int]]] = {}
         """By topic id and partition: CRC and leader epoch of the committed batch at an offset."""
         self._checked: dict[tuple[int, int, bytes, int], int] = {}
-        """How far a replica has been compared, by node, its start, topic id and partition."""
+        """How far a replica has been compared, by node, its process, topic id and partition."""
 
     def check(self) -> None:
         for node, broker in self._brokers():
@@ -55,7 +55,7 @@ class Invariants:
             self._world.fail(f"{host} acknowledged a batch, and was not sure of its lease since {since:.3f}")
 
     def term(self, host: str, at: TopicPartition) -> Term | None:
-        """The term in which a host believes to lead a partition; None if it does not."""
+        """The term in which a host believes that it leads a partition; None if it does not."""
         node = next((node for node in self._nodes if node.host == host), None)
         if node is None or node.broker is None or not node.ready:
             return None
@@ -110,18 +110,18 @@ class Invariants:
     # -- recovery ----------------------------------------------------------------------------------------
 
     def in_sync(self) -> bool:
-        """Whether every broker serves, and the store says that all replicas of all partitions are in sync."""
+        """True if every broker serves, and the store says that all replicas of all partitions are in sync."""
         serving = all(node.ready and not node.paused for node in self._nodes)
         return serving and not any(self._lagging(self._store.image()))
 
     def converged(self) -> bool:
-        """Whether, beyond that, every broker knows it."""
+        """True if, in addition, every broker knows it."""
         return self.in_sync() and not any(
             lagging for _, broker in self._brokers() for lagging in self._lagging(broker.image)
         )
 
     def settled(self) -> bool:
-        """Whether, beyond that, all replicas of a partition have the same end, and all of it is committed."""
+        """True if, in addition, all replicas of a partition have the same end, and all of it is committed."""
         if not self.converged():
             return False
         ends: dict[_Key, set[tuple[int, int]]] = {}

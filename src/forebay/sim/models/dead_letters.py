@@ -1,8 +1,8 @@
-"""The model of dead letters: which records of a share group must be in its dead-letter topic, and how often.
+"""The model of dead letters: which records of a share group must be in its dead letter topic, and how often.
 
-A record that no request can have accepted was given up: it is there, once. One that was neither rejected nor
-delivered too often is not, unless its batch was damaged. A reset of the group is a new chance for each record
-to end there.
+A record that no request can have accepted was given up: it is there, once. A record that was neither rejected
+nor delivered too often is not there, unless its batch was damaged. A reset of the group is a new chance for
+each record to end there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Letter(NamedTuple):
 def wrong_letters(
     letters: Sequence[Letter], fates: Mapping[Place, Fate], content: Content, group: str, rules: ShareRules
 ) -> Iterator[str]:
-    """What is wrong about the dead letters of a group that is done with `content`."""
+    """Errors in the dead letters of a group that has finished `content`."""
     for letter in letters:
         at, offset = letter.place
         value = content.get(at, {}).get(offset)

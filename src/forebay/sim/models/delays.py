@@ -1,4 +1,4 @@
-"""The model of a topic whose messages wait: none is seen before it is due, none is passed over."""
+"""The model of a topic with delayed messages: none is seen before it is due, none is skipped."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class TopicDelay:
         self._position = 0
 
     def read(self, reader: str, records: Iterable[Record], next_offset: int, clock_ms: int) -> None:
-        """A reader has got these, in this order. `clock_ms`: the latest time that the leader's clock has
-        shown up to now. What is due once stays visible when the clock is set back."""
+        """Note that a reader has got these, in this order. `clock_ms`: the latest time that the leader's
+        clock has shown so far. A message that was due once stays visible when the clock is set back."""
         for record in records:
             early_ms = record.timestamp + LATER_DELAY_MS - clock_ms
             if early_ms > 0:

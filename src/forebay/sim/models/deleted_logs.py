@@ -1,11 +1,11 @@
-"""Which logs may be deleted: of topics that were deleted, and of partitions that were moved or folded away.
+"""The model of deleted logs: of topics that were deleted, and of partitions that were reassigned or folded.
 
-The model hears of every change of the store itself, not of what may answer in its place, and of every
-directory that a broker moves out of the way to delete it. At the end of a story nothing is left that was put
-aside: brokers have found a reason to delete whatever they do not use. Only where the store was restored from
-a backup may something be left, and what was deleted or moved since the backup counts no more.
+The model is told of every change of the real store, and of every directory that a broker renames to delete
+it. At the end of a story no log is left that was set aside: brokers have found a reason to delete every
+unused one. Only where the store was restored from a backup may some be left, and deletions and moves since
+the backup do not count.
 
-A value that cannot be read says nothing, so that what was known before holds on.
+A value that cannot be read says nothing, so the earlier knowledge stays valid.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class DeletedLogs:
         self._fail = fail
         self._records: dict[str, TopicRecord] = {}
         self._ids: dict[str, set[bytes]] = {}
-        """By name the ids of all topics that have had it."""
+        """The ids of all topics that have had a name, by name."""
         self._deleted: set[bytes] = set()
         self._moved: set[_Log] = set()
-        """Replicas that have not been a broker's at some time."""
+        """Replicas that did not belong to a broker at some time."""
         self._gone: set[tuple[bytes, int]] = set()
         self._was_restored = False
         for node in nodes:
@@ -58,7 +58,7 @@ class DeletedLogs:
                     self._deleted.add(self._records.pop(name).topic_id)
 
     def restored(self, items: Iterable[KeyValue]) -> None:
-        """The store holds this from now on, as a backup has it."""
+        """Note that the store holds this backup from now on."""
         self._was_restored = True
         self._records, self._moved, self._gone = {}, set(), set()
         for item in items:
@@ -104,7 +104,7 @@ class DeletedLogs:
 
     @staticmethod
     def _ids_of(node: SimNode, directory: str) -> set[bytes]:
-        """What a directory says; nothing if that was lost with the power."""
+        """The topic id in a directory; none if it was lost with the power."""
         fault, node.disk.fault = node.disk.fault, None
         try:
             found = read_topic_id(DiskHandle(node.disk, Random(0)), directory)
@@ -115,7 +115,7 @@ class DeletedLogs:
         return set() if found is None else {found}
 
     def left_over(self) -> list[str]:
-        """Logs that were put aside, and nobody needs."""
+        """Logs that were set aside, and that nobody needs."""
         if self._was_restored:
             return []
         return [

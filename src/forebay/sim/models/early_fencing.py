@@ -1,9 +1,9 @@
-"""What must hold of verdicts: brokers that end the registration of another one before its lease ends.
+"""Invariants of early fencing: a broker ends the registration of another before its lease ends.
 
 A verdict needs two refusals, later than the registration that it ends; and there are no more verdicts on a
-broker in a minute than its settings say. A lease is ended by another broker only after the registration
-under it is gone. And a broker that was judged is sure of itself no longer than its lease would have lasted,
-unless the one that judged it has died at once.
+broker in a minute than its settings allow. A lease is ended by another broker only after its registration is
+gone. And a fenced broker trusts its lease no longer than the lease would have lasted, unless the broker that
+fenced it died at once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from forebay.sim.world.virtual_time import World
 
 _REFUSALS = 2
 _RECENT_S = 15.0
-"""How old the refusals may be: a store that is slow takes seconds for a transaction."""
+"""The maximum age of the refusals: a slow store takes seconds for a transaction."""
 _MINUTE_S = 60.0
 _LEASE_S = 8.0
 _LATE_S = 4.0
-"""How late the end of a lease may be: the store does not answer each time it is asked for it."""
+"""How late the end of a lease may be: the store does not answer every request for it."""
 
 _JUDGE_S = 5.0
 """How long a broker has to live to end the lease, too."""
@@ -62,7 +62,7 @@ class Verdicts:
         return sum(map(len, self._passed.values()))
 
     def written(self, host: str, puts: Sequence[Put], deletes: Sequence[Delete]) -> None:
-        """A host has written this to the store."""
+        """Note that a host has written this to the store."""
         for put in puts:
             if put.key in self._hosts:
                 self._registered_at[self._hosts[put.key]] = self._world.now
@@ -89,7 +89,7 @@ class Verdicts:
             world.after(_JUDGE_S, check_later)
 
     def revoked(self, host: str, under: Sequence[str]) -> None:
-        """A host has ended a lease of another, which these keys were under."""
+        """Note that a host has ended a lease of another, which these keys were under."""
         for key in under:
             if key in self._hosts:
                 self._fail(f"{host} ended the lease of {self._hosts[key]}, which was registered")

@@ -27,7 +27,7 @@ class Transaction:
     outcome: Outcome = Outcome.OPEN
     values: list[bytes] = field(default_factory=list)
     offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
-    """By group and partition: what is committed if the transaction is."""
+    """By group and partition: the offset that the transaction commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +49,13 @@ class Counts:
     aborted: int = 0
     offsets: int = 0
     claims: int = 0
-    """How often a member of a group got its partitions."""
+    """The number of times that a member of a group got its partitions."""
     deliveries: int = 0
-    """Of records to members of the share group."""
+    """Deliveries of records to members of the share group."""
     finished: int = 0
-    """Records of which a broker has said that they are accepted or rejected."""
+    """Records that a broker has confirmed as accepted or rejected."""
     changes: int = 0
-    """By administrators: topics made and deleted, settings, elections, moves."""
+    """Changes by administrators: topics created and deleted, settings, elections, reassignments."""
     verdicts: int = 0
     """Registrations that another broker has ended before their lease."""
 

@@ -1,10 +1,10 @@
-"""What must be true of a compacted topic that gets fewer partitions while producers go on.
+"""Invariants of a compacted topic that gets fewer partitions while producers continue.
 
-Its closed partitions are copied to those that take their messages. There, of every key the last message is
-the last that was acknowledged, or one of which its producer knows nothing for certain. No message is there
-twice, and none behind a later one of its key: the copy of an old message must not replace a newer one.
+Its closed partitions are copied to those that take their messages. There, the last message of every key is
+the last acknowledged one, or one whose outcome its producer does not know. No message is there twice, and
+none after a later one of its key: the copy of an old message must not replace a newer one.
 
-Each key has one writer, which sends again what was not acknowledged, in its order.
+Each key has one writer, which sends unacknowledged messages again, in order.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class FoldedKeys:
         self._homes[key] = at[1]
 
     def finish(self, at: TopicPartition, count: int, found: Sequence[tuple[bytes, bytes]]) -> None:
-        """Compare all messages of a partition that is left, in their order, with what was written.
+        """Compare all messages of a remaining partition, in their order, with what was written.
 
-        `count`: of the partitions that are left.
+        `count`: the number of remaining partitions.
         """
         by_key: dict[bytes, list[bytes]] = {}
         for key, value in found:
@@ -63,7 +63,7 @@ def _problems(writes: Sequence[Write], values: Sequence[bytes]) -> list[str]:
 
 
 def _may_be_last(writes: Sequence[Write], certain: int, value: bytes) -> bool:
-    """Whether the last message of a key may have this value; none, if it was deleted.
+    """True if the last message of a key may have this value; None if it was deleted.
 
     A deletion is there or not: it is removed after a while.
     """

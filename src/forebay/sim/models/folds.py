@@ -1,4 +1,4 @@
-"""What must be true of a topic that gets fewer partitions, and more again, while producers go on.
+"""Invariants of a topic that gets fewer partitions, and more again, while producers continue.
 
 A message for a folded partition is in its log or in that of the partition that takes over. The messages of
 one producer are in the one while the partition is open, and in the other while it is closed, in the order in
@@ -15,21 +15,23 @@ from forebay.sim.world.places import FOLDED, FOLDED_TO
 
 
 def homes(at: TopicPartition) -> tuple[TopicPartition, ...]:
-    """Where a message that was sent for a partition may be: while it is open, and while it is closed."""
+    """The partitions where a message that was sent for a partition may be: while it is open, and while it is
+    closed."""
     if at not in FOLDED or at[1] < FOLDED_TO:
         return (at,)
     return at, (at[0], at[1] % FOLDED_TO)
 
 
 class Removed:
-    """What closed partitions held that was deleted, or is about to be. They may go at any time."""
+    """Messages of closed partitions that were deleted, or are about to be. These partitions may be removed at
+    any time."""
 
     def __init__(self) -> None:
         self.positions: dict[TopicPartition, int] = {}
-        """Where each was read to."""
+        """The position up to which each was read."""
         self.stored: dict[TopicPartition, dict[int, bytes]] = {}
         self.visible: dict[TopicPartition, dict[int, bytes]] = {}
-        """What committed readers saw of it."""
+        """The messages that committed readers saw."""
 
     def add(
         self, at: TopicPartition, end: int, stored: Mapping[int, bytes], visible: Mapping[int, bytes]
@@ -44,11 +46,11 @@ class Folds:
         self._fail = fail
         self._acknowledged: list[bytes] = []
         self.changes = 0
-        """How often the number of partitions has changed, at most: first they are closed, then opened."""
+        """The maximum number of changes of the partition count: first partitions are closed, then opened."""
         self.removed = Removed()
 
     def acknowledge(self, value: bytes) -> None:
-        """Its offset belongs to one of two partitions, and the producer is not told which."""
+        """The offset belongs to one of two partitions, and the producer is not told which."""
         self._acknowledged.append(value)
 
     def finish(self, stored: Content, sent: Mapping[bytes, Sent]) -> None:

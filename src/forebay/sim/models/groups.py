@@ -1,4 +1,4 @@
-"""The model of consumer groups: committed offsets, owners of partitions, and what must follow from them.
+"""The model of consumer groups: committed offsets, owners of partitions, and rules for both.
 
 Offsets that the actors commit only grow. So an acknowledged commit is a lower bound of what a later fetch
 may return, and the highest offset of any commit request is the upper bound.
@@ -52,11 +52,11 @@ class Groups:
         self._floors[group, at] = max(self._floors.get((group, at), -1), offset)
 
     def floor(self, group: str, at: TopicPartition) -> int:
-        """What a fetch of the group's offset that begins now must give at least."""
+        """The minimum that a fetch of the group's offset that begins now must return."""
         return self._floors.get((group, at), -1)
 
     def may_forget(self, at: TopicPartition) -> None:
-        """The partition may go, and with it what groups have committed for it."""
+        """Note that the partition may be removed, and with it the groups' commits for it."""
         self._forgotten.add(at)
 
     def fetched(self, group: str, at: TopicPartition, offset: int, floor: int) -> None:
@@ -70,7 +70,7 @@ class Groups:
             )
 
     def places(self) -> list[tuple[str, TopicPartition]]:
-        """Where offsets have been committed, or may have been."""
+        """Groups and partitions for which offsets have been committed, or may have been."""
         return sorted(self._ceilings)
 
     # -- members -----------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class Groups:
         self._living.setdefault(group, set()).discard(member_id)
 
     def claim(self, claim: Claim) -> None:
-        """A member got its partitions."""
+        """Note that a member got its partitions."""
         self.claims_count += 1
         for at in claim.partitions:
             owners = self._owners.setdefault((claim.group, at), {})
@@ -100,7 +100,7 @@ class Groups:
         return owners[newest] if newest > epoch and owners[newest] != member_id else None
 
     def not_overtaken(self, group: str, at: TopicPartition, member_id: str, successor: str | None) -> None:
-        """A commit was accepted; `successor` is the member that owned the partition when it was sent."""
+        """Note an accepted commit; `successor` is the member that owned the partition when it was sent."""
         if successor is not None:
             self._fail(
                 f"group {group} accepted a commit of {member_id} for {name_of(at)}, owned by {successor}"

@@ -1,4 +1,4 @@
-"""The model of a compacted topic: of every key, the last message is there, or a newer one.
+"""The model of a compacted topic: the last message of every key is there, or a newer one.
 
 Compaction removes messages that a later message of the same key has replaced. It must never remove the last
 acknowledged one, and no earlier message may come back in its place. A key whose last message is a deletion
@@ -24,11 +24,11 @@ class Write:
     """Empty for a deletion, of which there may be many."""
     transaction: Transaction | None = None
     offset: int | None = None
-    """Where it is, once that is known."""
+    """Its offset, once that is known."""
 
     @property
     def certain(self) -> bool:
-        """Whether it is there for all to see."""
+        """True if it is surely visible."""
         committed = self.transaction is None or self.transaction.outcome is Outcome.COMMITTED
         return committed and self.offset is not None
 
@@ -74,8 +74,8 @@ def _problem(writes: list[Write], found: tuple[int, bytes] | None) -> str | None
 
 
 def _may_be_deleted(last: Write, writes: list[Write]) -> bool:
-    """Whether a deletion may have followed: at an offset that is not known, or in a transaction of which
-    it is not known whether it was committed."""
+    """True if a deletion may have followed: at an unknown offset, or in a transaction with unknown
+    outcome."""
     assert last.offset is not None
     return any(
         write.possible and not write.value and (write.offset is None or write.offset > last.offset)

@@ -1,9 +1,9 @@
-"""The model of a correct cluster: what the clients did, what they were answered, and what follows from it.
+"""The model of a correct cluster: what the clients did, what they were answered, and the consequences.
 
-Each rule is checked as soon as a client learns something that could break it; what can only be known at the
-end is checked by `finish`. A rule relies only on answers that a client received. A message that was not
-acknowledged may be there or not. A transaction whose producer got no answer may have ended either way, but
-all of it the same way.
+Each rule is checked as soon as a client learns something that could break it; `finish` checks what can only
+be known at the end. A rule relies only on answers that a client received. A message that was not acknowledged
+may be there or not. A transaction whose producer got no answer may have ended either way, but all of it the
+same way.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ class Model:
             self._tell(sent.at, offset, value)
 
     def offsets(self, at: TopicPartition) -> list[int]:
-        """Where messages are known to be."""
+        """The offsets of known messages."""
         return list(self._told.get(at, ()))
 
     def _may_be_invisible(self, place: Place) -> bool:
-        """Whether the share group need not get a message."""
+        """True if the share group need not get a message."""
         at, offset = place
         sent = self._sent.get(self._told.get(at, {}).get(offset, b""))
         if not self.shares.rules.is_committed or sent is None or sent.transaction is None:
@@ -200,7 +200,7 @@ class Model:
                 self._fail(f"{original!r} was transformed {count} times")
 
     def _finish_shares(self, content: Content, letters: Sequence[Letter]) -> None:
-        """`content` is what the share group should have got, `letters` are its dead letters."""
+        """`content`: the messages that the share group should have got. `letters`: its dead letters."""
         shares = self.shares
         shares.may_be_invisible = lambda _place: False
         shares.finish(content)

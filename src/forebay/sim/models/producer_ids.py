@@ -1,7 +1,8 @@
 """The model of producer ids: each belongs to one producer for ever.
 
-A partition takes two producers with one id for one: a message of the second is acknowledged as a repeat of
-the first, and not stored. That shows only if both write to the same partition; here it shows at once.
+A partition treats two producers with one id as the same producer: a message of the second is acknowledged as
+a repeat of the first, and not stored. That shows only if both write to the same partition; here it shows at
+once.
 """
 
 from __future__ import annotations

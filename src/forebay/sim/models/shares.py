@@ -1,24 +1,24 @@
-"""The model of a share group: who was given which record how often, what was said about it, what follows.
+"""The model of a share group: deliveries and acknowledgements of each record, and rules for both.
 
 What is promised, and checked as soon as a client learns something that could break it:
 
 - A record whose accept or reject was answered without an error is not delivered again. If the answer got
-  lost, both are fine.
+  lost, both outcomes are valid.
 - A record has one holder at a time. Its lock ends when the holder says something about it, when the lock
   duration is over, when the holder's session ends, or when the partition gets another leader. A session that
-  goes on afterwards has not ended before. A lock that was renewed begins anew.
+  continues afterwards had not ended. A lock that was renewed begins anew.
 - A delivery count is never above the limit, and never above the number of deliveries. It goes up with every
   delivery; only the last one may be forgotten, by a leader that dies.
 - The start offset never goes back, and passes only what is finished: accepted, rejected, delivered as often
   as the limit allows, or damaged. A delivery whose answer got lost counts for each record that may have been
-  in it. What was in no answer was not delivered, however long the answer took.
+  in it. A record that is in no answer was not delivered, however long the answer took.
 - A group that begins at the end of the log gets everything from the first record on that it was given.
 - Where the log loses records (unclean elections), others get their offsets, and are as new to the group as
   any. All of the above holds for what the log did not lose, but that the start offset goes back. A record is
   known by its offset and by the leader epoch of its batch.
 
 A broker that was replaced and does not know it yet may still deliver records that it has never delivered: a
-first delivery waits for nobody. What it is told about them has no effect.
+first delivery waits for nobody. Acknowledgements to that broker have no effect.
 
 An administrator who resets the group begins a new history of the partition. While nobody knows whether that
 has happened, nothing is checked; if it stays unknown, as after a lost answer, not even later.
@@ -36,20 +36,21 @@ from forebay.sim.models.facts import Content, name_of
 
 Place = tuple[TopicPartition, int]
 Term = tuple[int, int, bool]
-"""Of a leader: which start of its broker, the leader epoch it knows, and whether that is the newest."""
+"""The term of a leader: the process of its broker, the leader epoch it knows, and True if that is the
+newest."""
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-"""What can be said about a record."""
+"""The possible statements about a record."""
 
 _LATE_S = 10.0
-"""A request whose answer was given up may be carried out up to this much later."""
+"""A request may be carried out up to this long after its client gave up."""
 
 
 class RecordId(NamedTuple):
-    """What is at an offset, where it may be another record later."""
+    """Identifies a record at an offset, where there may be another record later."""
 
     leader_epoch: int
-    """Of its batch: rises from one to the next."""
+    """The leader epoch of its batch: rises from one record to the next."""
     value: bytes
 
 
@@ -65,23 +66,24 @@ class ShareRules:
     backoff_ms: int
     begins_at_end: bool = False
     is_committed: bool = False
-    """Whether it gets no records of aborted transactions."""
+    """True if it gets no records of aborted transactions."""
     has_dead_letters: bool = False
     copies_records: bool = False
-    """Into dead letters."""
+    """True if records are copied into dead letters."""
     has_resets: bool = False
     loses_records: bool = False
-    """Whether the topic has unclean elections. Nothing is known of what it holds but from what is read."""
+    """True if the topic has unclean elections. Then its contents are known only from what is read."""
 
     @property
     def locks_run_out(self) -> bool:
-        """Whether a story is long enough for that. Else only ends of sessions free what is held."""
+        """True if a story is long enough for locks to expire. Otherwise only the end of a session releases
+        records."""
         return self.lock_ms < 10_000
 
 
 @dataclass(eq=False, slots=True)
 class Hold:
-    """A member has a record; until it says something about it, or its session ends."""
+    """A member holds a record, until it acknowledges it, or its session ends."""
 
     place: Place
     count: int
@@ -94,14 +96,14 @@ class Hold:
     member: str
     record: RecordId = UNKNOWN
     renewed_at: float = 0.0
-    """When the last renewal was asked for that was answered."""
+    """When the last answered renewal was requested."""
     suspicion: str | None = None
-    """Who got the record too early, if the session of this one has not ended before."""
+    """The member that got the record too early, if the session of this one had not ended."""
     suspected_at: float = 0.0
 
 
 class Fate(NamedTuple):
-    """What may have become of a record in the end."""
+    """The possible final states of a record."""
 
     may_be_accepted: bool
     may_be_given_up: bool
@@ -113,14 +115,14 @@ class Fate(NamedTuple):
 class _Record:
     id: RecordId = UNKNOWN
     count: int = 0
-    """The highest that was told."""
+    """The highest reported delivery count."""
     counted_by: object = None
-    """Who told it: the broker and its term."""
+    """The broker that reported it, and its term."""
     deliveries: int = 0
-    """How often it was delivered."""
+    """The number of deliveries."""
     seen_at: float = 0.0
     asked: dict[int, list[float]] = field(default_factory=dict)
-    """When it was said to be accepted, or rejected, by requests that may have been carried out."""
+    """When it was accepted or rejected, by requests that may have been carried out."""
     finished_at: float | None = None
     """When one of them was answered."""
     hold: Hold | None = None
@@ -128,22 +130,22 @@ class _Record:
 
 @dataclass(slots=True)
 class _Log:
-    """What is known of one partition."""
+    """The knowledge about one partition."""
 
     first: int | None
-    """Where the group begins; None: not known yet."""
+    """The offset where the group begins; None: not known yet."""
     records: dict[int, _Record] = field(default_factory=dict)
     doubts: list[float] = field(default_factory=list)
-    """When fetches ended whose records, if there were any, nobody got."""
+    """When fetches ended whose records, if there were any, did not arrive."""
     under_way: int = 0
     """Fetches that are not answered yet."""
     start: int = 0
     since: float = 0.0
-    """When the last reset was answered; what was asked before may be of another history."""
+    """When the last reset was answered; earlier requests may belong to another history."""
     resets: int = 0
-    """How many have been asked for."""
+    """The number of requested resets."""
     unknown_resets: int = 0
-    """Of how many it is not known whether they were carried out, or still will be."""
+    """The number of resets that may have been carried out or not, or still will be."""
 
 
 class Shares:
@@ -153,13 +155,13 @@ class Shares:
         self.term_of: Callable[[str, TopicPartition], Term | None] = lambda _host, _at: None
         """The term in which a host leads a partition now."""
         self.may_be_invisible: Callable[[Place], bool] = lambda _place: False
-        """Whether a record may be of a transaction that was aborted."""
+        """True if a record may belong to an aborted transaction."""
         self.may_be_damaged: Callable[[Place], bool] = lambda _place: False
-        """Whether the batch of a record was ever damaged on a disk."""
+        """True if the batch of a record was ever damaged on a disk."""
         self.sent_at: Callable[[bytes], float] = lambda _value: 0.0
         """When the record with this value was sent."""
         self.is_vacated = False
-        """Whether an administrator wants the members out of the group."""
+        """True if an administrator wants the members out of the group."""
         self.deliveries_count = 0
         self.finished_count = 0
         self._logs: dict[TopicPartition, _Log] = {}
@@ -193,7 +195,7 @@ class Shares:
         record.hold = hold
 
     def _delivered_record(self, hold: Hold) -> _Record | None:
-        """None for one that is lost: whoever delivered it had been replaced, or the answer was late."""
+        """None for a record that is lost: its broker had been replaced, or the answer was late."""
         record = self._record(hold.place)
         if hold.record.leader_epoch < record.id.leader_epoch:
             return None
@@ -224,13 +226,13 @@ class Shares:
             before.suspected_at = hold.received_at
 
     def let_go(self, place: Place, session: object) -> None:
-        """Something is said about a record in a session; its lock may end now."""
+        """Note that a record is acknowledged in a session; its lock may end now."""
         record = self._record(place)
         if record.hold is not None and record.hold.session is session:
             record.hold = None
 
     def lives(self, holds: Iterable[Hold], asked_at: float) -> None:
-        """The session in which these records were delivered has taken a request of that time."""
+        """Note that the session in which these records were delivered has accepted a request of that time."""
         for hold in holds:
             if hold.suspicion is not None and hold.suspected_at <= asked_at:
                 self._fail(hold.suspicion)
@@ -245,11 +247,11 @@ class Shares:
             self._log(at).under_way -= 1
 
     def doubt(self, at: TopicPartition, now: float) -> None:
-        """A fetch may have acquired records, and its member got none."""
+        """Note that a fetch may have acquired records, and its member got none."""
         self._log(at).doubts.append(now)
 
     def no_doubt(self, at: TopicPartition, when: float) -> None:
-        """The answer has come after all, and has everything that was delivered."""
+        """Note that the answer has come after all, with everything that was delivered."""
         doubts = self._log(at).doubts
         if when in doubts:
             doubts.remove(when)
@@ -257,11 +259,11 @@ class Shares:
     # -- acknowledgements --------------------------------------------------------------------------------
 
     def asked(self, place: Place, kind: int, now: float, id: RecordId = UNKNOWN) -> None:
-        """A member that was given a record says that it is accepted, or rejected."""
+        """Note that a member that was given a record accepts or rejects it."""
         self._record_of(place, id).asked.setdefault(kind, []).append(now)
 
     def refused(self, place: Place, kind: int, asked_at: float, id: RecordId = UNKNOWN) -> None:
-        """That was not carried out."""
+        """Note that this was not carried out."""
         asked = self._record_of(place, id).asked.get(kind, [])
         if asked_at in asked:
             asked.remove(asked_at)
@@ -269,15 +271,16 @@ class Shares:
     def finished(self, place: Place, asked_at: float, now: float, id: RecordId = UNKNOWN) -> None:
         log, record = self._log(place[0]), self._record_of(place, id)
         if log.resets and not record.count:
-            return  # of what was delivered before the reset: it has no effect on what begins anew
+            return  # of records delivered before the reset: it has no effect on the new history
         if record.finished_at is None and asked_at >= log.since:
             self.finished_count += 1
             record.finished_at = now
 
     def taken_from_a_stranger(self, member: str, place: Place, asked_at: float, now: float) -> None:
-        """An acknowledgement of a member that never had the record was answered without an error."""
+        """Note that the acknowledgement of a member that never had the record was answered without an
+        error."""
         if self._log(place[0]).resets and not self._record(place).count:
-            return  # a leader that has not heard of the reset yet may have it behind it: that has no effect
+            return  # a leader that does not know of the reset yet may be past it: that has no effect
         problem = self._unfinished(place)
         if problem is not None:
             self._fail(f"{member} has acknowledged {name_of(*place)}, which it never had; {problem}")
@@ -286,13 +289,14 @@ class Shares:
     # -- start offsets -----------------------------------------------------------------------------------
 
     def start(self, at: TopicPartition) -> int:
-        """What a look at the start offset that begins now must give at least."""
+        """The minimum that a look at the start offset that begins now must return."""
         return self._log(at).start
 
     def started(
         self, at: TopicPartition, offset: int, floor: int, records: Iterable[int], asked_at: float
     ) -> None:
-        """The share coordinator says that everything before this offset is finished; `records` are there."""
+        """Note that the share coordinator reports everything before this offset as finished; `records` are
+        there."""
         log = self._log(at)
         if log.unknown_resets or asked_at < log.since:
             return
@@ -324,26 +328,26 @@ class Shares:
         return f"was neither accepted nor rejected, and delivered {record.count} times"
 
     def _is_at_limit(self, log: _Log, record: _Record) -> bool:
-        """Whether it may have been delivered as often as is allowed."""
+        """True if it may have been delivered as often as is allowed."""
         doubts = sum(1 for when in log.doubts if when + _LATE_S > record.seen_at)
         return record.count + doubts >= self.rules.delivery_limit
 
     # -- resets ------------------------------------------------------------------------------------------
 
     def resetting(self, at: TopicPartition) -> None:
-        """An administrator asks for another beginning."""
+        """Note that an administrator asks for another start offset."""
         log = self._log(at)
         log.resets += 1
         log.unknown_resets += 1
 
     def not_reset(self, at: TopicPartition) -> None:
-        """That was refused."""
+        """Note that this was refused."""
         log = self._log(at)
         log.resets -= 1
         log.unknown_resets -= 1
 
     def reset(self, at: TopicPartition, start: int | None, asked_at: float, now: float) -> None:
-        """It was carried out in between. `start` is None if the settings say where the group begins."""
+        """Note that it was carried out. `start` is None if the settings say where the group begins."""
         before = self._log(at)
         log = self._logs[at] = self._new_log()
         if start is not None:
@@ -361,7 +365,7 @@ class Shares:
     # -- the end -----------------------------------------------------------------------------------------
 
     def finish(self, content: Content) -> None:
-        """Nothing is left to do for the group, which should have got all of this."""
+        """Check at the end: the group is finished, and should have got all of this."""
         for at in self._logs:
             for offset, value in content.get(at, {}).items():
                 problem = self._unfinished((at, offset), self._last_record((at, offset), value))
@@ -369,7 +373,7 @@ class Shares:
                     self._fail(f"the group is done, but {name_of(at, offset)} {problem}")
 
     def fates(self, content: Content) -> Mapping[Place, Fate]:
-        """Of all records; of those whose history is not known anything may have become."""
+        """The possible states of all records; anything is possible where the history is unknown."""
         found: dict[Place, Fate] = {}
         for at, log in self._logs.items():
             for offset in content.get(at, {}):
@@ -393,13 +397,13 @@ class Shares:
         return _Log(first=None if self.rules.begins_at_end else 0)
 
     def _record_of(self, place: Place, id: RecordId) -> _Record:
-        """The record that somebody speaks of. What is said of one that is lost counts for none."""
+        """The record that somebody refers to. Statements about a lost record count for none."""
         record = self._record(place)
         is_there = not self.rules.loses_records or id in (UNKNOWN, record.id)
         return record if is_there else _Record()
 
     def _last_record(self, place: Place, value: bytes) -> _Record:
-        """What is known of the record that is at a place in the end."""
+        """The final record at a place."""
         record = self._record(place)
         if not self.rules.loses_records or record.id.value == value:
             return record

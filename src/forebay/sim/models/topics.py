@@ -16,7 +16,7 @@ class Topics:
         self.changes_count = 0
         """How many requests of administrators were confirmed."""
         self._partitions: dict[str, int] = {}
-        """Of topics that were made for sure: how many partitions they have at least."""
+        """The minimum number of partitions of topics that were surely created."""
         self._uncertain: set[str] = set()
         self._deleted: set[str] = set()
         self._confirmed: dict[_Setting, str] = {}
@@ -29,7 +29,7 @@ class Topics:
         self._partitions[name] = partitions
 
     def shrinks(self, name: str, partitions: int) -> None:
-        """It gets fewer, in the course of time."""
+        """Note that a topic gets fewer partitions, in the course of time."""
         self._partitions[name] = partitions
 
     def deleting(self, name: str) -> None:
@@ -40,7 +40,7 @@ class Topics:
         self._deleted.add(name)
 
     def wrong_about(self, found: Mapping[str, int]) -> list[str]:
-        """What differs between the topics that are there, with their numbers of partitions, and these."""
+        """Differences between the topics that are there, with their numbers of partitions, and the model."""
         wrong = [f"{name} is there again" for name in sorted(self._deleted & set(found))]
         for name, count in self._partitions.items():
             if name not in self._uncertain and found.get(name, 0) < count:
@@ -57,7 +57,7 @@ class Topics:
         self._confirmed[topic, key] = value
 
     def settings(self) -> dict[str, list[str]]:
-        """By topic, the settings that were changed for sure."""
+        """The settings that were surely changed, by topic."""
         found: dict[str, list[str]] = {}
         for topic, key in self._confirmed:
             found.setdefault(topic, []).append(key)

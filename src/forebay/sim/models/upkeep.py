@@ -1,10 +1,10 @@
-"""What brokers have to get done beside serving, and what must be left when they come back.
+"""Invariants of the brokers' background work, and of their logs after a restart.
 
 - A process that ends loses nothing that it has written: its logs are as long when it is started again, and
   begin where they began.
-- What a disk refuses is tried again after a while, not at once. A reader may look for what lies around bytes
-  that the disk does not give, so each place of a file counts by itself.
-- Retention and compaction go on whatever the state of some other partition is, and come to an end.
+- An operation that a disk refuses is retried after a while, not at once. A reader may look for data around
+  bytes that the disk does not return, so each position of a file counts separately.
+- Retention and compaction continue whatever the state of other partitions, and finish.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Upkeep:
         self._world = world
         self._nodes = nodes
         self._seen: set[tuple[int, int]] = set()
-        """Starts of nodes that were looked at."""
+        """Starts of nodes that were checked."""
         self._compactions: dict[tuple[int, int], int] = {}
         self._too_large_since: dict[tuple[int, str], float] = {}
 
@@ -47,7 +47,7 @@ class Upkeep:
                 self._check_size(node, partition)
 
     def _forgive(self, node: SimNode) -> None:
-        """Nothing is expected of a broker that does not run, or has no time."""
+        """Expect nothing of a broker that does not run, or has no time."""
         node.disk.refused.clear()
         self._too_large_since = {
             key: since for key, since in self._too_large_since.items() if key[0] != node.node_id
@@ -94,7 +94,7 @@ class Upkeep:
     # -- recovery ----------------------------------------------------------------------------------------
 
     def compacted(self) -> bool:
-        """Whether nothing is left to compact, but for the newest segment of each log."""
+        """True if nothing is left to compact, except the newest segment of each log."""
         return not any(self._dirty())
 
     def _dirty(self) -> Iterator[Partition]:

@@ -1,4 +1,4 @@
-"""The model of views: a view equals its condition applied to the source, up to where it was read."""
+"""The model of views: a view equals its condition applied to the source, up to the position that was read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Views:
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
         self._seen: dict[tuple[TopicPartition, bool], dict[int, bytes]] = {}
-        """By partition of a view, and whether only committed messages are read."""
+        """By partition of a view, and by whether only committed messages are read."""
         self._positions: dict[tuple[TopicPartition, bool], int] = {}
 
     def read(
@@ -30,7 +30,7 @@ class Views:
         *,
         committed: bool,
     ) -> None:
-        """A reader has got these, and goes on at this offset."""
+        """Note that a reader has got these, and continues at this offset."""
         key = (at, committed)
         for offset, value in shown:
             if not is_shown(offset):
@@ -58,7 +58,8 @@ def is_shown(offset: int) -> bool:
 
 
 def wrong_views(views: Content, sources: Content, what: str) -> list[str]:
-    """Where views, read once more at the end, are not what is `what` of their sources."""
+    """Differences at the end between views, read once more, and the messages of their sources; `what` names
+    these."""
     wrong = []
     for at, view in views.items():
         content = sources[source_of(at)]

@@ -1,8 +1,8 @@
-"""What must hold of waits: a broker that tells a client to wait reads nothing more on that connection
+"""Invariants of throttling: a broker that tells a client to wait reads nothing more on that connection
 meanwhile.
 
-So a request that the client sends after it was told is not answered before the wait is over. The wait begins
-when the broker handles the request that was too much, which is after that was sent. A change of the quotas
+So a request that the client sends after that is not answered before the wait is over. The wait begins when
+the broker handles the request that exceeded the quota, which is after it was sent. A change of the quotas
 ends all waits.
 """
 
@@ -23,7 +23,7 @@ _ROUNDING_S = 0.002
 class _Wait(NamedTuple):
     until: float
     quotas: object
-    """Those that were in force on the broker before it could have handled the request."""
+    """The quotas in force on the broker before it could have handled the request."""
 
 
 class Asked(NamedTuple):
@@ -34,12 +34,12 @@ class Asked(NamedTuple):
     at: float
     quotas: object
     wait: _Wait | None
-    """What the client had been told before."""
+    """The wait that the client had been told before."""
 
 
 class Waits:
     def __init__(self, world: World, quotas_of: Callable[[str], object]) -> None:
-        """`quotas_of`: those in force on a host now; another object after each change."""
+        """`quotas_of`: the quotas in force on a host now; another object after each change."""
         self._world = world
         self._quotas_of = quotas_of
         self._waits: WeakKeyDictionary[PeerConnection, _Wait] = WeakKeyDictionary()

@@ -1,1 +1,1 @@
-"""What simulated brokers and clients stand on: time, loops, network, disks, the store, machines."""
+"""The simulated environment of brokers and clients: time, loops, network, disks, the store, machines."""

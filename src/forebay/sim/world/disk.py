@@ -1,10 +1,9 @@
-"""A disk in memory that behaves as a real one does when the power goes: what was not synced may be gone.
+"""A disk in memory that behaves like a real one in a power failure: unsynced data may be lost.
 
-The rules are POSIX's, taken strictly. Of a file, the bytes up to the last sync are safe; of what was
-appended since, some beginning is left, perhaps with damage at its end, and a cut that was not synced may
-have been undone. A name that was made, moved or removed is safe once its directory was synced; of later
-changes to a directory some first ones have happened. A process that is killed loses nothing: the system
-keeps what it was given.
+The rules are POSIX's, taken strictly. The bytes of a file up to the last sync are safe. Of bytes appended
+since, some prefix is left, perhaps damaged at its end; and an unsynced truncation may have been undone. A
+created, renamed or removed name is safe once its directory was synced; of later changes to a directory a
+prefix has happened. A process that is killed loses nothing: the system keeps what it was given.
 
 `SimDisk` is the device, which outlives its processes. A process works through a `DiskHandle`
 (disk_handle.py), which goes dead with it.
@@ -27,7 +26,7 @@ _DAMAGED_BYTES_MAX = 32
 _ROTTEN_BYTES_MAX = 8
 _HEADER_CHANCE = 0.5
 _HEADER_BYTES = (*range(8, 12), *range(16, HEADER_SIZE))
-"""Those that the CRC covers, the length and the magic."""
+"""The bytes that the CRC covers, the length and the magic."""
 _SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
 
 
@@ -36,7 +35,7 @@ class Inode:
     content: bytearray = field(default_factory=bytearray)
     synced_size: int = 0
     undone: bytes | None = None
-    """What was safe before a cut that has not been synced."""
+    """The safe bytes before a truncation that has not been synced."""
     in_one_sector: bool = False
     """Small, and written at once: it is there as a whole or not at all."""
 
@@ -66,7 +65,7 @@ class Inode:
         self.sync()
 
     def _damage(self, chance: random.Random) -> None:
-        """Blocks reach the disk in any order: the end of what is left may never have been written."""
+        """Blocks reach the disk in any order: the end of the remaining bytes may never have been written."""
         size = min(len(self.content) - self.synced_size, _DAMAGED_BYTES_MAX)
         if size and chance.random() < _DAMAGE_CHANCE:
             self.content[-size:] = bytes(size)
@@ -81,21 +80,21 @@ class _Change:
 
 
 class SimDisk:
-    """Names to inodes, None for a directory; and the same as it would be after a loss of power."""
+    """Names to inodes, None for a directory; and the same as it would be after a power failure."""
 
     def __init__(self, chance: random.Random) -> None:
         self.names: dict[str, Inode | None] = {}
         self.locks: dict[str, tuple[object, str]] = {}
         self.rotten = False
-        """Whether a file gives back other bytes than were written."""
+        """True if a file returns other bytes than were written."""
         self.fault: Callable[[str, str], None] | None = None
         """Called with an operation and a path before it is done; may raise OSError."""
         self.on_directory_renamed: Callable[[str, str], None] = lambda *_: None
         """Called with both names before a directory gets another one."""
         self.slow_s = 0.0
-        """How long threads that use it take at least."""
+        """The minimum time of threads that use it."""
         self.refused: Counter[tuple[str, str, int]] = Counter()
-        """How often an operation on a path was refused since the last check; to read, at a position."""
+        """The number of refusals of an operation on a path since the last check; for reads, at a position."""
         self.boot = 1
         self._chance = chance
         self._safe: dict[str, Inode | None] = {}
@@ -136,11 +135,11 @@ class SimDisk:
         self.locks.clear()
 
     def directories(self, path: str) -> list[str]:
-        """Those that lie in another."""
+        """The directories that lie in another."""
         return sorted(name for name, inode in self.names.items() if inode is None and parent(name) == path)
 
     def lose_files(self, directory: str, suffixes: tuple[str, ...]) -> int:
-        """Somebody removes files, or restores a directory without them; how many there were."""
+        """Remove files, or restore a directory without them; returns their number."""
         gone = [name for name in self.names if parent(name) == directory and name.endswith(suffixes)]
         for name in gone:
             self.change(directory, lambda names, name=name: names.pop(name, None))  # type: ignore[misc]
@@ -148,8 +147,8 @@ class SimDisk:
         return len(gone)
 
     def rot(self, path: str, favourite: str | None = None) -> tuple[str, list[int]] | None:
-        """Change some bytes of a segment that is complete, or of its indexes: which file of any log in there,
-        if there is one, and which offsets its damaged batches have.
+        """Change some bytes of a segment that is complete, or of its indexes: returns the file, if there is
+        one, and the offsets of its damaged batches.
 
         `favourite`: the directory whose logs are damaged, if it has any that are complete.
         """
@@ -160,7 +159,7 @@ class SimDisk:
         return self._rot(found)
 
     def rot_segment(self, directory: str) -> tuple[str, list[int]] | None:
-        """The same, of a segment of one log."""
+        """Like `rot`, for a segment of one log."""
         return self._rot([file for file in self._complete(directory) if file.endswith(".log")])
 
     def _rot(self, found: Sequence[str]) -> tuple[str, list[int]] | None:
@@ -183,7 +182,7 @@ class SimDisk:
         return name, _damaged_offsets(inode.content, before)
 
     def _flip_in_header(self, content: bytearray) -> None:
-        """Change one bit of what a batch says of itself, such as its length, its flags or its count."""
+        """Flip one bit of a batch header, such as its length, its flags or its count."""
         with suppress(ProtocolError):
             start, _ = self._chance.choice(split(memoryview(bytes(content))))
             content[start + self._chance.choice(_HEADER_BYTES)] ^= 1 << self._chance.randrange(8)
@@ -212,7 +211,7 @@ def _mend_unprotected(content: bytearray, before: bytes) -> None:
 
 
 def _damaged_offsets(content: bytearray, before: bytes) -> list[int]:
-    """Of the batches that have changed."""
+    """The offsets of the batches that have changed."""
     damaged: list[int] = []
     with suppress(ProtocolError):
         for start, header in split(memoryview(before)):

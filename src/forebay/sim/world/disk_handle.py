@@ -16,7 +16,7 @@ _COLD_CHANCE_WHEN_SLOW = 0.5
 
 
 class Died(BaseException):
-    """The process ended in the middle of what it did; nothing may take this for an error to deal with."""
+    """The process ended in the middle of an operation; no code may handle this as an error."""
 
 
 class SimFile:
@@ -45,7 +45,7 @@ class SimFile:
         return found
 
     def pass_on(self, length: int, position: int) -> bytes:
-        """What the system gives to a socket; the process does not read it."""
+        """Bytes that the system passes to a socket; the process does not read them."""
         self._check()
         self._disk.live("read", self._path, position)
         return b"" if self._inode is None else bytes(self._inode.content[position : position + length])
@@ -70,7 +70,7 @@ class SimFile:
         self._closed = True
 
     def _changing(self, operation: str) -> Inode:
-        """What is to be changed. A file that does not exist yet is made."""
+        """The inode to change. A file that does not exist yet is created."""
         self._check()
         self._disk.live(operation, self._path)
         if self._inode is None:
@@ -95,7 +95,7 @@ class _SimLock:
 
 
 class UseOfTime:
-    """Told what the process does with its disk. This one takes no time."""
+    """Notified of the process's use of its disk. This one takes no time."""
 
     def read(self, path: str, position: int, size: int) -> None: ...
     def sync(self) -> None: ...
@@ -116,7 +116,7 @@ class DiskHandle:
     # -- the process's end -------------------------------------------------------------------------------
 
     def die(self) -> None:
-        """Whatever a dead process still tries must leave no mark."""
+        """After this, a dead process leaves no mark, whatever it tries."""
         self.dead = True
         for path in [path for path, (holder, _) in self._disk.locks.items() if holder is self]:
             del self._disk.locks[path]

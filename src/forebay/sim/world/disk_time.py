@@ -1,10 +1,10 @@
 """The time that a process spends on its disk: on its loop, or in the thread that reads.
 
-The files of a story are small and stand for large ones: a byte here costs what thousands cost in life. What a
-loop may read in one turn of one file does not grow with the file (a few headers, found by the index), so that
-much is free; a scan of a whole segment on the loop is charged in full. Giving bytes to the page
-cache, and from there to a socket, costs nothing worth counting. What a broker reads before it serves is free:
-no client waits for its loop, and a start may check every byte that it has.
+The files of a story are small and stand for large ones: a byte here costs what thousands cost in life. A loop
+may read a bounded part of one file in one turn for free (a few headers, found by the index); a scan of a
+whole segment on the loop is charged in full. Giving bytes to the page cache, and from there to a socket,
+costs nothing worth counting. Reads before a broker serves are free: no client waits for its loop, and a start
+may check every byte.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SYNC_S = 0.02
 
 class DiskTime(UseOfTime):
     def __init__(self, loop: ProcessLoop, *, serves: Callable[[], bool] = lambda: True) -> None:
-        """`serves`: whether the process has finished its start."""
+        """`serves`: True if the process has finished its start."""
         self._loop = loop
         self._serves = serves
         self._turn = -1

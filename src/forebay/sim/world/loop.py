@@ -1,10 +1,10 @@
 """The event loop of one simulated process, and the threads beside it.
 
-Every process has a loop of its own, so that it can be stopped (SIGSTOP: its callbacks and timers are held
-back, then run late) or killed without the others noticing more than they would in life. The loop behaves as
-asyncio's does: callbacks in the order they were given, timers when they are due, one turn after the other.
-Each turn takes a little virtual time that comes from the seed; that is what shuffles the processes among
-each other, and what keeps a busy loop from standing still in time.
+Every process has its own loop, so that it can be stopped (SIGSTOP: its callbacks and timers are held back,
+then run late) or killed, and the others notice no more than in reality. The loop behaves like asyncio's:
+callbacks in the order they were given, timers when they are due, one turn after the other. Each turn takes a
+little virtual time that comes from the seed; this interleaves the processes, and lets time pass for a busy
+loop.
 
 Work that takes long is charged to the loop or thread that does it (`spend`). A loop then stands still: its
 next turn begins when the work would be done, and `on_stall` is called with the time.
@@ -43,7 +43,7 @@ _task_numbers = count()
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task that hashes by its number: sets of tasks, as asyncio has them, have the same order always."""
+    """A task that hashes by its number: asyncio's sets of tasks always have the same order."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.number = next(_task_numbers)
@@ -60,7 +60,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.alive = True
         self.paused = False
         self.thread_delay_s: float | None = None
-        """While the work of a thread is carried out: how long after it the loop gets the result."""
+        """While a thread's work is carried out: how long after it the loop gets the result."""
         self.on_failure: Callable[[str, BaseException | None], None] = lambda _message, _error: None
         self.on_stall: Callable[[float], None] = lambda _seconds: None
         self.turns_count = 0
@@ -82,11 +82,11 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     @property
     def busy(self) -> bool:
-        """Whether it is the loop itself that does something now, and no thread."""
+        """True if the loop itself is working now, and not a thread."""
         return self._in_turn and self.thread_delay_s is None
 
     def spend(self, seconds: float) -> None:
-        """Charge the running work with this time. Calls from outside of the loop cost nothing."""
+        """Charge the running work with this time. Calls from outside the loop cost nothing."""
         if self.thread_delay_s is not None:
             self.thread_delay_s += seconds
         elif self._in_turn:
@@ -164,7 +164,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             action()
 
     def when_running(self, action: Callable[[], None]) -> None:
-        """Carry something out now, or when the process goes on."""
+        """Carry something out now, or when the process resumes."""
         if self.paused:
             self._held.append(action)
         elif self.alive:
@@ -224,7 +224,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """asyncio tells; a cancelled timer is skipped when its time comes."""
+        """Called by asyncio; a cancelled timer is skipped when its time comes."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -281,7 +281,7 @@ class SimThreads(Executor):
     def __init__(
         self, loop: ProcessLoop, workers: int, name: str, slow_s: Callable[[], float] = lambda: 0.0
     ) -> None:
-        """`slow_s`: how long a work takes at least, now."""
+        """`slow_s`: the minimum time of a piece of work, now."""
         self._loop = loop
         self._workers = workers
         self._slow_s = slow_s
@@ -300,11 +300,11 @@ class SimThreads(Executor):
         return future
 
     def map(self, fn: Callable[..., T], *iterables: Iterable[Any], **_options: Any) -> Iterator[T]:
-        """The caller waits for all of it, and so does the whole loop: it may as well be done at once."""
+        """The caller waits for all of it, and so does the whole loop: so it is done at once."""
         return iter([fn(*args) for args in zip(*iterables, strict=False)])
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
-        """The loop waits for its threads: what they have to do is done now, unless their process is dead."""
+        """The loop waits for its threads: their work is done now, unless their process is dead."""
         self._closed = True
         jobs = [*self._running.values(), *self._waiting]
         self._running.clear()

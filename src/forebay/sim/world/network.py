@@ -1,10 +1,10 @@
 """A network between simulated hosts: TCP as a program sees it, with a wire that can be slow or cut.
 
-Between connections there is no order. A cut from one host to another holds back whatever goes that way,
-until it is mended or the connection is reset: that is how TCP behaves, which sends again and again. A process
-that is killed resets its connections, and its kernel refuses new ones. A firewall can refuse in the name of a
-process that is alive. A host that loses power says nothing: the other side notices when it
-sends something after the host is back, or by a timeout of its own.
+Between connections there is no order. A cut from one host to another holds back everything in that direction,
+until it is mended or the connection is reset: TCP behaves like that, because it retransmits. A process that
+is killed resets its connections, and its kernel refuses new ones. A firewall can refuse in the name of a
+process that is alive. A host that loses power says nothing: the other side notices when it sends something
+after the host is back, or by its own timeout.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class SimNetwork:
         return host in self._dark
 
     def cut(self, source: str, target: str) -> None:
-        """From now on nothing gets from one host to the other; the way back is another matter."""
+        """From now on nothing gets from one host to the other; the other direction is not affected."""
         self._cuts.add((source, target))
 
     def mend(self, source: str, target: str) -> None:
@@ -224,7 +224,7 @@ class SimNetwork:
         return _DELAY_S_MIN + (_DELAY_S_MAX - _DELAY_S_MIN) * self._random()
 
     def split(self, piece: bytes) -> tuple[bytes, ...]:
-        """What was sent in one piece may arrive in two."""
+        """Bytes that were sent in one piece may arrive in two."""
         if len(piece) > 1 and self._random() < _SPLIT_CHANCE:
             middle = self._chance.randrange(1, len(piece))
             return piece[:middle], piece[middle:]

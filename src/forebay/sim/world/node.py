@@ -61,7 +61,7 @@ class SimClock:
         return self._world.now
 
     def rest(self, seconds: float) -> None:
-        """Threads of this world do each of their works at once (see `SimThreads`)."""
+        """Threads of this world do each piece of work at once (see `SimThreads`)."""
 
 
 class SimDelayIndexes:
@@ -84,7 +84,7 @@ class SimDelayIndexes:
         self._indexes = {path: index for path, index in self._indexes.items() if index.lose_power()}
 
     def lose(self) -> None:
-        """The files of the indexes, but not what says that there were any."""
+        """Lose the files of the indexes, but not the note that there were any."""
         self._indexes.clear()
 
     def erase(self) -> None:
@@ -93,7 +93,7 @@ class SimDelayIndexes:
 
 
 class SimProcess:
-    """A process from its start to its end: a loop, and what its kernel holds for it."""
+    """A process from its start to its end: a loop, and its kernel's resources."""
 
     def __init__(self, world: World, network: SimNetwork, host: str, name: str) -> None:
         self.loop = ProcessLoop(world, name)  # type: ignore[abstract]
@@ -135,26 +135,26 @@ class SimNode:
         self.starts = 0
         self.powerless = False
         self.gave_up = False
-        """Whether the broker ended by itself."""
+        """True if the broker ended by itself."""
         self.disk_failed = False
-        """Whether the disk has refused something since the broker was started."""
+        """True if the disk has refused something since the broker was started."""
         self.stopping = False
-        """Whether it was asked to stop, and does not serve again yet."""
+        """True if it was asked to stop, and does not serve again yet."""
         self.kept_all = True
-        """Whether the disk holds everything that processes before this one had written."""
+        """True if the disk holds everything that earlier processes had written."""
         self.noted_starts: dict[TopicPartition, int] = {}
-        """Where logs begin, as a process before this one had noted it on the disk."""
+        """The log start offsets that an earlier process had noted on the disk."""
         self.stall_s_max = 0.0
-        """How long its loop may stand still."""
+        """The maximum time that its loop may block."""
         self._burdens_s = 0.0
-        """How long it stands still by the fault of strangers, from the end of this turn on."""
+        """How long strangers' requests block it, from the end of this turn on."""
         self._burdened_until = 0.0
         self._world = world
         self._network = network
         self._store = store
         self._settings = dict(settings)
         self._torn = False
-        """Whether power was lost, and not all logs have been looked at since."""
+        """True if power was lost, and not all logs have been checked since."""
         self._process: SimProcess | None = None
         self._handle: DiskHandle | None = None
 
@@ -175,12 +175,12 @@ class SimNode:
 
     @property
     def burdened(self) -> bool:
-        """Whether requests of strangers keep it from everything else at this moment."""
+        """True if strangers' requests block it at this moment."""
         return self._world.now < self._burdened_until
 
     @property
     def lacks_partitions(self) -> bool:
-        """Whether its broker serves without partitions that it could not open or cut, and might now."""
+        """True if its broker serves without partitions that it could not open or truncate, and might now."""
         if self.broker is None or not self.ready or self.disk.fault is not None:
             return False
         partitions = self.broker.partitions
@@ -196,7 +196,7 @@ class SimNode:
             return None
 
     def sees(self, topic: str, state: PartitionState) -> bool:
-        """Whether its broker runs and knows of this state of a partition."""
+        """True if its broker runs and knows this state of a partition."""
         if self.broker is None or not self.ready or self.paused:
             return False
         return self.broker.image.partition(topic, state.index) == state
@@ -280,7 +280,7 @@ class SimNode:
             self._world.fail(f"{self.host}: {message}: {error!r}")
 
     def _stood_still(self, seconds: float) -> None:
-        """A serving broker's loop may not stand still for long by its own fault: others count it as dead."""
+        """A serving broker's loop must not block for long by its own fault: others count it as dead."""
         seconds, self._burdens_s = seconds - self._burdens_s, 0.0
         if self.ready and not self.stopping and seconds > self.stall_s_max:
             self._world.fail(

@@ -24,23 +24,23 @@ LOOSE: TopicPartition = ("loose", 0)
 JOBS: list[TopicPartition] = [("jobs", 0), ("jobs", 1)]
 """For the share group."""
 SURE: list[TopicPartition] = [*EXACT, PLAIN, SOURCE, TARGET, BRIEF, *JOBS]
-"""Here a message is acknowledged only when all in-sync replicas have it."""
+"""A message here is acknowledged only when all in-sync replicas have it."""
 ALL: list[TopicPartition] = [*SURE, LOOSE]
 KEYED: TopicPartition = ("keyed", 0)
-"""Compacted all the time, in segments of a few batches: of each key only the last message is sure to stay."""
+"""Compacted all the time, in segments of a few batches: only the last message of each key is sure to stay."""
 
 GROUP_NAME = "crew"
 SHARED: list[TopicPartition] = [*EXACT, SOURCE]
-"""What the members of the group share: all partitions of their topics."""
+"""The partitions that the members of the group share: all of their topics."""
 
 SHARE_GROUP_NAME = "workers"
 SHARE_STATES: list[TopicPartition] = [("__share_group_state", 0), ("__share_group_state", 1)]
 """Where the state of share groups is kept."""
 DEAD_LETTER_TOPIC = "jobs.dead"
-"""For what the share group gives up. Brokers create it."""
+"""For records that the share group gives up. Brokers create it."""
 
 LATER: TopicPartition = ("later", 0)
-"""Only in some stories: its messages are seen when they are `LATER_DELAY_MS` old."""
+"""Only in some stories: its messages are visible when they are `LATER_DELAY_MS` old."""
 LATER_DELAY_MS = 2_000
 
 FOLDED: list[TopicPartition] = [("folding", index) for index in range(4)]
@@ -58,4 +58,4 @@ FILLED: list[TopicPartition] = [("filled-exact", 0), ("filled-exact", 1), ("fill
 SHOWN_EVERY = 3
 """A view shows the offsets that this number divides."""
 ALARMS: TopicPartition = ("alarms", 0)
-"""Only in some stories: its messages wait, each for its own time."""
+"""Only in some stories: its messages have their own delays."""

@@ -5,8 +5,8 @@ carried out. Leases end on the store's own clock when no keep-alive arrived in t
 they do not, as etcd's leader renews them all when it is elected. Watches come late, in order and without a
 gap.
 
-For a while another store can answer in its place, or an older state of it (`answer_as`). What it really holds
-(`own`) comes back afterwards. Processes that cannot tell the two apart get no answer meanwhile: those that
+For a while another store can answer in its place, or an older state of it (`answer_as`). Its real contents
+(`own`) come back afterwards. Processes that cannot tell the two apart get no answer meanwhile: those that
 begin, and those that have seen no more of the store than its older state has. They would write to it.
 """
 
@@ -74,7 +74,7 @@ class Holder(Protocol):
 
 
 Settle = Callable[[Header | None, Any, StoreError | None], None]
-"""Takes an answer: who gives it, the result, and the error instead. Nobody gives a time-out."""
+"""Called with an answer: its sender, the result, and the error instead. A timeout has no sender."""
 
 
 class SimStore:
@@ -84,9 +84,9 @@ class SimStore:
         self.world = world
         self.own = Contents("own")
         self._contents = self.own
-        """What answers."""
+        """The contents that answer."""
         self._swapped_at = 0
-        """The revision of what answers in place of the own contents, when it began to."""
+        """The revision at which other contents began to answer in place of the own ones."""
         self.down = False
         self.slow = False
         self.lose_answers_chance = 0.0
@@ -94,24 +94,24 @@ class SimStore:
         self.on_txn: Callable[[str, Sequence[Put], Sequence[Delete]], None] = lambda *_: None
         """Called with the host whose transaction has succeeded, and with what it wrote."""
         self.on_events: Callable[[Sequence[Event]], None] = lambda _: None
-        """Called with every change, as if all could be read."""
+        """Called with every change, even of values that cannot be read."""
         self.on_restore: Callable[[Sequence[KeyValue]], None] = lambda _: None
-        """Called with all that a backup holds."""
+        """Called with all contents of a backup."""
         self.on_revoke: Callable[[str, Sequence[str]], None] = lambda *_: None
         """Called with the host that ends a lease of another, and with the keys under it."""
         self.garbled: dict[str, tuple[bytes, bytes]] = {}
-        """By key the value that was written over, and the one that nobody can read."""
+        """By key: the value that was overwritten, and the unreadable one."""
         self._deaf_until: dict[str, float] = {}
         self._network = network
         self._image = ClusterImage(cluster_id=CLUSTER)
         self._chance = world.chance("store")
         self._leases: dict[str, Holder] = {}
-        """The last of each host."""
+        """The last lease of each host."""
         self._held_back: dict[str, list[Callable[[], None]]] = {}
-        """By host the answers to its keep-alives that are on their way, and come later."""
+        """By host: answers to its keep-alives that are held back."""
         self._last_lease = 0
         self._restored_at = 0
-        """The revision at which it was last put back to an earlier state."""
+        """The revision at which it was last restored to an earlier state."""
         self._watches: dict[Watcher, None] = {}
 
     def identity(self) -> StoreIdentity:
@@ -122,7 +122,8 @@ class SimStore:
         )
 
     def image(self) -> ClusterImage:
-        """The present image of the cluster, which brokers may not have seen yet, as if all could be read."""
+        """The present image of the cluster, which brokers may not have seen yet, as if every value were
+        readable."""
         if self._image.revision != self.own.keyspace.revision:
             items, revision = self.own.keyspace.range(KEYS.root)
             items = [self._as_it_was(item) for item in items]
@@ -140,7 +141,7 @@ class SimStore:
         return self._contents is self.own
 
     def answer_as(self, contents: Contents) -> None:
-        """Let something else answer from now on. Watches break off, as when a server ends."""
+        """Let other contents answer from now on. Watches break off, as when a server ends."""
         self._contents = contents
         self._swapped_at = contents.keyspace.revision
         for watch in self._watches:
@@ -164,7 +165,7 @@ class SimStore:
     # -- values that cannot be read ------------------------------------------------------------------------
 
     def garble(self, key: str, value: bytes) -> None:
-        """Write over a value as `etcdctl put` does: the key is under no lease any more."""
+        """Overwrite a value as `etcdctl put` does: the key is under no lease any more."""
         item = self.own.keyspace.get(key)
         assert item is not None
         self.garbled[key] = (item.value, value)
@@ -290,7 +291,7 @@ class SimStore:
         return self.own.copy()
 
     def restore(self, backup: Contents) -> None:
-        """Be as the backup says, while no broker runs. Leases come back with it, and begin anew."""
+        """Restore the backup, while no broker runs. Leases come back with it, and begin anew."""
         self.own = backup.copy()
         self._restored_at = self.own.keyspace.revision
         self._image = ClusterImage(cluster_id=CLUSTER)
@@ -305,12 +306,12 @@ class SimStore:
         self._leases[host] = lease
 
     def doubts_since(self, host: str) -> float | None:
-        """Since when the holder of a lease has not been sure of it; None if it is, or has none."""
+        """Since when the holder of a lease has doubted it; None if it does not, or has none."""
         lease = self._leases.get(host)
         return None if lease is None else lease.doubted_since()
 
     def hold_back(self, host: str, doubt_in_s: float) -> None:
-        """Let the answers to the keep-alives of a host wait on their way, its last ones, too.
+        """Hold back the answers to the keep-alives of a host, including its last ones.
 
         So it doubts its lease after that time.
         """
@@ -324,7 +325,7 @@ class SimStore:
             arrive()
 
     def renewed(self, host: str, arrive: Callable[[], None]) -> None:
-        """An answer to a keep-alive has come, or is held back."""
+        """Note that an answer to a keep-alive has come, or is held back."""
         waiting = self._held_back.get(host)
         if waiting is None:
             arrive()
@@ -347,7 +348,7 @@ class SimStore:
             self.world.after(delay_s, self._push, watch, 0)
 
     def deafen(self, host: str, seconds: float) -> None:
-        """Let the watches of a host come this much later. It keeps its lease, and can be asked."""
+        """Delay the watches of a host by this time. It keeps its lease, and can be reached."""
         self.world.note("fault", f"{host} hears nothing for {seconds:.3f} s")
         self._deaf_until[host] = self.world.now + seconds
 

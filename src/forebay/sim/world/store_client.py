@@ -3,7 +3,7 @@
 A holder trusts its lease until shortly before its end, by its own clock and by the last answer. The store can
 hold back the answers to keep-alives (`SimStore.hold_back`). Then the holder doubts a lease that it still has.
 
-Answers are believed by the same rule as etcd's (`KnownStore`).
+Answers are trusted by the same rule as etcd's (`KnownStore`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SimWatch:
         return found
 
     async def _resume(self, error: StoreError) -> None:
-        """Go on where the watch broke off, with whatever answers now, as the one on etcd does."""
+        """Continue where the watch broke off, with whatever answers now, like a watch on etcd."""
         if isinstance(error, Compacted):
             raise error
         self._client.check_open()
@@ -171,7 +171,7 @@ class SimLease:
             self._holds_until = max(self._holds_until, when)
 
     def unhear(self, doubt_in_s: float) -> Callable[[], None]:
-        """Be as if the last answers were still on their way; what is returned makes them arrive."""
+        """Behave as if the last answers were still on their way; the returned function makes them arrive."""
         heard = self._holds_until
         doubt_at = self._client.loop.time() + doubt_in_s
         self._holds_until = min(heard, doubt_at + _MARGIN * self._ttl_s)
@@ -199,7 +199,7 @@ class StoreClient:
                 return
             if error is not None:
                 answer.set_exception(error)
-                answer.exception()  # nobody may wait for it
+                answer.exception()  # nobody may be waiting for it
             else:
                 answer.set_result(result)
 

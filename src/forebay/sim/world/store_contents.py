@@ -1,4 +1,5 @@
-"""What a simulated store holds: its keys, its leases, and the identity that it shows with every answer."""
+"""The contents of a simulated store: its keys, its leases, and the identity that it shows with every
+answer."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Contents:
         return Header(self.store_id, self.keyspace.revision, term=1)
 
     def copy(self) -> Contents:
-        """As a backup has it: with its leases."""
+        """A copy as in a backup: with its leases."""
         keyspace, own = Keyspace(history_max=_HISTORY_MAX), self.keyspace
         items, revision = own.range("")
         keyspace.restore(items, own.since(own.compacted + 1), revision=revision, compacted=own.compacted)

@@ -1,7 +1,7 @@
 """One side of a simulated connection: a socket as a program sees it, and what its kernel does for it.
 
-Bytes of one direction arrive in the order they were sent, or not at all. When they arrive, and whether they
-can, the network says.
+Bytes of one direction arrive in the order they were sent, or not at all. The network decides when they
+arrive, and if they can.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RESET = b"reset"
 
 
 class Wire(Protocol):
-    """What a stream knows of the network that it is part of."""
+    """A stream's interface to its network."""
 
     def forget_if_done(self, stream: SimStream) -> None: ...
     def split(self, piece: bytes) -> tuple[bytes, ...]: ...
@@ -34,7 +34,7 @@ class Wire(Protocol):
 
 
 class _LevelTrigger:
-    """Calls back as a level-triggered selector does: again and again, as long as it is due."""
+    """Calls back like a level-triggered selector: again and again, as long as it is due."""
 
     def __init__(self, loop: ProcessLoop, is_due: Callable[[], bool]) -> None:
         self.callback: Callable[[], None] | None = None
@@ -76,7 +76,7 @@ class SimStream:
         self._closed = False
         self._unread_by_peer = 0
         self._outgoing: deque[tuple[float, bytes, bool]] = deque()
-        """When each piece arrives at the other side, the piece, and whether it is a mark."""
+        """When each piece arrives at the other side, the piece, and True if it is a mark."""
         self._last_arrival = 0.0
         self._delivering = False
         self._reader = _LevelTrigger(loop, self._has_news)
@@ -145,7 +145,7 @@ class SimStream:
     # -- what the kernel does ----------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """The process has gone: the other side learns it."""
+        """The process has ended: notify the other side."""
         self._closed = True
         self._forget_callbacks()
         self._put(_RESET, mark=True)

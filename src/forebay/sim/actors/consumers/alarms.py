@@ -1,4 +1,4 @@
-"""A reader of messages that each wait for their own time."""
+"""A reader of messages that each have their own delay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forebay.wire.messages.fetch import PartitionData
 
 
 class AlarmReader(Consumer):
-    """Does not end before it has got every message that is certain to come."""
+    """Does not end before it has read every message that is certain to come."""
 
     max_wait_ms = 500
     pause_s = 0.1
@@ -38,13 +38,13 @@ class AlarmReader(Consumer):
         alarms, is_lasting = self.model.alarms, at in self.model.lasting
         for record in records:
             value = bytes(record.value or b"")
-            if is_lasting:  # elsewhere what was read may be lost, and come again
+            if is_lasting:  # elsewhere messages that were read may be lost, and come again
                 alarms.read(self.name, value, record.offset, self._latest_ms(), record.timestamp)
             if any(key == SCHEDULE_ID for key, _ in record.headers):
                 alarms.saw_uncommitted(self.name, value)
 
     async def _recover(self, at: TopicPartition, refused: Refused) -> None:
-        """Go on where the partition begins now, if retention may have deleted what is missing."""
+        """Continue at the start of the partition, if retention may have deleted what is missing."""
         if not self.model.alarms.are_deleted:
             return await super()._recover(at, refused)
         start, position = await self.retry(partial(self.client.earliest, at)), self.positions.get(at, 0)

@@ -1,4 +1,4 @@
-"""A reader of a topic whose messages wait: it asks for them long before they are due."""
+"""A reader of a topic with delayed messages: it asks for them long before they are due."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forebay.wire.messages.fetch import PartitionData
 
 
 class DelayedReader(Consumer):
-    """Does not end before it has got every message that is known to be there."""
+    """Does not end before it has read every message that is known to be there."""
 
     max_wait_ms = 3_000
     pause_s = 0.1

@@ -35,7 +35,7 @@ class ClassicMember(Member):
     """Joins and syncs; the leader of the generation assigns the partitions."""
 
     _settled = False
-    """Whether it has its share of a generation."""
+    """True if it has its part of a generation."""
 
     async def stay(self) -> None:
         if self._settled:
@@ -124,7 +124,7 @@ def _assigned(data: bytes) -> list[TopicPartition]:
 
 
 class ConsumerMember(Member):
-    """Sends what it owns with every heartbeat, and gets its assignment from the broker."""
+    """Sends its owned partitions with every heartbeat, and gets its assignment from the broker."""
 
     _names: dict[bytes, str]
 
@@ -173,7 +173,7 @@ class ConsumerMember(Member):
             await self._heartbeat(_LEAVE_EPOCH)
 
     def refused(self, code: ErrorCode) -> None:
-        """With a stale epoch it goes on: the next heartbeat tells it the new one."""
+        """With a stale epoch it continues: the next heartbeat returns the new one."""
         if code is not ErrorCode.STALE_MEMBER_EPOCH:
             self.epoch = 0
             self.own_nothing()

@@ -50,7 +50,7 @@ REPLACED = frozenset(
 
 
 class Member(Actor):
-    """What members of both protocols do; how they enter, stay and leave is the protocol's matter."""
+    """The behaviour of members of both protocols; subclasses define how they enter, stay and leave."""
 
     def __init__(
         self,
@@ -66,15 +66,15 @@ class Member(Actor):
         self.partitions = list(partitions)
         self.member_id = ""
         self.epoch = -1
-        """Of the member, or the generation."""
+        """The member epoch, or the generation."""
         self.positions: dict[TopicPartition, int] = {}
-        """Of every partition that it owns."""
+        """The position in every partition that it owns."""
         self.nap_chance = 0.0
-        """Of standing still before a commit, for longer than its session lasts."""
+        """The chance of pausing before a commit, for longer than its session lasts."""
         self._mortal = mortal
         self._lives = 0
         self._alive_until = 0.0
-        """Its session lasts until then at least, by the last answer that it got without faults."""
+        """Its session lasts at least until then, by the last answer that it got without faults."""
         self._committed: dict[TopicPartition, int] = {}
 
     # -- what the protocols differ in --------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Member(Actor):
 
     @abstractmethod
     def refused(self, code: ErrorCode) -> None:
-        """Forget what a refusal says is not true any more."""
+        """Forget state that a refusal shows to be outdated."""
 
     # -- life --------------------------------------------------------------------------------------------
 

@@ -95,13 +95,13 @@ class Consumer(Actor):
                 await self._recover(at, refused)
 
     def show(self, _leader: Address, at: TopicPartition, data: PartitionData) -> None:
-        """What a leader has answered."""
+        """Report a leader's answer to the model."""
         shown, self.positions[at] = messages(data, self.positions.get(at, 0), committed=self.committed)
         for place, value in shown:
             self.model.read(self.name, at, place, value, committed=self.committed)
 
     async def _recover(self, at: TopicPartition, refused: Refused) -> None:
-        """Go on where the partition begins now, if what is missing may have been deleted or lost."""
+        """Continue at the start of the partition, if what is missing may have been deleted or lost."""
         offset = self.positions.get(at, 0)
         if at in self.model.folds.removed.positions:
             self.partitions.remove(at)  # it is read by another, and goes
@@ -109,14 +109,14 @@ class Consumer(Actor):
         start = 0
         if refused.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             start = await self.retry(partial(self.client.earliest, at))
-        # A new leader may not have deleted yet what the one that has refused had.
+        # A new leader may not have deleted yet what the previous one had deleted.
         if start <= offset and at in self.model.lasting and at != BRIEF:
             self.world.fail(f"{self.name} at {name_of(at, offset)}, to which it has read: {refused}")
         self.positions[at] = start
 
 
 class OffsetKeeper(Actor):
-    """A group of one that commits growing offsets and looks whether they are kept."""
+    """A group of one that commits growing offsets and checks that they are kept."""
 
     def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
         super().__init__(client, model)
@@ -155,7 +155,7 @@ class OffsetKeeper(Actor):
 
 
 async def fetch_offset(actor: Actor, group: str, at: TopicPartition) -> int:
-    """A group's committed offset, -1 for none, compared with what it had committed."""
+    """Fetch a group's committed offset, -1 for none, and compare it with earlier commits."""
     floor = actor.model.groups.floor(group, at)
     version = actor.client.dialect.offset_fetch
     request = _offset_request(group, at)
@@ -184,7 +184,7 @@ def transformed(value: bytes, transaction: Transaction) -> bytes:
 
 
 class Transformer(TransactionalProducer):
-    """Consume, transform, produce: each message of the source is seen once in the target, come what may."""
+    """Consume, transform, produce: each message of the source is seen exactly once in the target."""
 
     pause_s = 0.5
 

@@ -1,4 +1,4 @@
-"""Producers of messages that wait for their time, which they replace and cancel before it has come."""
+"""Producers of delayed messages, which they replace and cancel before these are due."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _SetsAlarms(Producer):
         super().__init__(client, model, [ALARMS])
         self.latest_ms = latest_ms
         self._ends: dict[bytes, tuple[Sending, list[Alarm]]] = {}
-        """By batch: what it ends."""
+        """The messages that each batch ends."""
 
     def make(
         self, at: TopicPartition, values: Sequence[bytes], transaction: Transaction | None = None
@@ -46,7 +46,7 @@ class _SetsAlarms(Producer):
         return batch
 
     def sending(self, transaction: Transaction | None) -> Sending:
-        """What a batch belongs to."""
+        """The batch or transaction that a batch belongs to."""
         return Sending(transaction)
 
     def _record(self, number: int, value: bytes, sending: Sending, ends: list[Alarm]) -> Record:
@@ -70,7 +70,7 @@ class _SetsAlarms(Producer):
         return b"%s/%d" % (owner.encode(), number)
 
     def ends_under(self, key: bytes, sending: Sending) -> None:
-        """What waits under this key is going to be ended."""
+        """Note that the messages that wait under this key are going to be ended."""
 
     def settled(self, batch: Batch, offset: int) -> None:
         for number, value in enumerate(batch.values):
@@ -86,15 +86,16 @@ class AlarmSetter(_SetsAlarms, IdempotentProducer):
 
 
 class AlarmTransactions(_SetsAlarms, ContinuingProducer):
-    """The same in transactions, which end what was sent before they are committed."""
+    """The same in transactions, which end messages that were sent before they are committed."""
 
     def __init__(self, client: Client, model: Model, latest_ms: Callable[[], int]) -> None:
         super().__init__(client, model, latest_ms)
         self._sending = Sending()
         self._keys: set[bytes] = set()
-        """Of the transaction that is open."""
+        """The keys of the open transaction."""
         self._ended: list[Alarm] = []
-        """By the last transaction that was committed. Its markers are written when the next one begins."""
+        """The messages ended by the last committed transaction. Its markers are written when the next one
+        begins."""
 
     def begin(self) -> Transaction:
         transaction = super().begin()

@@ -24,7 +24,7 @@ _VALUE_BYTES = (40, 400)
 
 
 class KeyedWriter(Producer):
-    """What both kinds of writers have in common: the model records keys, not messages."""
+    """The common base of both kinds of writers: the model records keys, not messages."""
 
     def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
         super().__init__(client, model, partitions)
@@ -80,7 +80,7 @@ class KeyedTransactions(KeyedWriter, ContinuingProducer):
 
 
 class FoldedWriter(KeyedWriter):
-    """Of a topic that gets fewer partitions: each key belongs to one of those that it had."""
+    """Writes to a topic that gets fewer partitions: each key belongs to one of the original ones."""
 
     def next_key(self, at: TopicPartition) -> bytes:
         return b"%s/%d/%d" % (self.name.encode(), at[1], self.chance.randrange(_KEYS))

@@ -1,7 +1,7 @@
 """Producers of the workload without transactions: plain ones of every acks setting, and idempotent ones.
 
 Like real ones they keep several batches of a partition under way, send those again whose answers got lost, in
-the same order and under the same sequence numbers, and do not know whether the first copy arrives, too.
+the same order and under the same sequence numbers, without knowing if the first copy arrives, too.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ class Batch:
     values: tuple[bytes, ...]
     data: bytes
     next_sequence: int
-    """Of the batch behind it."""
+    """The sequence number of the next batch."""
 
 
 class Producer(Actor):
-    """Sends numbered messages to random partitions. This one has no id: a retry may double a message."""
+    """Sends numbered messages to random partitions. This one has no producer id: a retry may duplicate a
+    message."""
 
     acks = ACKS_ALL
     pause_s = 0.7
@@ -56,7 +57,7 @@ class Producer(Actor):
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.transactional_id: str | None = None
         self.value_bytes = 0
-        """What its values have at least."""
+        """The minimum size of its values."""
         self.sequences: dict[TopicPartition, int] = {}
         self._numbers: dict[TopicPartition, int] = {}
 
@@ -107,7 +108,7 @@ class Producer(Actor):
         values: Sequence[bytes],
         transaction: Transaction | None,
     ) -> Batch:
-        """Make the records a batch, with the sequence number that comes next."""
+        """Make the records a batch, with the next sequence number."""
         sequence = NO_SEQUENCE
         if self.producer_id != NO_PRODUCER_ID:
             sequence = self.sequences.get(at, 0)
@@ -126,7 +127,7 @@ class Producer(Actor):
         return Codec.NONE
 
     def settled(self, batch: Batch, offset: int) -> None:
-        """A batch was acknowledged, at this offset or, with -1, at one that is not known."""
+        """Note that a batch was acknowledged, at this offset or, with -1, at an unknown one."""
         if self.acks == ACKS_ALL:
             for delta, value in enumerate(batch.values):
                 self.model.acknowledge(value, offset + delta if offset >= 0 else -1)
@@ -144,7 +145,7 @@ class Producer(Actor):
         return self.now_ms()
 
     async def deliver(self, at: TopicPartition, batch: bytes) -> int | None:
-        """The offset, or None if it is not known whether the message arrived."""
+        """The offset; None if it is not known that the message arrived."""
         return await self.retry(lambda: self.client.produce(at, batch, acks=self.acks))
 
     # -- several batches under way -------------------------------------------------------------------------
@@ -155,7 +156,7 @@ class Producer(Actor):
         return [self.make(at, self.next_values(at), transaction) for _ in range(count)]
 
     async def attempt(self, at: TopicPartition, window: Sequence[Batch]) -> list[Batch]:
-        """Send the batches, one behind the other; those that have to be sent again."""
+        """Send the batches in sequence; returns those that have to be sent again."""
         first = window[0]
         outcomes = await asyncio.gather(*(self._ask(at, batch) for batch in window))
         left = []
@@ -180,7 +181,7 @@ class Producer(Actor):
             return -1 if refused.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER else refused
 
     def refused(self, refusal: Refused) -> None:
-        """A batch was refused for good."""
+        """Note that a batch was refused for good."""
         self.world.fail(f"{self.name}, which makes no mistakes, was refused: {refusal}")
 
 
@@ -195,7 +196,7 @@ class NoAcksProducer(Producer):
 
 
 class IdempotentProducer(Producer):
-    """Once, and in order, over any number of retries."""
+    """Exactly once, and in order, over any number of retries."""
 
     exactly_once = True
 
@@ -221,7 +222,7 @@ class IdempotentProducer(Producer):
 
 
 class ShortLivedProducer(IdempotentProducer):
-    """Is another producer after a few batches, as jobs are that run for a moment."""
+    """Becomes another producer after a few batches, like short-lived jobs."""
 
     pause_s = 0.3
 
@@ -235,7 +236,7 @@ class ShortLivedProducer(IdempotentProducer):
 class PipeliningProducer(IdempotentProducer):
     """Several batches of a partition under way, of messages that are days old, as when a topic is replayed.
 
-    What was not acknowledged is sent again in its order. The first copies may still arrive.
+    Unacknowledged batches are sent again in order. The first copies may still arrive.
     """
 
     pause_s = 1.2
@@ -252,9 +253,9 @@ class PipeliningProducer(IdempotentProducer):
 
 
 class LatePipeliningProducer(PipeliningProducer):
-    """Sends windows again that were acknowledged, as if all answers had been lost: some time later.
+    """Later sends windows again that were acknowledged, as if all answers had been lost.
 
-    A partition recognises as many batches as a producer has under way, wherever its messages go by then.
+    A partition recognises as many batches as a producer may have in flight, wherever its messages go by then.
     """
 
     pause_s = 0.2
@@ -276,10 +277,11 @@ class LatePipeliningProducer(PipeliningProducer):
 
 
 class RepeatingProducer(IdempotentProducer):
-    """Sends most batches twice, alike to the last byte, as a client does whose answers get lost.
+    """Sends most batches twice, identical to the last byte, like a client whose answers get lost.
 
-    What was refused it sends again, too, like every client: to the same broker, if that still seems to lead.
-    acks=1, where unclean elections happen: what was acknowledged may be lost, and its number with it.
+    Like every client it retries refused batches, too: with the same broker, if that still seems to lead. It
+    uses acks=1 where unclean elections happen: an acknowledged batch may be lost, and its sequence number
+    with it.
     """
 
     acks = 1

@@ -1,4 +1,4 @@
-"""Transactional producers, by what they do after trouble.
+"""Transactional producers, by their behaviour after an error.
 
 - `TransactionalProducer` starts anew: it takes the transactional id again, and with it a new epoch.
 - `ContinuingProducer` does what librdkafka does. It aborts and goes on in the same epoch, and the messages of
@@ -7,7 +7,7 @@
 - `BumpingProducer` does what the Java client does: it asks for the next epoch whenever a batch has failed.
 
 With transaction version 2 (EndTxn 5) each end of a transaction brings the next epoch, and Produce adds the
-partitions by itself. What a client speaks says its dialect.
+partitions by itself. The dialect says which version a client speaks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NUMBERS_ARE_WRONG = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_
 
 
 class TransactionalProducer(Producer):
-    """Transactions over several partitions, some of them given up; after any trouble it begins again."""
+    """Transactions over several partitions, some of them aborted; after any error it begins again."""
 
     pause_s = 0.9
     exactly_once = (
@@ -54,7 +54,7 @@ class TransactionalProducer(Producer):
         self.transactional_id = client.name
         self._transactions = 0
         self.second_version = client.dialect.end_txn >= _NEXT_EPOCH_FROM
-        """Whether it speaks transaction version 2."""
+        """True if it speaks transaction version 2."""
 
     async def act(self) -> None:
         while not self.stopping:
@@ -129,7 +129,7 @@ class TransactionalProducer(Producer):
                 check(result.partition_error_code)
 
     async def deliver(self, at: TopicPartition, batch: bytes) -> int | None:
-        """One retry or two, then the transaction is given up."""
+        """One or two retries, then the transaction is aborted."""
         for attempt in range(_ATTEMPTS_MAX):
             try:
                 return await self.client.produce(at, batch, acks=self.acks, transactional_id=self.name)
@@ -172,16 +172,16 @@ class TransactionalProducer(Producer):
 
 
 class ContinuingProducer(TransactionalProducer):
-    """Aborts what went wrong and goes on: same epoch, and the numbers of what it gave up."""
+    """Aborts a failed transaction and continues: same epoch, and the sequence numbers that it gave up."""
 
     batch_records_max = 2
     give_up_chance = 0.3
-    """Of aborting a transaction while batches are under way."""
+    """The chance of aborting a transaction while batches are in flight."""
 
     def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
         super().__init__(client, model, partitions)
         self._acknowledged: dict[TopicPartition, int] = {}
-        """By partition the sequence number behind the last batch that was acknowledged."""
+        """The sequence number after the last acknowledged batch, by partition."""
 
     def settled(self, batch: Batch, offset: int) -> None:
         super().settled(batch, offset)
@@ -216,7 +216,7 @@ class ContinuingProducer(TransactionalProducer):
         return self.chance.uniform(*_GIVE_UP_S)
 
     async def send(self, at: TopicPartition, transaction: Transaction | None = None) -> None:
-        """Several batches at once, if a late one cannot be taken for one of the next transaction."""
+        """Send several batches at once, if a late one cannot be mistaken for one of the next transaction."""
         if not self.second_version:
             return await super().send(at, transaction)
         window = self.window(at, transaction)
@@ -260,7 +260,7 @@ class BumpingProducer(ContinuingProducer):
 
 
 class HastyProducer(ContinuingProducer):
-    """Gives most transactions up, and has batches of the same size only."""
+    """Aborts most transactions, and has batches of one size only."""
 
     batch_records_max = 1
     give_up_chance = 0.7

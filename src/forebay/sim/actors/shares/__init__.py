@@ -1,1 +1,1 @@
-"""Members of share groups, and those who look after them."""
+"""Members of share groups, and their administrators and auditors."""

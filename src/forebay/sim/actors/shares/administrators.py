@@ -1,4 +1,4 @@
-"""Administrators of a share group: one resets or deletes it, one has other brokers lead its partitions."""
+"""Administrators of a share group: one resets or deletes it, one moves leadership of its partitions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _NOT_NOW = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-"""Nothing was done. NOT_COORDINATOR leaves that open: a coordinator that is replaced while its records are on
-their way to the others answers with it, too."""
+"""Nothing was done. NOT_COORDINATOR leaves that open: a coordinator that is replaced while its records are
+being replicated answers with it, too."""
 
 _DEAF_S = (0.5, 4.0)
 _HEARD_S = 0.05
@@ -40,7 +40,7 @@ _HEARD_S = 0.05
 
 
 class ShareResetter(Actor):
-    """Has the members leave the group, and lets it begin elsewhere, or deletes it."""
+    """Has the members leave the group, and sets its offsets, or deletes it."""
 
     def __init__(
         self, client: Client, model: Model, group: str, partitions: Sequence[TopicPartition]
@@ -58,7 +58,8 @@ class ShareResetter(Actor):
                 self.model.shares.is_vacated = False
 
     async def _reset(self) -> None:
-        """Try until it is done, or refused too often. What may have been done is done for sure in the end."""
+        """Try until it is done, or refused too often. A request that may have been carried out is repeated
+        until it is."""
         shares = self.model.shares
         starts = None if self.chance.random() < _DELETE_CHANCE else self._starts()
         deadline = self.world.now + _RESET_S_MAX
@@ -86,7 +87,7 @@ class ShareResetter(Actor):
             shares.reset(at, None if starts is None else starts[at], asked_at, self.world.now)
 
     def _is_gone(self, refusal: Refused, starts: object) -> bool:
-        """Whether it was to be deleted, and an earlier attempt has done it."""
+        """True if it was to be deleted, and an earlier attempt has done it."""
         return starts is None and refusal.code is ErrorCode.GROUP_ID_NOT_FOUND
 
     def _starts(self) -> dict[TopicPartition, int]:
@@ -117,14 +118,14 @@ class ShareResetter(Actor):
 
 
 def _check(code: int) -> None:
-    """An error of which it is known that nothing was done is a refusal."""
+    """An error that means that nothing was done is a refusal."""
     if code in _NOT_NOW:
         raise Refused(code)
     check(code)
 
 
 class Deposer(Actor):
-    """Has others lead, while the broker that led does not hear of it: it goes on serving who asks it."""
+    """Makes others lead, while the old leader is not notified: it continues to serve its clients."""
 
     def __init__(
         self,

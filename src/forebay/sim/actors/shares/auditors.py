@@ -1,4 +1,4 @@
-"""Who looks after the share group: one who asks where it begins, and one who works on what is left."""
+"""Auditors of the share group: one checks its start offsets, and one finishes what is left."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from forebay.wire.messages.describe_share_group_offsets import (
 
 _LOOK_S = 2.0
 _DRAIN_S_MAX = 20.0
-"""Less than the longest lock: what was held by members that have gone must not wait for its end."""
+"""Less than the longest lock: records held by members that are gone must not wait for its end."""
 
 
 async def look_at_starts(
     actor: Actor, group: str, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int | None]:
-    """Have the model compare the start offsets of a share group; how many records are not finished yet, or
+    """Have the model compare the start offsets of a share group; returns the number of unfinished records, or
     None where no start offset is shown."""
     shares, asked_at = actor.model.shares, actor.world.now
     floors = {at: shares.start(at) for at in partitions}
@@ -54,7 +54,7 @@ async def look_at_starts(
 
 
 class ShareAuditor(Actor):
-    """Asks again and again where the group begins."""
+    """Checks the group's start offsets again and again."""
 
     def __init__(
         self, client: Client, model: Model, group: str, partitions: Sequence[TopicPartition]
@@ -73,8 +73,8 @@ class ShareAuditor(Actor):
 
 
 class LastWorker(ShareConsumer):
-    """When all is over it accepts whatever is left; nobody else holds anything any more. Then it reads what
-    the group has given up."""
+    """At the end, accepts everything that is left; nobody else holds records any more. Then it reads the
+    group's dead letters."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class LastWorker(ShareConsumer):
             return False
 
     async def _left(self, at: TopicPartition, lag: int | None) -> int:
-        """How many records are not finished. No start offset is shown for a partition that never had one:
+        """The number of unfinished records. No start offset is shown for a partition that never had one:
         nothing is left there."""
         return await self.client.latest(at) if lag is None else lag
 
@@ -121,7 +121,7 @@ class LastWorker(ShareConsumer):
         return [Said(place, ACCEPT) for place in session.holds]
 
     async def _read_dead_letters(self) -> None:
-        """The topic is there if there ever was one."""
+        """Read the dead letters. Their topic exists if there ever was one."""
         found = await self.retry(partial(self.client.metadata, [DEAD_LETTER_TOPIC]))
         for partition in found.topics[0].partitions:
             at, offset, end = (DEAD_LETTER_TOPIC, partition.partition_index), 0, 1

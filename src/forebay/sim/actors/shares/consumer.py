@@ -1,6 +1,6 @@
-"""What members of a share group have in common: sessions at brokers, in which they fetch and acknowledge.
+"""The base of share group members: sessions at brokers, in which they fetch and acknowledge.
 
-What they were given, and what they were answered, they tell the model.
+They report their deliveries, and the brokers' answers, to the model.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from forebay.wire.messages.share_group_heartbeat import (
 _HEARTBEAT_S = 0.7
 _WAITS_MS = (0, 100, 300)
 _DELIVERY_S_MAX = 0.9
-"""An answer that takes longer may be on its way, and all that was delivered with it counts already."""
+"""A slower answer may be on its way, and everything that was delivered with it counts already."""
 _MAX_BYTES = 16 * 1024
 _FINAL_EPOCH = -1
 _LEAVE_EPOCH = -1
 
 SESSION_ERRORS = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
 _NOT_DONE = SESSION_ERRORS | {ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST}
-"""Errors that say that an acknowledgement was not carried out."""
+"""Errors that mean that an acknowledgement was not carried out."""
 
 
 class ShareConsumer(Actor):
@@ -49,11 +49,11 @@ class ShareConsumer(Actor):
         self.assigned: list[TopicPartition] = []
         self.lives = 0
         self.given: set[Place] = set()
-        """What it was given in this life."""
+        """The records that it was given in this life."""
         self.has_missed_some = False
-        """Whether it may have been given more."""
+        """True if it may have been given more."""
         self.epoch = 0
-        """Of the member; 0 joins the group."""
+        """The member epoch; 0 joins the group."""
         self.heartbeat_due_at = 0.0
 
     @property
@@ -62,7 +62,7 @@ class ShareConsumer(Actor):
 
     @abstractmethod
     def decide(self, session: Session) -> list[Said]:
-        """What to say about some of what it holds."""
+        """Decide what to say about some of the records that it holds."""
 
     # -- membership --------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class ShareConsumer(Actor):
         return response
 
     async def leave(self) -> None:
-        """Be no member any more; its sessions do not end by that."""
+        """Leave the group; its sessions do not end by that."""
         self.epoch, self.heartbeat_due_at = 0, 0.0
         try:
             await self._heartbeat(_LEAVE_EPOCH)
@@ -118,7 +118,7 @@ class ShareConsumer(Actor):
         self.part(is_seen=True)
 
     def part(self, *, is_seen: bool) -> None:
-        """Go on without any session; whether the brokers learn of it."""
+        """Continue without any session; True if the brokers are told."""
         self.sessions.clear()
         for address in self.client.brokers:
             self._leave_broker(address, is_seen=is_seen)
@@ -130,7 +130,7 @@ class ShareConsumer(Actor):
             self.client.reconnect(address)
 
     def failed(self, session: Session) -> None:
-        """Go on without a session. Where locks last, its broker must learn of it."""
+        """Continue without a session. Where locks last, its broker must be told."""
         if self.sessions.get(session.address) is session:
             del self.sessions[session.address]
         is_seen = not self.shares.rules.locks_run_out or self.chance.random() < 0.5
@@ -158,7 +158,7 @@ class ShareConsumer(Actor):
         asked_at = self.world.now
         terms = {at: self._term(address, at) for at in at_stake}
         self._speak(session, said)
-        # An answer may be on its way for long, and others ask meanwhile what has become of its records.
+        # An answer may be on its way for long, and others ask meanwhile about its records.
         late_at: list[float] = []
         late = self.client.loop.call_later(_DELIVERY_S_MAX, self._is_late, at_stake, late_at)
         self.shares.begin_fetch(at_stake)
@@ -193,7 +193,7 @@ class ShareConsumer(Actor):
         self._miss(partitions)
 
     def _miss(self, partitions: Iterable[TopicPartition]) -> None:
-        """Something may have been acquired that did not arrive."""
+        """Note that records may have been acquired that did not arrive."""
         self.has_missed_some = True
         for at in partitions:
             self.shares.doubt(at, self.world.now)
@@ -239,7 +239,7 @@ class ShareConsumer(Actor):
         asked_at: float,
         term: Term | None,
     ) -> None:
-        """Take what was delivered from one partition."""
+        """Take the records that were delivered from one partition."""
         if data.error_code:
             self._miss([at])
             self.client.forget(at)
@@ -285,13 +285,13 @@ class ShareConsumer(Actor):
             raise
 
     async def _say_again(self, session: Session, said: Sequence[Said]) -> None:
-        """The answer got lost: say the same on another connection, where the session may go on."""
+        """The answer got lost: say the same on another connection, where the session may continue."""
         self.client.reconnect(session.address)
         self._speak(session, said)
         await self._acknowledge(session, said, session.epoch)
 
     def _speak(self, session: Session, said: Iterable[Said]) -> None:
-        """From now on the broker may know what was said."""
+        """Note that from now on the broker may know what was said."""
         for each in said:
             if each.kind == RENEW:
                 continue
@@ -345,7 +345,7 @@ class ShareConsumer(Actor):
     def _answered(
         self, session: Session, at: TopicPartition, said: Iterable[Said], code: ErrorCode, asked_at: float
     ) -> None:
-        """What was said about the records of a partition was answered."""
+        """Note the answer to what was said about the records of a partition."""
         for each in said:
             if each.place[0] != at:
                 continue

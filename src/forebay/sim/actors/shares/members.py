@@ -1,9 +1,9 @@
-"""Members of a share group: they fetch records, work on them or pretend to, and say what became of them.
+"""Members of a share group: they fetch records, process them or pretend to, and report the outcome.
 
 They have every bad habit that a client can have. They are slow, forget what they hold, say the same twice,
 speak of records that they never had or in sessions that are over, ask brokers that led before, go on after
 they have left the group, fall silent for longer than their locks or their membership last and go on with what
-they had, and die with records in their hands. What of that must have no effect is told to the model as such.
+they had, and die with records in their hands. The model is told which of these actions must have no effect.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from forebay.sim.models.shares import ACCEPT, REJECT, RELEASE, RENEW
 _PAUSE_S = 0.25
 _AWAY_S = 2.0
 _SILENT_S = 4.0
-"""Of a process that is stopped for a while; its connections stay open."""
+"""How long a stopped process pauses; its connections stay open."""
 _LATE_S_MAX = 10.0
-"""When the members of a group that begins at the end come at the latest: among the faults, mostly."""
+"""The latest time at which the members of a group that begins at the end start: mostly among the faults."""
 _END_CHANCE = 0.05
 _SILENCE_CHANCE = 0.03
 _MISCHIEF_CHANCE = 0.12
 _GHOST_CHANCE = 0.5
 _POISON = 9
-"""One of so many values cannot be worked on: whoever gets it gives it back."""
+"""One in this many values cannot be processed: its member releases it."""
 _HARD = 4
-"""One of so many takes long, and its lock is renewed."""
+"""One in this many takes long, and its lock is renewed."""
 
 
 class ShareMember(ShareConsumer):
     look_around_chance = 0.1
-    """Of asking who leads, as clients do when their metadata is old."""
+    """The chance of asking who leads, as clients do when their metadata is old."""
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ class ShareMember(ShareConsumer):
                 await self.say(session, self.decide(session))
 
     async def _stay_away(self) -> None:
-        """Leave the group for as long as its administrator wants that; some go on fetching all the same."""
+        """Leave the group for as long as its administrator wants; some go on fetching all the same."""
         await self.leave()
         is_ghost = not self.calm and self.chance.random() < _GHOST_CHANCE
         if not is_ghost:
@@ -83,7 +83,7 @@ class ShareMember(ShareConsumer):
                     continue
 
     async def _die(self) -> None:
-        """A process that ends closes its connections; a machine that does closes nothing."""
+        """Die: a process that ends closes its connections, a machine without power closes nothing."""
         is_seen = self.chance.random() < 0.5 or not self.shares.rules.locks_run_out
         self.part(is_seen=is_seen)
         self.given.clear()
@@ -97,7 +97,7 @@ class ShareMember(ShareConsumer):
     # -- what becomes of records -------------------------------------------------------------------------
 
     def decide(self, session: Session) -> list[Said]:
-        """What to say about some of what it holds; the rest it works on, or forgets."""
+        """Decide what to say about some of its records; it works on the rest, or forgets them."""
         said: list[Said] = []
         for place in list(session.holds):
             value = session.values.get(place, b"")
@@ -115,7 +115,7 @@ class ShareMember(ShareConsumer):
         return said
 
     def is_hard(self, value: bytes) -> bool:
-        """Whether it works on it for long, and renews the lock meanwhile."""
+        """True if it works on the record for long, and renews the lock meanwhile."""
         return crc32(value) % _HARD == 1
 
     # -- mischief ----------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class ShareMember(ShareConsumer):
         )(session)
 
     async def _speak_twice(self, session: Session) -> None:
-        """Say again what is said already, perhaps with another outcome."""
+        """Repeat what was said already, perhaps with another outcome."""
         said = [Said(place, self.chance.choice((ACCEPT, REJECT, RELEASE))) for place, _ in session.said]
         if not any(place in session.holds for place, _ in said):
             await self.say(session, said)
@@ -166,7 +166,7 @@ class ShareMember(ShareConsumer):
             self.world.fail(f"{session.address[0]} took epoch {epoch} where {session.epoch} was due")
 
     async def _ask_a_stranger(self, _session: Session) -> None:
-        """Fetch from a broker that may have led before."""
+        """Fetch from a broker that may be a previous leader."""
         await self.fetch(self.chance.choice(self.client.brokers), self.partitions)
 
 

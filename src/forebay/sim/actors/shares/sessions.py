@@ -1,4 +1,4 @@
-"""Share sessions as the share consumers keep them: one per broker, and what was delivered in it."""
+"""Share sessions as the share consumers keep them: one per broker, with the delivered records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forebay.wire.messages.share_fetch import AcknowledgementBatch, PartitionDat
 
 
 class Said(NamedTuple):
-    """What a member says about one record."""
+    """A member's statement about one record."""
 
     place: Place
     kind: int
@@ -30,15 +30,15 @@ class Said(NamedTuple):
 class Session:
     address: Address
     epoch: int = 0
-    """That of the next request; 0 opens the session."""
+    """The epoch of the next request; 0 opens the session."""
     partitions: set[TopicPartition] = field(default_factory=set)
     holds: dict[Place, Hold] = field(default_factory=dict)
     values: dict[Place, bytes] = field(default_factory=dict)
-    """Of the records that it holds."""
+    """The values of the records that it holds."""
     given: dict[Place, RecordId] = field(default_factory=dict)
-    """What was delivered last at each place, also when it holds it no more."""
+    """The last record delivered at each place, even if it is no longer held."""
     said: list[Said] = field(default_factory=list)
-    """What it has said last."""
+    """Its last statements."""
 
     def record(self, place: Place) -> RecordId:
         return self.given.get(place, UNKNOWN)
@@ -69,7 +69,7 @@ def acknowledgements(
 
 
 def delivered_records(data: PartitionData) -> tuple[dict[int, RecordId], bool]:
-    """The records of an answer by offset, and whether a disk has damaged some that are not among them."""
+    """The records of an answer by offset, and True if a damaged disk has hidden others."""
     raw = memoryview(bytes(data.records or b""))  # type: ignore[arg-type]
     found: dict[int, RecordId] = {}
     try:
