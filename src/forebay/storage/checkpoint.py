@@ -1,4 +1,4 @@
-"""Small text files in Kafka's formats that say how far things had come.
+"""Checkpoints: small text files in Kafka's formats that record progress.
 
 A checkpoint is a version line, a count line and one line per entry. Per data directory, keyed by "topic
 partition":
@@ -31,7 +31,7 @@ _VERSION = "0"
 
 
 def read_lines(disk: Disk, path: str) -> list[str]:
-    """The entries of a checkpoint file; none if there is no file, or a loss of power emptied it."""
+    """The entries of a checkpoint file; none if there is no file, or a power failure emptied it."""
     if not disk.exists(path) or not disk.size(path):
         return []
     lines = disk.read_bytes(path).decode("utf-8", "replace").splitlines()
@@ -66,7 +66,7 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
 
 
 def read_topic_id(disk: Disk, directory: str) -> bytes | None:
-    """The topic id that a partition's directory was made for, if it says."""
+    """The topic id that a partition's directory was created for, if it is recorded."""
     path = f"{directory}/{PARTITION_METADATA}"
     if not disk.exists(path) or not disk.size(path):
         return None
@@ -82,12 +82,12 @@ def read_topic_id(disk: Disk, directory: str) -> bytes | None:
 
 def write_topic_id(disk: Disk, directory: str, topic_id: bytes) -> None:
     text = f"version: 0\ntopic_id: {urlsafe_b64encode(topic_id).decode().rstrip('=')}"
-    # Not synced: it can be made again from the store, and thousands of partitions may be made at once.
+    # Not synced: it can be restored from the store, and thousands of partitions may be created at once.
     disk.write_atomic(f"{directory}/{PARTITION_METADATA}", text.encode(), sync=False)
 
 
 def read_properties(text: str, separator: str = "=") -> dict[str, str]:
-    """Lines of `key<separator>value`; empty lines and comments are passed over."""
+    """Lines of `key<separator>value`; empty lines and comments are skipped."""
     pairs = [
         line.split(separator, 1) for line in text.splitlines() if line.strip() and not line.startswith("#")
     ]

@@ -1,10 +1,10 @@
-"""How far the logs of a data directory have come: files that are read once, and written for all together.
+"""The checkpoints of a data directory's logs: files that are read once, and written for all logs together.
 
 Entries of directories whose logs are not open stay as they are.
 
-A recovery point on disk must never be larger than its log, or the log would be taken for damaged. So it
-is written after the data is synced, dropped before a directory of the same name is made again, and
-lowered (`lowered`) before a log is truncated.
+A recovery point on disk must never be larger than its log, or the log would look damaged. So it is written
+after the data is synced, dropped before a directory of the same name is created again, and lowered
+(`lowered`) before a log is truncated.
 """
 
 from __future__ import annotations
@@ -32,30 +32,33 @@ class Checkpoints:
         self._path = path
         self._write_lock = threading.Lock()
         self._doubtful: set[str] = set()
-        """Checkpoints whose last writing failed: their files say what `_points` does, or more."""
+        """Checkpoints whose last write failed: their files say what `_points` does, or more."""
         self._points = {
             name: read_offsets(disk, f"{path}/{name}")
             for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
         }
 
     def of(self, name: str, key: TopicPartition) -> int | None:
-        """What a checkpoint says of a log; None if nothing."""
+        """The checkpoint of a log; None if there is none."""
         return self._points[name].get(key)
 
     def write(
         self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[TopicPartition, int]
     ) -> None:
-        """Write down how far all logs have come. Blocks; any thread, also while logs are deleted.
+        """Write the checkpoints of all logs. Blocks; any thread, also while logs are deleted.
+
+        Entries of logs that are on the disk and not open stay: they may be opened another time.
 
         What is known of logs that are on the disk and not open stays: they may be opened another time.
         """
         with self._write_lock:
-            # Of one that is deleted meanwhile, nothing may be left to a new log of the same name (`forget`).
+            # If a log is deleted meanwhile, nothing of it may be left to a new log of the same name
+            # (`forget`).
             here = {key: log for key, log in logs.items() if not log.discarded}
             away = self._known_and_away(logs)
             self._write_known(RECOVERY_POINTS, away, {key: log.recovery_point for key, log in here.items()})
             self._write_known(LOG_START_OFFSETS, away, {key: log.start_offset for key, log in here.items()})
-            # A log may have been truncated since its high watermark was taken note of.
+            # A log may have been truncated since its high watermark was read.
             committed = {
                 key: min(high_watermarks[key], log.end_offset)
                 for key, log in here.items()
@@ -66,7 +69,9 @@ class Checkpoints:
 
     @contextmanager
     def lowered(self, topic: str, partition: int, offset: int) -> Iterator[None]:
-        """Around the truncation of a log: no checkpoint claims more than will be left. Blocks.
+        """For the truncation of a log: no checkpoint claims more than will be left. Blocks.
+
+        Meanwhile none is written: the log itself still claims more.
 
         Meanwhile none is written: the log itself still claims more.
         """
@@ -80,7 +85,9 @@ class Checkpoints:
             yield
 
     def note_start(self, topic: str, partition: int, offset: int) -> None:
-        """Write down where a log begins that has just begun anew. Blocks.
+        """Record the start of a log that has just begun anew. Blocks.
+
+        Without it, a log that begins above its checkpoint looks as if its beginning was lost.
 
         Without it, a log that begins above what is written down looks as if its beginning was lost.
         """
@@ -90,7 +97,9 @@ class Checkpoints:
     def write_first_dirty(
         self, topic: str, partition: int, log: Log, offset: int, *, generation: int
     ) -> None:
-        """Write down how far compaction has come with a log, unless it was cut since that generation.
+        """Record the progress of a log's compaction, unless the log was truncated since that generation.
+
+        Blocks; any thread, also while the log is truncated or deleted.
 
         Blocks; any thread, also while the log is cut or deleted.
         """
@@ -99,7 +108,7 @@ class Checkpoints:
                 self._write(CLEANED_OFFSETS, {**self._points[CLEANED_OFFSETS], (topic, partition): offset})
 
     def forget(self, key: TopicPartition) -> None:
-        """A directory of this name is about to be made: what is known of an earlier one must go."""
+        """A directory of this name is about to be created: drop the entries of an earlier one."""
         with self._write_lock:
             for name, offsets in self._points.items():
                 if key in offsets:
@@ -111,7 +120,7 @@ class Checkpoints:
         return {key for key in known - logs.keys() if self._disk.exists(f"{self._path}/{key[0]}-{key[1]}")}
 
     def _write_known(self, name: str, away: Set[TopicPartition], offsets: dict[TopicPartition, int]) -> None:
-        """Write a checkpoint of these offsets, and of those that are known of the logs in `away`."""
+        """Write a checkpoint of these offsets, and of the known ones of the logs in `away`."""
         known = {key: offset for key, offset in self._points[name].items() if key in away}
         self._write(name, known | offsets)
 

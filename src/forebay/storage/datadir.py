@@ -4,12 +4,12 @@
 - `meta.properties` names the cluster and the node that the data belongs to, and the directory itself.
 - `boot-id` says since which boot of the machine it is used: an unclean stop within the same boot has lost
   nothing that was written, because the system still had it.
-- `.kafka_cleanshutdown` exists only between a clean stop and the next start: its absence means that logs
-  are checked.
-- `.unchecked` in a partition's directory says that the log was not opened since an unclean stop, or could
-  not be: a clean stop of the others says nothing about it (`distrust`). It says whether power was lost.
+- `.kafka_cleanshutdown` exists only between a clean stop and the next start: its absence means that logs are
+  checked.
+- `.unchecked` in a partition's directory says that the log was not opened since an unclean stop, or could not
+  be: a clean stop of the others says nothing about it (`distrust`). It says if power was lost.
 - `.stray` says that no partition uses a log, and why (`put_aside.py`, `strays.py`).
-- The checkpoint files say how far the logs have come (`checkpoints.py`).
+- The checkpoint files record the logs' progress (`checkpoints.py`).
 """
 
 from __future__ import annotations
@@ -74,25 +74,25 @@ class DataDir:
         self._meta = _read_meta(disk, path)
         self.clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
         self.power_lost = bool(self._meta) and not self.clean and self._booted_since()
-        """Whether writes that were not synced may be gone."""
+        """True if writes that were not synced may be gone."""
         self._began_without_power = self.power_lost
-        """The same, of logs that have not been opened since: the loss lasts until they are checked."""
+        """The same for logs that have not been opened since: the loss lasts until they are checked."""
         self._vouches = True
-        """Whether every log that is not in order is known to be so by its directory."""
+        """True if every log that needs a check is marked in its directory."""
         self.store_evidence = read_evidence(disk, path)
-        """What is known of the store; None until this broker has joined for the first time."""
+        """The record of the store; None until this broker has joined for the first time."""
         self._evidence_lock = threading.Lock()
         self.store_behind = False
         """True if the store was found to know less than this directory does."""
         self.made: set[TopicPartition] = set()
-        """Partitions of which there was nothing here when they were opened."""
+        """Partitions that had nothing here when they were opened."""
         self.aside = PutAside(disk, path, entropy)
         """Logs that are not used any more."""
         self.checkpoints = Checkpoints(disk, path)
 
     @classmethod
     def open(cls, disk: Disk, path: str, entropy: Callable[[int], bytes] = os.urandom) -> DataDir:
-        """Lock the directory, made if need be, and read what it says. Blocks. Raises DataDirLocked."""
+        """Lock the directory, created if need be, and read its files. Blocks. Raises DataDirLocked."""
         disk.mkdirs(path)
         try:
             lock = disk.lock(f"{path}/{LOCK}", str(os.getpid()))
@@ -128,7 +128,7 @@ class DataDir:
 
     @property
     def directory_id(self) -> str:
-        """What tells this directory from any other of the same node, once it is claimed."""
+        """The id that distinguishes this directory from any other of the same node, once it is claimed."""
         return self._meta["directory.id"]
 
     @property
@@ -137,7 +137,7 @@ class DataDir:
         return self._meta.get("cluster.id")
 
     def claim(self, cluster_id: str, node_id: int) -> None:
-        """Make a new directory this node's; raises ConfigError if it is another's."""
+        """Make a new directory this node's; raises ConfigError if it belongs to another."""
         mine = {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id)}
         for key, value in mine.items():
             if self._meta and self._meta.get(key) != value:
@@ -151,7 +151,7 @@ class DataDir:
             self._disk.write_atomic(f"{self.path}/{META}", text.encode())
 
     def update_store_evidence(self, change: Callable[[StoreEvidence], StoreEvidence]) -> None:
-        """Write what is known of the store, with a change. Blocks; any thread."""
+        """Update the record of the store. Blocks; any thread."""
         with self._evidence_lock:
             before = self.store_evidence
             evidence = change(before or StoreEvidence())
@@ -160,14 +160,14 @@ class DataDir:
                 self.store_evidence = evidence
 
     def accept_power_loss(self) -> None:
-        """Whatever a loss of power has taken has been seen to: do not count it again."""
+        """Note that a power failure has been dealt with: do not count it again."""
         if self._booted_since():
             self._disk.write_atomic(f"{self.path}/{BOOT_ID}", self._disk.boot_id().encode())
         self.power_lost = False
 
     @property
     def view_cache(self) -> str:
-        """The directory for what views show of segments. It is not kept from one start to the next."""
+        """The directory for views' cached results of segments. It is not kept from one start to the next."""
         return f"{self.path}/{VIEW_CACHE}"
 
     def directory(self, topic: str, partition: int) -> str:
@@ -199,7 +199,8 @@ class DataDir:
         topic_id: bytes | None = None,
         clock: Clock | None = None,
     ) -> Log:
-        """Open or make the log of a partition, in any thread. Blocks: after an unclean stop it is checked."""
+        """Open or create the log of a partition, in any thread. Blocks: after an unclean stop it is
+        checked."""
         key = (topic, partition)
         directory = self.directory(topic, partition)
         if topic_id is not None:
@@ -229,7 +230,7 @@ class DataDir:
         return log
 
     def distrust(self, topic: str, partition: int) -> None:
-        """Have a log that is not in use here checked when it is next opened, however this broker stops.
+        """Have a log that is not in use checked when it is next opened, however this broker stops.
 
         It could not be opened, or it has not been opened since an unclean stop. Blocks; any thread.
         """
@@ -316,7 +317,7 @@ class DataDir:
         return strays.last_epoch(self._disk, self.directory(topic, partition))
 
     def _put_aside_if_of_another(self, topic: str, partition: int, topic_id: bytes, at_ms: int) -> None:
-        """What is left of another topic of the same name must not become part of this one."""
+        """The rest of another topic of the same name must not become part of this one."""
         directory = self.directory(topic, partition)
         found = read_topic_id(self._disk, directory) if self._disk.exists(directory) else None
         if found is not None and found != topic_id:
@@ -327,11 +328,11 @@ class DataDir:
             )
 
     def close(self, *, clean: bool = False) -> None:
-        """Give the directory up; `clean` if every open log closed without error and checkpoints are written.
+        """Release the directory; `clean` if every open log closed without error and checkpoints are written.
 
         Logs that were not open are checked at their next opening if they are marked (`distrust`).
         """
-        # A stop before the loss of power was seen to must not make the next start forget it.
+        # A stop before the power failure was dealt with must not make the next start forget it.
         if clean and self._vouches and not self.power_lost:
             self._disk.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", b"")
         self._lock.release()

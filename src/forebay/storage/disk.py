@@ -2,14 +2,14 @@
 
 Three promises are made here, and the log is built on them.
 
-- **An append is whole or not at all.** A short or failed write is cut off again before the error is
+- **An append is complete or has no effect.** A short or failed write is cut off again before the error is
   raised.
-- **Descriptors are bounded.** A `File` is a name that opens when it is used; beyond a limit the one not used
-  lately is closed, and opens again when it is needed. Thousands of segments need not fit `ulimit -n`.
+- **Descriptors are bounded.** A `File` is a name that opens when it is used; beyond a limit one that was not
+  used recently is closed, and opens again when it is needed. Thousands of segments need not fit `ulimit -n`.
 - **A closed `File` never opens again**: it raises `FileClosed`.
 
 Calls that may wait for the device: `datasync`, `fsync_dir`, `write_atomic`, `remove`, `remove_tree`, and
-`pread` of what is not in the page cache (`cached` tells).
+`pread` of bytes that are not in the page cache (see `cached`).
 
 `real_disk.py` has the disk of the operating system, `sim/world/` that of the simulator.
 """
@@ -39,7 +39,7 @@ class Locked(OSError):
 
 
 class File(Protocol):
-    """A file that grows at its end. One that does not exist yet is empty, and made by the first write."""
+    """A file that grows at its end. One that does not exist yet is empty, and created by the first write."""
 
     @property
     def path(self) -> str: ...
@@ -56,10 +56,10 @@ class File(Protocol):
         """Up to `length` bytes: fewer only at the end of the file."""
 
     def cached(self, position: int, length: int) -> bool:
-        """Whether reading this range is likely not to wait for the device."""
+        """True if reading this range probably does not wait for the device."""
 
     def datasync(self) -> None:
-        """Make all that has been appended survive a loss of power. Any thread, while the owner appends."""
+        """Make everything appended survive a power failure. Any thread, while the owner appends."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -88,7 +88,7 @@ class Disk(Protocol):
     def rename(self, path: str, new_path: str) -> None: ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; it is no error when there is none."""
+        """Remove a file; a missing file is no error."""
 
     def remove_tree(self, path: str) -> None: ...
 
@@ -97,7 +97,7 @@ class Disk(Protocol):
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Replace a file: readers see the old bytes or the new. `sync`: also after a loss of power."""
+        """Replace a file: readers see the old bytes or the new. `sync`: also after a power failure."""
 
     def usage(self, path: str) -> tuple[int, int]:
         """(all, free) bytes of the file system that a path is on."""
@@ -106,4 +106,4 @@ class Disk(Protocol):
         """Hold an exclusive lock until released or the process ends; `text` names the holder."""
 
     def boot_id(self) -> str:
-        """Another one exactly when writes that were not synced may have been lost; "" if unknown."""
+        """Changes exactly when unsynced writes may have been lost; "" if unknown."""

@@ -1,8 +1,8 @@
 """Directories of logs that a data directory does not use any more: kept for a person, or about to be removed.
 
 A log that is kept has a note (`strays.py`). Mostly it gets another name, so that a new log of its partition
-can take its place. `count` is how many there are. A log that is to be removed is renamed first, so that what
-is left after a crash is not taken for a log.
+can take its place. `count` is how many there are. A log that is to be removed is renamed first, so that its
+rest after a crash is not taken for a log.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PutAside:
         return path
 
     def sync(self, path: str) -> None:
-        """Make what was put aside last. Blocks; any thread."""
+        """Make the set-aside directories durable. Blocks; any thread."""
         strays.sync_all(self._disk, path)
 
     def names(self) -> list[str]:
@@ -73,7 +73,7 @@ class PutAside:
         return stray_names(self._disk, self._path) + in_place
 
     def recount(self) -> None:
-        """Somebody may have removed some. Blocks; any thread."""
+        """Count again: somebody may have removed some. Blocks; any thread."""
         self.count = len(self.names())
 
     # -- what is to be removed -------------------------------------------------------------------------
@@ -86,12 +86,13 @@ class PutAside:
 
     def remove(self, path: str) -> None:
         """Remove the files of a deleted log that was moved out of the way. Blocks; any thread."""
-        # Its new name must last: if the power went, the files that are left would be found under the old one.
+        # Its new name must be durable: otherwise, after a power failure, the remaining files would be found
+        # under the old one.
         self._disk.fsync_dir(self._path)
         self._disk.remove_tree(path)
 
     def remove_all(self) -> None:
-        """Remove what a process before this one has left."""
+        """Remove what an earlier process has left."""
         for name in self._disk.list(self._path):
             if name.endswith(_DELETED_SUFFIX):
                 self.remove(f"{self._path}/{name}")

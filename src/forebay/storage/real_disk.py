@@ -1,8 +1,8 @@
 """The disk of the operating system.
 
 A descriptor never means another file. One thread, the owner, opens, evicts and closes the shared descriptors,
-so what `fileno()` gave it stays true until it lets go. Any other thread works on a descriptor of its own for
-the length of one call; when it closes a `File`, the owner closes the shared descriptor before it opens its
+so the result of `fileno()` stays valid until it lets go. Any other thread uses its own descriptor for the
+duration of one call; when it closes a `File`, the owner closes the shared descriptor before it opens its
 next.
 """
 
@@ -27,7 +27,7 @@ _RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
 class RealFile:
-    """A file of the operating system; made by `RealDisk.open`."""
+    """A file of the operating system; created by `RealDisk.open`."""
 
     __slots__ = ("_closed", "_disk", "_exists", "_fd", "_size", "path", "recent")
 
@@ -126,7 +126,7 @@ class RealFile:
             os.close(fd)
 
     def let_go(self) -> int:
-        """Forget the shared descriptor, which is then the caller's to close; -1 for none. Under the lock."""
+        """Forget the shared descriptor, which the caller then closes; -1 for none. Under the lock."""
         fd, self._fd = self._fd, -1
         self._disk.opened.pop(self, None)
         return fd
@@ -145,7 +145,7 @@ class RealFile:
 
     @contextmanager
     def _private(self) -> Iterator[int]:
-        """A descriptor of the calling thread's own."""
+        """A private descriptor of the calling thread."""
         with self._disk.lock_fds:
             fd = os.dup(self._fd) if self._fd >= 0 else self._open()
         try:
@@ -171,7 +171,7 @@ class RealFile:
 
 
 def _write_vectors(fd: int, views: Sequence[Buffer], position: int) -> int:
-    """How many bytes were written before a write came out short."""
+    """The number of bytes that were written before a short write."""
     written = 0
     for first in range(0, len(views), _IOV_MAX):
         vector = views[first : first + _IOV_MAX]
@@ -184,7 +184,7 @@ def _write_vectors(fd: int, views: Sequence[Buffer], position: int) -> int:
 
 
 def _write_rest(fd: int, rest: bytes, position: int) -> None:
-    """A short write says that something is wrong but not what: go on until it is done or an errno comes."""
+    """A short write means an error without a reason: continue until it is done or an errno comes."""
     while rest:
         written = os.pwrite(fd, rest, position)
         if written == 0:
@@ -224,7 +224,7 @@ class RealDisk:
         return len(self.opened) + len(self.left_open)
 
     def make_room(self) -> None:
-        """Close what has not been used since the last look until one more file may open (second chance)."""
+        """Close files that were not used since the last look until one more file may open (second chance)."""
         opened = self.opened
         with self.lock_fds:
             closing, self.left_open = self.left_open, []

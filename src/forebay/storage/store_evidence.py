@@ -1,7 +1,7 @@
-"""What a data directory remembers of the cluster's store, to notice when that was put back.
+"""A data directory's record of the cluster's store, to notice when the store was restored.
 
-One small file, `store-evidence`, replaced atomically. It says how far the store had come as this broker has
-seen it, and what the broker wrote there last. A store that was restored from a backup lacks some of it
+One small file, `store-evidence`, replaced atomically. It records the store's progress as this broker has seen
+it, and what the broker wrote there last. A store that was restored from a backup lacks some of it
 (`core/cluster/store_comparison.py`).
 """
 
@@ -24,11 +24,11 @@ class StoreEvidence:
     cluster: str = ""
     """The id of the store itself."""
     revision: int = 0
-    """The highest that was seen, as is the index."""
+    """The highest revision that was seen; likewise the index."""
     index: int = 0
     nonces: tuple[str, ...] = ()
-    """What the store may hold under this broker's key: what was written last, and while that is not certain
-    what it held before. Empty text: nothing."""
+    """The possible values under this broker's key: the last one written, and while that is uncertain the
+    previous one. Empty text: nothing."""
     restore: str = ""
     """The id of the last restore that this broker knows of."""
     generation: int = 0

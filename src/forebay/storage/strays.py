@@ -2,8 +2,8 @@
 
 The directory of such a log has a file `.stray`, which says which log it is, why it is not used, and since
 when. Mostly it also has another name, `NAME.RANDOM-stray`, so that a new log of the partition can take its
-place. A log of a topic that the store does not know at a broker's start keeps its name: if the store gets to
-know the topic again, the log is used again.
+place. A log of a topic that the store does not know at a broker's start keeps its name: if the topic appears
+in the store again, the log is used again.
 
 `restore` gives a log its name back, for a broker that is stopped. It is checked when it is opened next.
 """
@@ -35,7 +35,7 @@ UNCHECKED = ".unchecked"
 POWER_LOST = b"power lost\n"
 PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 UNKNOWN_EPOCH = 1 << 31
-"""Of a log whose epochs cannot be read: above every leader epoch, so that no store is newer."""
+"""For a log whose epochs cannot be read: above every leader epoch, so that no store is newer."""
 
 _STRAY_NAME = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-stray")
 _SEGMENT = ".log"
@@ -43,7 +43,7 @@ _SEGMENT = ".log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is written down when a log is no longer used."""
+    """The note that is written when a log is no longer used."""
 
     topic: str
     partition: int
@@ -55,7 +55,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What the files of a log hold, as far as their headers tell."""
+    """The contents of a log's files, as far as their headers tell."""
 
     size_bytes: int
     begin_offset: int
@@ -66,7 +66,7 @@ class Survey:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stray:
     name: str
-    """Of the directory, inside the data directory."""
+    """The name of the directory, inside the data directory."""
     topic: str
     partition: int
     topic_id: bytes | None
@@ -75,7 +75,7 @@ class Stray:
     end_offset: int
     last_epoch: int
     reason: str
-    """Empty if it was not written down: by a version before there were notes."""
+    """Empty if it was not recorded, by an older version."""
     put_aside_ms: int | None
     high_watermark: int
     in_place: bool
@@ -116,7 +116,7 @@ def read_note(disk: Disk, directory: str) -> Note | None:
 
 
 def sync_all(disk: Disk, directory: str) -> None:
-    """Make what a log holds last, which was closed without it. Blocks; any thread."""
+    """Make a log durable that was closed without a sync. Blocks; any thread."""
     for name in disk.list(directory):
         file = disk.open(f"{directory}/{name}")
         try:
@@ -151,7 +151,7 @@ def last_epoch(disk: Disk, directory: str) -> int:
 
 
 def _last_batch(disk: Disk, path: str, base_offset: int) -> tuple[int, int]:
-    """Where a segment ends, and the highest leader epoch in it; up to where it is damaged."""
+    """The end of a segment, and the highest leader epoch in it; up to the first damage."""
     end, epoch = base_offset, -1
     file = disk.open(path)
     try:
@@ -212,8 +212,8 @@ def find(disk: Disk, data_dir: str, name: str) -> Stray:
 def restore(disk: Disk, data_dir: str, name: str) -> str:
     """Give a log its name back, while no broker uses the data directory. Returns its path. Blocks.
 
-    What the checkpoints say of its name is replaced first. Nothing is known of what of it was synced, so all
-    of it is checked when it is opened.
+    The checkpoints of its name are replaced first. It is unknown how much of it was synced, so all of it is
+    checked when it is opened.
     """
     stray = find(disk, data_dir, name)
     path = f"{data_dir}/{stray.topic}-{stray.partition}"
@@ -237,7 +237,7 @@ def restore(disk: Disk, data_dir: str, name: str) -> str:
 
 
 def remove(disk: Disk, data_dir: str, name: str) -> None:
-    """Delete a log that was put aside. One that has its name needs a stopped broker. Blocks."""
+    """Delete a log that was set aside. One that has its own name needs a stopped broker. Blocks."""
     find(disk, data_dir, name)
     disk.remove_tree(f"{data_dir}/{name}")
 

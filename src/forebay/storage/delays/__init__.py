@@ -1,1 +1,1 @@
-"""The index of the messages of a partition that wait for their time."""
+"""The index of a partition's delayed messages."""

@@ -1,4 +1,4 @@
-"""Where the indexes of delays are: files beside the logs, or in memory for the simulator."""
+"""The locations of delay indexes: files beside the logs, or in memory for the simulator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forebay.storage.delays.sqlite_index import SqliteDelayIndex
 
 FILE_NAME = "delays.sqlite"
 KEPT_NAME = ".delays"
-"""Says that the log has delay notes. The topic may take none any more, and the index may be lost."""
+"""Marks a log that has delay notes. The topic may accept none any more, and the index may be lost."""
 _OPEN_MAX = 256
 
 
@@ -45,7 +45,7 @@ class DelayIndexFiles:
 
 
 class IndexInMemory(SqliteDelayIndex):
-    """It survives being closed, and a loss of power as of when it was synced."""
+    """It survives being closed, and after a power failure is as of its last sync."""
 
     def __init__(self) -> None:
         super().__init__(self._begin)
@@ -59,7 +59,7 @@ class IndexInMemory(SqliteDelayIndex):
             self._synced = db.serialize()
 
     def lose_power(self) -> bool:
-        """Whether anything is left."""
+        """Drop what was not synced; True if anything is left."""
         super().close()
         return self._synced is not None
 

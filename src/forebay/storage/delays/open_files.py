@@ -1,8 +1,8 @@
-"""How many index files are open at a time: the one that was used longest ago is closed for another.
+"""Limits the number of open index files: the least recently used one is closed for another.
 
 An open SQLite file takes three descriptors and a cache, and most indexes are not needed most of the time: a
-partition in which nothing is sent and nothing is due does not ask its own. One that was closed so is opened
-again when it is next asked.
+partition in which nothing is sent and nothing is due does not use its own. A file that was closed is opened
+again when it is next used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 
 class Closable(Protocol):
     def rest(self) -> bool:
-        """Close the file until it is needed; False while somebody uses it."""
+        """Close the file until it is needed; False while it is in use."""
 
 
 class OpenFiles:
@@ -23,13 +23,13 @@ class OpenFiles:
         self._count_max = count_max
         self._lock = Lock()
         self._open: dict[Closable, None] = {}
-        """The one that was used longest ago first."""
+        """The least recently used first."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def used(self, file: Closable) -> None:
-        """A file is about to be used, by a thread that keeps others from it: it is open from now on."""
+        """Note that a file is about to be used, by a thread that locks it: it is open from now on."""
         with self._lock:
             self._open.pop(file, None)
             if len(self._open) >= self._count_max:

@@ -1,10 +1,10 @@
-"""The index of what waits in a partition as one SQLite file beside its log.
+"""The index of a partition's delayed messages as one SQLite file beside its log.
 
-The position is stored in the same transaction as the changes. So a process that is killed leaves the index
-right as of some position, and a loss of power does, too (a write-ahead log, synced when it is merged). Few
-pages of it are in memory, however much waits.
+The position is stored in the same transaction as the changes. So after a kill the index is correct as of some
+position, and after a power failure, too (a write-ahead log, synced when it is merged). Few pages of it are in
+memory, however many messages wait.
 
-Every call may wait for the device, and is for threads; one call at a time is served.
+Every call may wait for the device, and is for threads; calls are served one at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from forebay.wire.state.delay_notes import CancelKey, Change, NoMore, Waiting, p
 SUFFIXES = ("", "-wal", "-shm")
 _CACHE_KIB = 256
 _CANCELLED_MAX = 10_000
-"""So many cancellations are remembered, for those who ask for the same again."""
+"""The number of cancellations that are remembered, for clients that repeat the request."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value);
@@ -71,7 +71,7 @@ class SqliteDelayIndex:
             except sqlite3.OperationalError as error:
                 raise StorageError(f"cannot open the index of delays {self._path}: {error}") from error
             except sqlite3.DatabaseError:
-                self._remove()  # damaged: it is made anew from the log
+                self._remove()  # damaged: it is rebuilt from the log
                 return self._load(topic_id)
 
     def _load(self, topic_id: bytes) -> IndexState:
@@ -151,7 +151,7 @@ class SqliteDelayIndex:
     def _note(
         self, db: sqlite3.Connection, home: int, changes: Sequence[Change], *, is_late: bool = False
     ) -> None:
-        """`is_late`: it counts behind others that follow it in the log."""
+        """`is_late`: it counts after others that follow it in the log."""
         before = home if is_late else None
         plain: list[tuple[object, ...]] = []
         for change in changes:
@@ -173,7 +173,7 @@ class SqliteDelayIndex:
         self._insert(db, plain)
 
     def _insert(self, db: sqlite3.Connection, rows: list[tuple[object, ...]]) -> None:
-        """Empties the list. A message that is carried on has another home from now on."""
+        """Empties the list. A message that is carried over is in another note from now on."""
         if rows:
             before = db.total_changes
             db.executemany("INSERT OR IGNORE INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
@@ -186,7 +186,7 @@ class SqliteDelayIndex:
     def _delete(
         self, db: sqlite3.Connection, which: str, values: Sequence[tuple[object, ...]], late_note: int | None
     ) -> None:
-        """`late_note`: where the note lies that ends them, if others that lie behind it have counted."""
+        """`late_note`: the offset of the note that ends them, if notes after it have counted before."""
         if late_note is not None:
             db.executemany(
                 f"INSERT OR REPLACE INTO out_of_order SELECT id, {late_note:d}, home FROM waiting "
@@ -295,7 +295,7 @@ class SqliteDelayIndex:
             self._files.closed(self)
 
     def rest(self) -> bool:
-        """Close the file until it is needed; False while somebody uses it."""
+        """Close the file until it is needed; False while it is in use."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -316,7 +316,7 @@ class SqliteDelayIndex:
 
     @contextmanager
     def _using(self) -> Iterator[sqlite3.Connection]:
-        """The database for one call. What is wrong with it is a StorageError; damaged, it is removed."""
+        """The database for one call. Errors become StorageError; a damaged file is removed."""
         with self._lock:
             if not self._is_loaded:
                 raise StorageError(f"the index of delays {self._path} is not open")
@@ -342,7 +342,7 @@ class SqliteDelayIndex:
         return self._db
 
     def _check_place(self, db: sqlite3.Connection) -> None:
-        """The file was closed for a while: it must be the same, or what is known of it is not true."""
+        """The file was closed for a while: it must be the same, or the known state is wrong."""
         known = _known(db)
         if (known.get("topic"), known.get("position")) != self._place:
             self._close()

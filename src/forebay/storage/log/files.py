@@ -1,17 +1,17 @@
-"""The files of a log: everything that may wait for the device. For threads, never for the event loop.
+"""The files of a log: all operations that may wait for the device. For threads, never for the event loop.
 
-`Log` is what the loop uses. This is its other half, reached by `Log.files`, and works on the same state.
-Which thread may call what:
+The loop uses `Log`. This is its other half, reached by `Log.files`, and works on the same state. Which thread
+may call what:
 
 - Any thread, while the owner uses the log: `datasync`, `sync_names`, `warm`, `read`, `probe`.
-- A thread to which the owner has lent the log, or that has opened it and not handed it over yet: all the
-  rest, and every method of `Log`. The owner makes no call until it gets the log back.
+- A thread to which the owner has lent the log, or that has opened it and not handed it over yet: all others,
+  and every method of `Log`. The owner makes no call until it gets the log back.
 - The loop itself, before the broker serves and when it serves no more.
 
-**Syncing.** `datasync` takes note of the end first, syncs every file that can hold something below that end,
-and only then moves the recovery point. If the log was truncated in the meantime (`Unsynced.generation`), that
-end is invalid, and it starts again. A failed fdatasync is final: the kernel may have dropped the bytes, and a
-second call would report success.
+**Syncing.** `datasync` notes the end first, syncs every file that can hold something below that end, and only
+then moves the recovery point. If the log was truncated in the meantime (`Unsynced.generation`), that end is
+invalid, and it starts again. A failed fdatasync is final: the kernel may have dropped the bytes, and a second
+call would report success.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class LogFiles(LogTruncation):
     def __init__(self, log: SwappingLog) -> None:
         super().__init__(log)
         self.before_sync: Callable[[], None] | None = None
-        """Called before the files are synced, in the same thread: what must be on the disk before them."""
+        """Called before the files are synced, in the same thread: to sync what must be on the disk first."""
 
     # --- syncing -------------------------------------------------------------------------------------------
 
     def datasync(self) -> int:
-        """Make all that was written survive a loss of power; returns the recovery point. Any thread."""
+        """Make everything written survive a power failure; returns the recovery point. Any thread."""
         log, unsynced = self._log, self._log._unsynced
         if log.offline_for_good:
             raise StorageError(log.offline or "the log is offline")
@@ -69,7 +69,7 @@ class LogFiles(LogTruncation):
             self._sync_files(active, sealed, new_names)
         except OSError as error:
             if self._changed_since(generation, new_names):
-                return self.datasync()  # what could not be synced may have been cut off
+                return self.datasync()  # bytes that could not be synced may have been cut off
             log.take_offline(f"cannot sync {active.file.path}: {error}")
             logger.error("log offline for good", extra={"directory": log.directory, "error": str(error)})
             raise StorageError(f"cannot sync {active.file.path}: {error}") from error
@@ -84,14 +84,18 @@ class LogFiles(LogTruncation):
         return self.datasync()
 
     def _changed_since(self, generation: int, new_names: bool) -> bool:
-        """Whether the log was cut while it was being synced; then the names have to be synced again too."""
+        """True if the log was truncated while it was being synced; then the names have to be synced again
+        too."""
         unsynced = self._log._unsynced
         with unsynced.lock:
             unsynced.new_names |= new_names
             return unsynced.generation != generation
 
     def _prepare_sync(self, new_names: bool) -> StorageError | None:
-        """What went wrong with the files beside the log, on a full disk for instance.
+        """Sync the files beside the log; returns the error, on a full disk for instance.
+
+        The log's own files are synced all the same, so that a power failure loses nothing; but the next start
+        scans them, and another sync is tried.
 
         The log's own files are synced all the same, so that a loss of power takes nothing; but the next start
         looks through them, and another sync is tried.
@@ -118,7 +122,7 @@ class LogFiles(LogTruncation):
     # --- closing -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Write, sync and close everything, so that the next open need not look."""
+        """Write, sync and close everything, so that the next open need not check."""
         log = self._log
         try:
             self._settle_swap()
@@ -144,7 +148,7 @@ class LogFiles(LogTruncation):
             yield from stretch.batches()
 
     def parts(self, from_offset: int) -> Iterator[WholeBatch | DamagedPart]:
-        """Like `scan`, but damage is among what is found, and what lies behind it too."""
+        """Like `scan`, but yields damaged parts too, and the batches after them."""
         for stretch in self._log.files_from(from_offset):
             for part in stretch.read():
                 if isinstance(part, DamagedPart) or part.header.last_offset >= from_offset:
@@ -164,7 +168,7 @@ class LogFiles(LogTruncation):
             raise StorageError(f"cannot read {self._log.directory}: {error}") from error
 
     def read(self, found: LogSlice) -> bytes:
-        """The bytes of a slice, its CRCs checked if need be. Raises OSError, FileClosed among them."""
+        """The bytes of a slice, its CRCs checked if need be. Raises OSError, including FileClosed."""
         part, segment = found.range, found.segment
         if part is None or segment is None:
             return b""
@@ -173,7 +177,7 @@ class LogFiles(LogTruncation):
         return part.file.pread(part.length, part.position)
 
     def probe(self) -> None:
-        """Find out whether the disk takes data again, else raise OSError. See `Log.come_back`."""
+        """Check that the disk accepts data again, else raise OSError. See `Log.come_back`."""
         disk, path = self._log._disk, f"{self._log.directory}/{_PROBE}"
         file = disk.open(path, create=True)
         try:
@@ -183,7 +187,9 @@ class LogFiles(LogTruncation):
             disk.remove(path)
 
     def forget_unsynced(self, *, snapshots: bool) -> None:
-        """After opening: what lies beside the log and was not synced is not believed, but made anew from it.
+        """After opening: discard unsynced files beside the log, and rebuild them from it.
+
+        `snapshots`: also those beyond the end. The log will grow past them again, with other batches.
 
         `snapshots`: also those beyond the end. The log will grow past them again, with other batches.
         """
@@ -196,7 +202,7 @@ class LogFiles(LogTruncation):
             log._snapshots.remove_beyond(log.end_offset)
 
     def restore_aborted(self, aborted: AbortedTxn) -> None:
-        """Enter a transaction found while the log is read again after a crash, unless it is there."""
+        """Add a transaction found while the log is read again after a crash, unless it is there."""
         index = self._log._segments.from_offset(aborted.last_offset)[0].txn_index
         last = index.last()
         if last is None or last.last_offset < aborted.last_offset:
@@ -234,7 +240,7 @@ class LogFiles(LogTruncation):
 
 
 def _read_all(part: FileRange) -> None:
-    """Read a range, in chunks. A read ends before a page that the disk does not give; the next one fails."""
+    """Read a range, in chunks. A read ends before a page that the disk cannot read; the next one fails."""
     position, end = part.position, part.position + part.length
     while position < end:
         read = len(part.file.pread(min(_WARM_BYTES, end - position), position))

@@ -1,12 +1,12 @@
-"""Reading past damage for share groups: what of a log is intact, and which offsets are not.
+"""Reads past damage for share groups: the intact batches of a log, and the offsets that are lost.
 
-Consumers that read on their own stop where a batch is damaged or the disk does not give it. A share group
-goes on: what is intact is delivered, and what is not is given up alone. So where a read fails, the log is
-read again, in a thread, by the checked way that `segment/batch_file.py` has for it.
+Other consumers stop where a batch is damaged or the disk cannot read it. A share group continues: intact
+records are delivered, and only the others are given up. So where a read fails, the log is read again, in a
+thread, by the checked way in `segment/batch_file.py`.
 
 Where a batch is damaged, all offsets up to the next intact batch are lost; nobody knows which of them had a
-record. A sector that the disk does not give is damage as well, if the disk gives other batches. If it gives
-nothing, the disk is at fault, and the offsets may be had later (`is_lasting`).
+record. An unreadable sector is damage as well, if the disk can read other batches. If it reads nothing, the
+disk is at fault, and the offsets may be readable later (`is_lasting`).
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from forebay.wire.parts import FileRange
 
 
 class Unreadable(NamedTuple):
-    """Offsets that the disk does not give, or not intact."""
+    """Offsets that the disk cannot read, or not intact."""
 
     first: int
     last: int
     error: KafkaError
     is_lasting: bool
-    """True if it is the fault of these bytes. Else the disk gives nothing at all."""
+    """True if these bytes are at fault. Otherwise the disk reads nothing at all."""
 
 
 def read_intact(
     stretches: Iterable[Stretch], offset: int, max_bytes: int, *, end: int
 ) -> LogSlice | Unreadable:
-    """Intact batches from the one that holds `offset`, below the offset `end`; or what is in their way.
+    """Intact batches from the one that holds `offset`, below the offset `end`; or the unreadable offsets in
+    their way.
 
     Blocks; `stretches` are those of `Log.files_from`.
     """
@@ -94,7 +95,7 @@ def _unreadable(segment: Segment, part: DamagedPart, offset: int, end: int) -> U
 
 
 def is_lasting(file: BatchFile, part: DamagedPart) -> bool:
-    """True if the disk gives other batches of the file, so that it is the fault of this part's bytes."""
+    """True if the disk can read other batches of the file, so that the bytes of this part are at fault."""
     return part.end < file.size or isinstance(next(file.read(), None), WholeBatch)
 
 

@@ -1,10 +1,11 @@
-"""Leader epochs of a partition: the offset at which each leader began; so replicas find where they differ.
+"""Leader epochs of a partition: the offset at which each leader began. Replicas use it to find where they
+differ.
 
 Kept in memory in order, and in `leader-epoch-checkpoint` beside the log. A new epoch is written to the file
 by `datasync`, which waits for the device, in any thread: when a thousand partitions change their leader, the
 event loop does not wait for a thousand syncs. It has to happen before the log itself is synced beyond the
-epoch's start. Until then a crash loses nothing: every batch carries its epoch, and those behind the recovery
-point are read again, and believed instead of the file.
+epoch's start. Until then a crash loses nothing: every batch carries its epoch, and those after the recovery
+point are read again, and trusted instead of the file.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ class LeaderEpochs:
         """Note that a leader begins at `start_offset`; an epoch already known changes nothing."""
         if epoch <= self.latest:
             return
-        # Epochs that began at or after it wrote nothing that is left.
+        # Epochs that began at or after it wrote nothing that remains.
         kept = [entry for entry in self._entries if entry[1] < start_offset]
         self._entries = [*kept, (epoch, start_offset)]
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above the one asked for, and where it ended; (-1, -1) if not known."""
+        """The largest epoch not above the requested one, and its end offset; (-1, -1) if not known."""
         if epoch == UNDEFINED_EPOCH or epoch > self.latest:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest:
@@ -80,7 +81,7 @@ class LeaderEpochs:
             self._entries = [entry for entry in self._entries if entry[1] < offset]
 
     def forget_below(self, start_offset: int) -> None:
-        """The log now begins here: epochs that were over before are forgotten, in memory.
+        """The log now begins here: forget epochs that were over before, in memory.
 
         The file follows with `datasync`; until then its extra entries do no harm.
         """
@@ -89,7 +90,7 @@ class LeaderEpochs:
             self._entries = self._entries[following - 1 :]
 
     def datasync(self) -> None:
-        """Make the file say what is in memory. Blocks; any thread."""
+        """Write the state in memory to the file. Blocks; any thread."""
         with self._lock:
             if self._entries is not self._saved:
                 self._write()

@@ -1,14 +1,14 @@
 """The log of one partition, for the event loop that owns it: batches appended, read as file ranges.
 
-Nothing here waits for the device for long. What does is in `LogFiles`, which is another object (`Log.files`)
-so that a call says where it belongs: into a thread.
+Nothing here waits for the device for long. Operations that do are in `LogFiles`, a separate object
+(`Log.files`), so that a call shows that it belongs into a thread.
 
-Reading never copies: `read` answers with a `FileRange` for sendfile, of whole batches in one segment.
-Consumers at the end of the log are found by a few remembered places (`_hints`), all others by the offset
-index. Bytes that were on the disk before this process began are checked against their CRC before they are
-first served: a range is sent when `is_warm` says so, and after `LogFiles.warm` otherwise, which also brings
-it into the page cache. A scan of many batches and a search by time find on the loop where to read, and leave
-the reading to a thread (`stretches`, timestamp_search.py).
+Reading never copies: `read` answers with a `FileRange` for sendfile, of whole batches in one segment. Reads
+at the end of the log are located by a few remembered positions (`_hints`), all others by the offset index.
+Bytes that were on the disk before this process began are checked against their CRC before they are first
+served: a range is sent when `is_warm` says so, and after `LogFiles.warm` otherwise, which also brings it into
+the page cache. A scan of many batches and a search by time find on the loop where to read, and leave the
+reading to a thread (`stretches`, timestamp_search.py).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Log(SwappingLog):
     def __init__(self, disk: Disk, directory: str, config: LogConfig, clock: Clock, opened: Opened) -> None:
         super().__init__(disk, directory, config, clock, opened)
         self.files = LogFiles(self)
-        """What blocks: for threads."""
+        """The blocking operations, for threads."""
         self.report = opened.report
         self.discarded = False
-        """Deleted or given up: nothing that is known of it may be written down any more."""
+        """Deleted or given up: none of its state may be written to the disk any more."""
         self.on_start: Callable[[int], None] | None = None
         """Called with the start offset when messages were deleted from the front."""
         self.unreadable = UnreadableBatches(directory)
@@ -72,7 +72,7 @@ class Log(SwappingLog):
         ):
             self._make_ready(size, first.base_offset, last.last_offset, max_timestamp)
         segment = self._active
-        for batch, header in batches:  # as `append_at` does it, but the limits count no more
+        for batch, header in batches:  # like `append_at`, but without the limits
             if header.max_timestamp > segment.max_timestamp:
                 segment.max_timestamp = header.max_timestamp
                 segment.max_timestamp_offset = header.last_offset
@@ -142,6 +142,8 @@ class Log(SwappingLog):
     def expect_read_after(self, found: LogSlice) -> None:
         """The next read will most likely begin where this slice of whole batches ends.
 
+        Unchecked headers may be damaged, and must not mislead other readers.
+
         Headers of bytes that are not checked yet may be damaged, and no other reader may be led astray.
         """
         part, segment = found.range, found.segment
@@ -158,17 +160,17 @@ class Log(SwappingLog):
         return offset if first is None else max(min(first.base_offset, offset), self.start_offset)
 
     def is_warm(self, found: LogSlice) -> bool:
-        """Whether a slice may be sent at once: its bytes are checked and in the page cache."""
+        """True if a slice may be sent at once: its bytes are checked and in the page cache."""
         part, segment = found.range, found.segment
         if part is None or segment is None:
             return True
         try:
             return segment.trusts(part.position, part.length) and part.file.cached(part.position, part.length)
         except OSError:
-            return False  # `warm` will tell what is wrong
+            return False  # `warm` will report the error
 
     def _write_for_read(self) -> None:
-        with suppress(StorageError):  # `write_pending` will tell; what was written before can be read
+        with suppress(StorageError):  # `write_pending` will report it
             self._write_early()
 
     def _out_of_range(self, offset: int) -> KafkaError:
@@ -185,7 +187,7 @@ class Log(SwappingLog):
         return LogSlice(None, offset)
 
     def _locate(self, offset: int) -> tuple[Segment, int]:
-        """Where the first batch begins that ends at `offset` or later."""
+        """The position of the first batch that ends at `offset` or later."""
         for segment in self._segments.from_offset(offset):
             if offset <= segment.base_offset and segment.size:
                 return segment, 0
@@ -296,7 +298,7 @@ class Log(SwappingLog):
             self._delete(sum(segment.next_base <= offset for segment in self._segments))
 
     def delete_front(self, count: int) -> None:
-        """Delete the first segments, never the active one. Their files go when `reap` says so."""
+        """Delete the first segments, never the active one. Their files are removed when `reap` lists them."""
         count = min(count, len(self._segments) - 1)
         if count > 0:
             self._start_at(max(self.start_offset, self._segments[count].base_offset))
@@ -320,7 +322,9 @@ class Log(SwappingLog):
     # --- producer snapshots --------------------------------------------------------------------------------
 
     def write_snapshot(self, data: bytes) -> None:
-        """Keep the producers' state as of the end of the log, and of the older ones what may be needed.
+        """Keep the producers' state as of the end of the log, and the older snapshots that may be needed.
+
+        It is not synced: a snapshot that a power failure damages is skipped.
 
         It is not synced: a snapshot that a loss of power damages is passed over.
         """

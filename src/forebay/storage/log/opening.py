@@ -1,4 +1,4 @@
-"""Opening a log: in any thread, which then hands it over to the loop that will own it."""
+"""Opens a log: in any thread, which then hands it over to the loop that will own it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def open_log(
     power_lost: bool = True,
     note_start: Callable[[int], None] = lambda _: None,
 ) -> Log:
-    """The log in a directory, made if need be; unless `clean`, checked and repaired. Blocks.
+    """The log in a directory, created if need be; unless `clean`, checked and repaired. Blocks.
+
+    `power_lost`: unless the stop was clean, unsynced data may be gone. `note_start` records that the log
+    begins later than `start_offset`.
 
     `power_lost`: unless the stop was clean, what was not synced may be gone. `note_start` writes down that
     the log begins later than `start_offset`.
@@ -46,7 +49,7 @@ def open_log(
             "recovery-point-offset-checkpoint to accept the loss"
         )
     if log.end_offset < start_offset and log.offline is None:
-        # Deleted messages were lost with the power. Their offsets must not be given out again.
+        # Deleted messages were lost with the power. Their offsets must not be used again.
         log.files.truncate_fully_and_start_at(start_offset)
     log.start_offset = min(max(start_offset, log.begin_offset), log.end_offset)
     if log.report.missing_offsets:

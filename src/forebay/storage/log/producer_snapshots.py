@@ -1,4 +1,4 @@
-"""Producer snapshots: files `<offset>.snapshot` that say what the log's producers had sent below that offset.
+"""Producer snapshots: files `<offset>.snapshot` with the state of the log's producers at that offset.
 
 Storage does not interpret them. They are written without waiting for the device, because they only save time:
 the reader must detect a broken snapshot, and then uses an older one or reads the log.
@@ -23,7 +23,8 @@ class Snapshots:
         """Their offsets, ascending, once the directory was listed. No roll has to list it again."""
 
     def write(self, offset: int, data: bytes, *, sync: bool, recovery_point: int) -> None:
-        """Older ones go, but for one that recovery can begin with: taken at its point or before."""
+        """Write a snapshot. Older ones are removed, except one that recovery can begin with: at its point or
+        before."""
         offsets, self._known = self._offsets(), None  # after a failure the directory has to be listed again
         self._disk.write_atomic(self._path(offset), data, sync=sync)
         offsets = sorted({*offsets, offset})
@@ -36,7 +37,8 @@ class Snapshots:
                 yield offset, self._disk.read_bytes(self._path(offset))
 
     def remove_beyond(self, end_offset: int) -> None:
-        """For certain: the log will grow past them again, with other batches. Blocks."""
+        """Remove snapshots beyond the end durably: the log will grow past them again, with other batches.
+        Blocks."""
         offsets, self._known = self._offsets(), None
         beyond = [offset for offset in offsets if offset > end_offset]
         self._remove(offsets, beyond)
@@ -49,7 +51,7 @@ class Snapshots:
         self._known = [offset for offset in offsets if offset not in some]
 
     def _offsets(self) -> list[int]:
-        """Ascending."""
+        """The offsets of the snapshots, ascending."""
         if self._known is None:
             names = self._disk.list(self._directory)
             stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]

@@ -1,16 +1,16 @@
-"""Offsets by time: the first record of at least a timestamp, and the record with the largest.
+"""Finds offsets by time: the first record of at least a timestamp, and the record with the largest.
 
 The time index says from which batch on to look; the batches that may hold the answer are opened and their
 records are walked, so the answer is exact. That reads from the disk and decompresses, a whole segment in the
-worst case, so it happens in a thread, while the log goes on. The two sides are kept apart: a search is a
+worst case, so it happens in a thread, while the log stays in use. The two sides are kept apart: a search is a
 generator that runs in the log's owner, which alone uses the indexes; it yields `Walk`s, each of which reads a
 stretch of one segment's file and touches nothing else, and is sent what the walk has found. What a search
 learns about a segment that holds no answer, it leaves there (`Segment.older`, `.largest`) for the next one.
 
-Damage is passed over, and so is a batch whose records make no sense (see unreadable_batches.py): consumers
-cannot read it. A batch that unpacks to more than is allowed counts by its header, as one record with the
-largest time and the first offset. In a search for messages that are due (`messages_only`) both count by their
-headers, because what is passed over there is shown at once.
+Damage is skipped, and so is a batch with malformed records (see unreadable_batches.py): consumers cannot read
+it. A batch that unpacks to more than is allowed counts by its header, as one record with the largest time and
+the first offset. In a search for messages that are due (`messages_only`) both count by their headers, because
+a skipped batch would be shown at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TimestampOffset: TypeAlias = tuple[int, int]
 
 
 class Walk(NamedTuple):
-    """Goes from batch to batch of a stretch of a segment. `run` blocks; any thread."""
+    """Walks from batch to batch in a range of a segment. `run` blocks; any thread."""
 
     segment: Segment
     position: int
@@ -41,9 +41,9 @@ class Walk(NamedTuple):
     first_from: int | None
     """Find the first record that is not older; None for the record with the largest timestamp."""
     best: TimestampOffset | None = None
-    """The largest before this stretch."""
+    """The largest before this range."""
     messages_only: bool = False
-    """Pass over control batches, and count what makes no sense by its header."""
+    """Skip control batches, and count malformed batches by their headers."""
 
     def run(self, pace: Callable[[int], None] = lambda _: None) -> TimestampOffset | None:
         """`pace` is called with the size of every batch; it may wait, or raise to end the walk."""
@@ -112,7 +112,7 @@ class TimestampSearch:
         *,
         messages_only: bool = False,
     ) -> None:
-        """`messages_only`: a search from any offset that passes over control batches."""
+        """`messages_only`: a search from any offset that skips control batches."""
         self._segments = segments
         self._start_offset = start_offset
         self._unreadable = unreadable
@@ -136,7 +136,8 @@ class TimestampSearch:
             claimed = segment.largest_timestamp()
             if best is not None and best[0] > claimed:
                 break
-            # What the index promises may be gone, deleted with the front of the log or by compaction.
+            # The record that the index promises may be gone, deleted with the front of the log or by
+            # compaction.
             found = yield from self._first_in(segment, claimed)
             if found is None:
                 found = yield from self._largest_in(segment)
@@ -159,7 +160,7 @@ class TimestampSearch:
         return None
 
     def _begin(self, segment: Segment, timestamp: int) -> int:
-        """Where to begin: everything before is older, or lies before the start."""
+        """The position to begin at: everything before is older, or lies before the start."""
         entry = segment.time_index.floor(timestamp)
         # Everything up to the entry's batch is older than the entry's timestamp, or is that batch.
         first_offset = segment.base_offset + (entry[1] if entry else 0)

@@ -1,11 +1,11 @@
 """Truncation: a log is cut at its end, where a follower differs from its leader, or emptied.
 
-How long it takes does not depend on how large the log is: the last segment's file and indexes are cut, and
-what is needed to go on appending is read from the last index entry that is left. Segments are removed from
-the last to the first, so a crash leaves a log without holes, which is then cut again. A cut that is done is
-also safe from a loss of power. When the disk fails in the middle, the log is offline for good: memory and
-files may disagree, and opening it again finds out what is there. Its recovery point no longer claims what was
-to be cut: it will be checkpointed, and what is gone must not look like a loss.
+The time does not depend on the size of the log: the last segment's file and indexes are cut, and the state
+for appending is read from the last remaining index entry. Segments are removed from the last to the first, so
+a crash leaves a log without holes, which is then cut again. A completed cut also survives a power failure.
+When the disk fails in the middle, the log is offline until it is opened again: memory and files may disagree.
+Its recovery point no longer covers the part to be cut: it will be checkpointed, and the cut must not look
+like a loss.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LogTruncation:
         self._log = log
 
     def end_below(self, offset: int) -> int:
-        """Where the log would end if it were truncated to `offset`: a batch is kept or goes as a whole.
+        """Where the log would end if it were truncated to `offset`: a batch is kept or cut as a whole.
 
         A checkpoint that claims more must be lowered before (`Checkpoints.lowered`).
         """
@@ -75,7 +75,7 @@ class LogTruncation:
             self._make_safe()
 
     def _make_safe(self) -> None:
-        """Make the truncation survive a loss of power before anything is written in its place.
+        """Make the truncation survive a power failure before anything is written in its place.
 
         Otherwise old bytes could reappear after the new ones and look valid.
         """
@@ -84,7 +84,7 @@ class LogTruncation:
 
     @contextmanager
     def _offline_if_it_fails(self, untouched: int) -> Iterator[None]:
-        """Around a cut that touches nothing below an offset. Under the lock."""
+        """For a cut that changes nothing below an offset. Under the lock."""
         log = self._log
         try:
             yield
@@ -127,5 +127,5 @@ class LogTruncation:
             self.sync_names()
 
     def sync_names(self) -> None:
-        """Make new and changed names of files survive a loss of power. Any thread."""
+        """Make new and changed names of files survive a power failure. Any thread."""
         self._log._disk.fsync_dir(self._log.directory)

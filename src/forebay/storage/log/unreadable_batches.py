@@ -1,7 +1,7 @@
-"""Batches of a log that cannot be read: damaged ones, and such that make no sense under a good CRC.
+"""Batches of a log that cannot be read: damaged ones, and malformed ones with a valid CRC.
 
-Clients wrote the latter, into a topic that does not read what it stores, or to a broker that checked less.
-Their bytes are served as they came, which is all that most topics promise. Code that has to read the records
+Clients wrote the latter, into a topic that does not examine its batches, or to a broker that checked less.
+Their bytes are served unchanged, which is all that most topics promise. Code that has to read the records
 skips such a batch as a whole, or stops at it. Each is counted, and named in the log, once.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 REMEMBERED_MAX = 10_000
-"""Of one log. Beyond that they are passed over without a word."""
+"""The maximum for one log. Beyond that they are skipped silently."""
 
 
 class UnreadableBatches:
@@ -25,13 +25,13 @@ class UnreadableBatches:
         self._offsets: set[int] = set()
         self._lock = threading.Lock()
         self.on_found: Callable[[], None] | None = None
-        """Called for each batch that was not known yet, in the thread that met it."""
+        """Called for each batch that was not known yet, in the thread that found it."""
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def pass_over(self, base_offset: int, reason: str) -> None:
-        """Take note of a batch. Any thread."""
+        """Note a batch. Any thread."""
         with self._lock:
             if base_offset in self._offsets or len(self._offsets) >= REMEMBERED_MAX:
                 return

@@ -1,4 +1,4 @@
-"""What of a log is written but perhaps not synced: left by its owner, taken by the thread that syncs."""
+"""The written parts of a log that may not be synced: recorded by its owner, taken by the syncing thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forebay.storage.log.segment.segment import Segment
 
 class Unsynced:
     """The lock guards every field. It is also held while another segment becomes the active one, and while
-    segments are cut off or replaced: what a sync takes note of under the lock belongs together.
+    segments are cut off or replaced: the state that a sync reads under the lock is consistent.
     """
 
     __slots__ = ("generation", "lock", "new_names", "segments")
@@ -18,9 +18,9 @@ class Unsynced:
     def __init__(self, segments: Sequence[Segment], *, new_names: bool) -> None:
         self.lock = Lock()
         self.segments = list(segments)
-        """Sealed ones. The active segment always counts as unsynced."""
+        """The sealed segments. The active segment always counts as unsynced."""
         self.new_names = new_names
-        """Whether files were made or renamed, so that the directory has to be synced too."""
+        """True if files were created or renamed, so that the directory has to be synced too."""
         self.generation = 0
         """Changes whenever the end of the log is cut."""
 

@@ -1,13 +1,13 @@
-"""The writing half of a log: queue, write, roll, and fail without losing what is there.
+"""The writing half of a log: it queues, writes, rolls, and on failure keeps what is stored.
 
 `append` only queues: the batch is a view of the buffer that the request was received into, and one
-`write_pending` at the end of the read event writes everything queued since the last. Whatever else has
-to see the bytes (a read, a roll) writes them first.
+`write_pending` at the end of the read event writes everything queued since the last. Any other operation that
+needs the bytes (a read, a roll) writes them first.
 
-When a write fails, what was queued is forgotten, the file keeps its whole batches, `offline` says why, and
+When a write fails, queued batches are dropped, the file keeps its whole batches, `offline` says why, and
 `append` or `write_pending` raises StorageError. If another call had to write, `write_pending` raises it
-later, so no queued batch is taken for stored. Reads go on. One append per second tries again, so a disk that
-has room again needs no restart; it first cuts off what the failed write left. A failed sync is final.
+later, so no queued batch is taken for stored. Reads continue. One append per second tries again, so a disk
+that has room again needs no restart; it first cuts off what the failed write left. A failed sync is final.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HINTS_MAX = 64
 _RETRY_SECONDS = 1.0
 _NO_LIMIT = 2**63
 _CLOSED = -1
-"""As a limit of bytes: every append must stop and ask whether it may go on."""
+"""As a limit of bytes: makes every append stop and check if it may continue."""
 
 
 class LogWriter:
@@ -75,17 +75,17 @@ class LogWriter:
     _active: Segment
     _file: File
     _position: int
-    """Where the next batch goes: the written size and what is queued."""
+    """The position of the next batch: the written size and the queued bytes."""
     _index_at: int
     """A batch that begins beyond this position gets an index entry."""
     _first_timestamp: int | None
-    """Of the active segment's first batch, by which its age counts; None while it is empty."""
+    """The timestamp of the active segment's first batch, by which its age counts; None while it is empty."""
     _flush_due: bool
     _roll_bytes: int
     _roll_offset: int
     _roll_timestamp: int
     _written_end: int
-    """The end offset without what is queued."""
+    """The end offset without queued batches."""
     _hints: dict[int, tuple[Segment, int]]
     _old_hints: dict[int, tuple[Segment, int]]
     end_offset: int
@@ -99,7 +99,7 @@ class LogWriter:
         self._unsynced = Unsynced(opened.unsynced, new_names=opened.unsynced_names)
         self._pending: list[memoryview] = []
         self._aborted: list[AbortedTxn] = []
-        """Ended by markers that are queued: they enter the index together."""
+        """Transactions ended by queued markers: they are added to the index together."""
         self._lost: StorageError | None = None
         self._retry_at = 0.0
         self._final = False
@@ -110,9 +110,9 @@ class LogWriter:
         self.recovery_point = 0
         self.start_offset = 0
         self.has_aborted = any(len(segment.txn_index) for segment in self._segments)
-        """Whether any segment may have aborted transactions: most logs never have one."""
+        """True if any segment may have aborted transactions: most logs never have one."""
         self.lost_txn_indexes = opened.lost_txn_indexes
-        """Segments whose index of aborted transactions is to be made anew, before anybody reads the log."""
+        """Segments whose index of aborted transactions has to be rebuilt before anybody reads the log."""
         self._activate(opened.tail)
 
     @property
@@ -121,7 +121,7 @@ class LogWriter:
 
     @property
     def begin_offset(self) -> int:
-        """Where the first segment begins: at `start_offset`, or before it if only a part of it is deleted."""
+        """The start of the first segment: `start_offset`, or lower if only a part of it is deleted."""
         return self._segments[0].base_offset
 
     @property
@@ -163,11 +163,11 @@ class LogWriter:
         self.end_offset = last_offset + 1
 
     def append_aborted(self, aborted: AbortedTxn) -> None:
-        """Enter a transaction into the index when its marker, which was appended just now, is written."""
+        """Add a transaction to the index when its marker, which was just appended, is written."""
         self._aborted.append(aborted)
 
     def write_pending(self) -> None:
-        """Write what has been queued. StorageError means that none of it, of this event, is in the log."""
+        """Write queued batches. StorageError means that none of them, of this event, is in the log."""
         if self._pending:
             self._write()
         elif self._lost is not None:
@@ -197,7 +197,7 @@ class LogWriter:
         except OSError as error:
             raise self._fail(error) from error
         except Exception as error:
-            # A mistake of ours. What is queued must not stay queued: the buffer it lies in is used again.
+            # A bug. Queued batches must not stay queued: their buffer is used again.
             logger.exception("a log could not be written", extra={"directory": self.directory})
             raise self._fail(error) from error
         self._pending.clear()
@@ -225,7 +225,7 @@ class LogWriter:
         self.has_aborted = True
 
     def _write_early(self) -> None:
-        """Write for another reason than write_pending, which must then hear of a failure all the same."""
+        """Write for another reason than write_pending, which must still report a failure."""
         if self._pending:
             try:
                 self._write()
@@ -234,7 +234,7 @@ class LogWriter:
                 raise
 
     def _make_ready(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Something stands in the way of an append: refuse it, roll, or begin the segment's clock."""
+        """Something prevents an append: refuse it, roll, or begin the segment's clock."""
         if base_offset < self.end_offset:
             raise ValueError(f"batch at offset {base_offset}, the log ends at {self.end_offset}")
         if self.offline is not None:
@@ -252,7 +252,11 @@ class LogWriter:
             self._set_limits(max_timestamp)
 
     def _base_for(self, last_offset: int) -> int:
-        """Where a segment begins whose first batch ends at `last_offset`.
+        """The base offset of a segment whose first batch ends at `last_offset`.
+
+        A copy of a compacted log has gaps. A gap belongs inside a segment, not between two: if a segment does
+        not begin where the previous one ends, recovery takes that for a power failure. Only a gap larger than
+        a segment can address lies before its first batch.
 
         A copy of a compacted log has gaps. A gap belongs into a segment, not between two: recovery takes
         a segment that does not begin where the one before it ends for the trace of a loss of power. Only a
@@ -316,7 +320,7 @@ class LogWriter:
         self._flush_due = False
 
     def _begin_anew(self, base_offset: int, *, keep: int) -> None:
-        """Drop all but the first `keep` segments and go on in a new one. Under the lock."""
+        """Drop all but the first `keep` segments and continue in a new one. Under the lock."""
         self._unsynced.generation += 1
         self._unsynced.new_names = True
         while len(self._segments) > keep:
@@ -333,18 +337,18 @@ class LogWriter:
 
     @property
     def refuses(self) -> bool:
-        """Whether an append would be refused without being tried."""
+        """True if an append would be refused without being tried."""
         return self.offline is not None and not self._may_try_again()
 
     @property
     def offline_for_good(self) -> bool:
-        """Whether no append will be tried again before the log is opened anew."""
+        """True if no append will be tried again before the log is reopened."""
         return self._final
 
     # --- failing -------------------------------------------------------------------------------------------
 
     def _fail(self, error: Exception) -> StorageError:
-        """Forget what was queued, refuse appends from now on, and give the error to raise."""
+        """Drop queued batches, refuse appends from now on, and return the error to raise."""
         if self.offline is None:
             self.offline = f"cannot write {self._file.path}: {error}"
             logger.error("log offline", extra={"directory": self.directory, "error": str(error)})
@@ -368,7 +372,7 @@ class LogWriter:
         return StorageError(self.offline)
 
     def _drop_aborted(self, segment: Segment) -> None:
-        """Take transactions out of the index whose markers were not written after all."""
+        """Remove transactions from the index whose markers were not written after all."""
         try:
             segment.txn_index.truncate(self._written_end)
         except (OSError, StorageError) as error:
@@ -387,7 +391,7 @@ class LogWriter:
         self._set_limits(self._first_timestamp)
 
     def _cut_torn(self) -> None:
-        """Take off what a failed write may have left behind the last batch, if that failed then too.
+        """Cut off what a failed write may have left after the last batch, if that failed then too.
 
         In the last segment recovery would find it. In a sealed one it would look like damage.
         """
@@ -397,7 +401,7 @@ class LogWriter:
             raise self._fail(error) from error
 
     def take_offline(self, reason: str) -> None:
-        """Refuse to be written until the log is opened again."""
+        """Refuse writes until the log is opened again."""
         self._final = True
         self.offline = reason
         self._roll_bytes = _CLOSED

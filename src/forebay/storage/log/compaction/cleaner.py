@@ -1,12 +1,12 @@
-"""Compaction of a log's sealed segments: reads them, writes what is left of them into new ones. Blocks.
+"""Compacts a log's sealed segments: reads them, and writes what remains into new ones. Blocks.
 
 A `Cleaner` runs in a thread of its own while the loop appends, reads and even deletes. It touches nothing
 that the loop owns: sealed segments do not change, and if one is deleted while it is being read the cleaning
-ends with an error and is tried again later. What it makes (`rewrite`) becomes part of the log only when the
-loop swaps it in (swap.py).
+ends with an error and is tried again later. Its output (`rewrite`) becomes part of the log only when the loop
+swaps it in (swap.py).
 
-Every batch is checked against its CRC before anything is decided on it: damage must not be copied under a
-new and valid checksum.
+Every batch is checked against its CRC before it is used: damage must not be copied under a new and valid
+checksum.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _POSITION_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningTask:
-    """What a cleaning has to know, as it was when the loop decided on it."""
+    """The parameters of a cleaning, as they were when the loop decided on it."""
 
     plan: CompactionPlan
     segments: Sequence[Segment]
@@ -57,7 +57,7 @@ class CleaningTask:
     buffer_bytes: int
     pass_over: PassOver
     notes_below: int = 0
-    """No message that waits for its time needs a delay note below this offset."""
+    """No waiting message needs a delay note below this offset."""
     readable_end: int = NO_NEXT
     """No batch is widened beyond it: a read that ends within a batch ends before it."""
 
@@ -80,14 +80,14 @@ class Cleaner:
         self._filter: BatchFilter
         self._aborted: dict[int, AbortedTxn] = {}
         self._next: dict[int, list[Segment]] = {}
-        """The group that follows another, by the base offset of the last segment of that one."""
+        """The group that follows another, by the base offset of that one's last segment."""
         self._emptied: list[Segment] = []
-        """Segments of which nothing is left. They go when the next group is swapped in."""
+        """Segments without remaining batches. They are removed when the next group is swapped in."""
         self.end_offset = task.plan.first_dirty_offset
-        """How far the log is clean once every group has been swapped in."""
+        """The end of the clean part once every group has been swapped in."""
 
     def read_keys(self, aborted: Sequence[AbortedTxn]) -> list[list[Segment]]:
-        """Find the latest offset of each key; the groups of segments to rewrite, in this order.
+        """Find the latest offset of each key; returns the groups of segments to rewrite, in order.
 
         `aborted`: every aborted transaction with messages in the segments.
         """
@@ -145,9 +145,9 @@ class Cleaner:
     def rewrite(self, group: Sequence[Segment]) -> Rewritten | None:
         """A new segment for a group, on the disk as `.cleaned`; None when nothing would change.
 
-        A group of which nothing is left is joined to the next one. Otherwise a segment with nothing but a
-        placeholder would remain of each. A fetch would return that alone, and clients take many such answers
-        in a row as an error (librdkafka: MSG_SIZE_TOO_LARGE).
+        A group of which nothing remains is joined to the next one. Otherwise each would leave a segment with
+        nothing but a placeholder. A fetch would return that alone, and clients take many such answers in a
+        row as an error (librdkafka: MSG_SIZE_TOO_LARGE).
         """
         old = [*self._emptied, *group]
         output = _Output(self._disk, self._directory, old[0].base_offset, self._task.config, self._pace)
@@ -173,7 +173,7 @@ class Cleaner:
         return after[-1].next_base - 1 - group[0].base_offset <= OFFSET_RANGE_MAX
 
     def _fill(self, output: _Output, group: Sequence[Segment]) -> bool:
-        """Write what is left of a group; whether that is anything else than it was."""
+        """Write what remains of a group; True if anything has changed."""
         changed = len(group) > 1
         may_join = self._may_join([*self._emptied, *group])
         for segment in group:
@@ -203,7 +203,7 @@ def _is_placeholder(batch: Bytes) -> bool:
 
 
 class _Output:
-    """A segment being written, with its indexes. The last batch is held back: it may be widened."""
+    """A segment being written, with its indexes. The last batch is held back, because it may be widened."""
 
     def __init__(
         self, disk: Disk, directory: str, base_offset: int, config: LogConfig, pace: Callable[[int], None]
@@ -228,7 +228,10 @@ class _Output:
         self._last = batch
 
     def widen(self, emptied: BatchHeader, batches: BatchFilter) -> bool:
-        """Let the last batch reach to the end of one that lost all its messages; False if it may not.
+        """Widen the last batch to the end of one that lost all its messages; False if it may not.
+
+        Not into another leader epoch: a replica that copies the log learns from batches where each epoch
+        begins.
 
         Not into another leader epoch: a replica that copies the log learns from batches where each begins.
         """
@@ -263,7 +266,7 @@ class _Output:
             self.segment.flush_index()
 
     def finish(self, aborted: Sequence[AbortedTxn]) -> Segment:
-        """Make everything durable. Only then may the originals go."""
+        """Make everything durable. Only then may the originals be deleted."""
         if self._last is not None:
             self._put(self._last)
         self._write()

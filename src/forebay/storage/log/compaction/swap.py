@@ -1,17 +1,17 @@
-"""Compacted segments taking the place of those they were made of, so that a crash at any point harms nothing.
+"""Replaces segments by their compacted versions, so that a crash at any point does no harm.
 
 The files of the new segment pass through three names:
 
 1. `.cleaned` while it is written; after a crash such files are deleted.
 2. `.swap` once all is written and synced and the segments it stands for are still as they were. The rename of
    the `.log` file comes last and decides: from here on opening the log completes the swap.
-3. The final names, once the old segments have been renamed to `.deleted`. The `.log` file goes first, so
-   while its `.swap` exists every index of a final name belongs to the old segments.
+3. The final names, once the old segments have been renamed to `.deleted`. The `.log` file is renamed
+   first, so while its `.swap` exists every index of a final name belongs to the old segments.
 
 Every rename happens on the loop, which owns the log, and waits for no device; between the steps a thread
-makes the directory durable (`LogFiles.sync_names`). The log can be cut or closed in between, which first ends
-the swap one way or the other. A step that the disk refuses changes nothing and can be taken again: the
-swap is `swap_pending` until its last step has been, and no other begins before.
+makes the directory durable (`LogFiles.sync_names`). The log can be truncated or closed in between, which
+first ends the swap one way or the other. A step that the disk refuses changes nothing and can be repeated:
+the swap is `swap_pending` until its last step is done, and no other begins before.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class SwappingLog(LogWriter):
         self._swap: tuple[list[Segment], Segment] | None = None
         """The old segments and the new one, from `begin_swap` on."""
         self._adopted = False
-        """Whether the log has the new segment already, and cannot go back."""
+        """True if the log has the new segment already, and cannot go back."""
 
     def sealed_segments(self, end_offset: int) -> list[Segment]:
         """The segments below an offset, never the active one."""
         return [s for s in self._segments if s is not self._active and s.next_base <= end_offset]
 
     def first_timestamp_from(self, offset: int) -> int | None:
-        """When the segment began that holds an offset, or the next one. Reads a header."""
+        """The start time of the segment that holds an offset, or of the next one. Reads a header."""
         return self._segments.from_offset(offset)[0].first_timestamp()
 
     def stretches(self, from_offset: int) -> Iterator[Stretch]:
-        """Where the batches lie, from the one that holds the offset on. Raises StorageError."""
+        """The ranges of the batches, from the one that holds the offset on. Raises StorageError."""
         self._write_early()
         for segment in self._segments.from_offset(from_offset):
             try:
@@ -61,7 +61,7 @@ class SwappingLog(LogWriter):
     def files_from(self, from_offset: int) -> Iterator[Stretch]:
         """Like `stretches`, but by the offset index alone: a stretch may begin with batches below the offset.
 
-        Damage does not hide what lies in front of it, or in another file: the reader of a stretch meets it.
+        Damage does not hide what lies before it, or in another file: the reader of a stretch finds it.
         """
         self._write_early()
         for segment in self._segments.from_offset(from_offset):
@@ -74,11 +74,13 @@ class SwappingLog(LogWriter):
 
     @property
     def swap_pending(self) -> bool:
-        """Whether a swap has begun and not ended."""
+        """True if a swap has begun and not ended."""
         return self._swap is not None
 
     def begin_swap(self, old: Sequence[Segment], new: Segment, *, generation: int) -> bool:
-        """Decide for a new segment, written and synced, unless its originals are no longer there.
+        """Commit to a new segment, written and synced, unless its originals are gone.
+
+        Not if the log was truncated since that generation: messages may be gone that replaced others.
 
         Nor if the log was cut since that generation: messages may be gone that others were left out for.
         """
@@ -121,9 +123,9 @@ class SwappingLog(LogWriter):
         for segment in old:
             segment.mark_deleted()  # nothing to do, unless the disk refused the first time
         for file in new.files():
-            if file.path.endswith(SWAP):  # else it was deleted meanwhile
+            if file.path.endswith(SWAP):  # otherwise it was deleted meanwhile
                 file.rename(file.path.removesuffix(SWAP))
-        # Not before: until here, files of the old segments may have the names that the new one's now have.
+        # Not before: until here, files of the old segments may have the names of the new one's files.
         self._segments.retire(old, monotonic_ms(self._clock) + self.config.file_delete_delay_ms)
         self._swap = None
         with self._unsynced.lock:

@@ -1,1 +1,1 @@
-"""What of a log can be believed when it is opened, above all after a crash."""
+"""Recovery: how much of a log can be trusted when it is opened, above all after a crash."""

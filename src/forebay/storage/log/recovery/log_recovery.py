@@ -1,31 +1,31 @@
-"""Opening a log: what is on the disk, and how much of it can be believed.
+"""Opens a log: finds its segments on the disk, and how much of them can be trusted.
 
 After a **clean** stop nothing is scanned: the last segment's end is found from its index, the others are
 only named.
 
-After an **unclean** stop the recovery point divides the log. Everything below it had been fsynced;
-everything from it on was still on its way.
+After an **unclean** stop the recovery point divides the log. Everything below it had been fsynced; everything
+from it on may be incomplete.
 
 - Segments wholly below the recovery point are not scanned.
-- From the segment that holds the recovery point, every batch is read, its CRC checked, and the indexes
-  made anew.
+- From the segment that holds the recovery point, every batch is read, its CRC checked, and the indexes made
+  anew.
 - The first bad batch **at or above** the recovery point is where the crash tore the log: the file is cut
   there. A later segment that begins exactly where the cut one now ends has lost nothing to the cut; it and
-  those after it stay. Any other later segments go, because messages are missing before them. If only the
-  process died, and the bad batch is all there, it is no torn write but damage: the log `lacks_messages`.
-- If the machine lost its power (`power_lost`), a segment that does not begin where the one before it ends
-  goes too, with all later ones: what lay between was lost. If only the process died, the system has kept
-  all that was written, and such a gap was there before. Compaction and copying a compacted log leave gaps
-  inside of segments (`LogWriter._base_for`), but for gaps of more than 2^31 offsets and in logs that older
-  versions have written.
-- A bad batch **below** the recovery point is no torn write but damage, and nothing is cut. The scan
-  looks for the next whole batch and goes on; the damaged stretch is reported, and reading it is an
-  error. If no whole batch follows, or the files end before the recovery point, synced messages are gone:
-  the log opens for reading only, `offline` says why and what to do.
+  those after it stay. Any other later segments are removed, because messages are missing before them. If only
+  the process died, and the bad batch is complete, it is not a torn write but damage: the log
+  `lacks_messages`.
+- If the machine lost its power (`power_lost`), a segment that does not begin where the one before it ends is
+  removed too, with all later ones: the messages between were lost. If only the process died, the system has
+  kept all writes, and such a gap was there before. Compaction and copying a compacted log leave gaps inside
+  segments (`LogWriter._base_for`), except gaps of more than 2^31 offsets and those in logs of older versions.
+- A bad batch **below** the recovery point is not a torn write but damage, and nothing is cut. The scan looks
+  for the next whole batch and continues; the damaged stretch is reported, and reading it is an error. If no
+  whole batch follows, or the files end before the recovery point, synced messages are gone: the log opens for
+  reading only, `offline` says why and what to do.
 
-Damage in segments that are not scanned is found when they are first read (`Segment.verify`). Index files
-that are missing are made anew in any case; this is the place where it may take long. Those of aborted
-transactions are noticed here (txn_index_recovery.py).
+Damage in segments that are not scanned is found when they are first read (`Segment.verify`). Missing index
+files are rebuilt in any case; this is the place where it may take long. Missing indexes of aborted
+transactions are detected here (txn_index_recovery.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """A stretch of a file, below the recovery point, that holds no whole batches."""
+    """A range of a file, below the recovery point, without whole batches."""
 
     path: str
     position: int
@@ -68,12 +68,14 @@ class RecoveryReport:
     missing_offsets: int = 0
     """Offsets below the recovery point that are no longer there."""
     damaged_end: bool = False
-    """Whether the log was cut at a batch that is all there, and wrong: a torn write is cut short."""
+    """True if the log was cut at a batch that is complete, and wrong: a torn write is incomplete."""
     power_lost: bool = False
 
     @property
     def lacks_messages(self) -> bool:
-        """Whether messages are gone that no crash explains: the log must not count as in sync.
+        """True if messages are gone that no crash explains: the log must not count as in sync.
+
+        Without a power failure only the write that was under way can be torn, and nothing follows it.
 
         Without a loss of power only the write that was under way can be torn, and nothing follows it.
         """
@@ -90,7 +92,7 @@ class Opened:
     """Sealed segments that were written but perhaps never synced."""
     unsynced_names: bool
     lost_txn_indexes: list[Segment]
-    """Segments that lack entries of aborted transactions: they are to be made anew from the log."""
+    """Segments that lack entries of aborted transactions: they have to be rebuilt from the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +101,10 @@ class OpenOptions:
     recovery_point: int
     clean: bool
     power_lost: bool
-    """Whether an unclean stop may have taken what was written but not synced."""
+    """True if an unclean stop may have lost unsynced writes."""
     index_interval_bytes: int
     note_start: Callable[[int], None] = lambda _: None
-    """Writes down that the log begins later than `start_offset` says."""
+    """Records that the log begins later than `start_offset` says."""
 
 
 def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
@@ -124,7 +126,7 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     unscanned = _load_unscanned(segments[-1], options) if options.clean or created else None
     tail = unscanned or _Recovery(disk, segments, options, report).run()
     if report.removed_segments:
-        # Before the log grows again to where one of them began: it must not come back and fit.
+        # Before the log grows again to the start of one of them: it must not come back and seem to fit.
         disk.fsync_dir(directory)
     for segment in segments[:-1]:
         _make_missing_indexes(segment, options)
@@ -151,7 +153,10 @@ def _complete_segments(segments: list[Segment], options: OpenOptions) -> list[Se
 
 
 def _lost_beginning(disk: Disk, directory: str, options: OpenOptions) -> bool:
-    """Whether a loss of power took the first segments, which were not synced, and left later ones.
+    """True if a power failure took the first segments, which were not synced, and left later ones.
+
+    Deleted segments are still there under their other names, or it was recorded that the log begins after
+    them. That is done here before those names are removed.
 
     Segments that were deleted are still there under their other names, or it was written down that the log
     begins after them. That is done here before those names are removed.
@@ -207,7 +212,7 @@ def _lacks_indexes(segment: Segment, options: OpenOptions) -> bool:
 def _make_missing_indexes(sealed: Segment, options: OpenOptions) -> None:
     """Rebuild indexes that were removed: a later reader could not wait for it.
 
-    Where none of the batches has a time, that is known from now on.
+    If no batch has a timestamp, that is known from now on.
     """
     if not _lacks_indexes(sealed, options):
         return
@@ -244,7 +249,7 @@ class _Recovery:
         self._interval = options.index_interval_bytes
         self._report = report
         self._was_cut = False
-        """Whether the segment scanned last lost its end."""
+        """True if the segment scanned last lost its end."""
 
     def run(self) -> Tail:
         number = self._first_to_scan()
@@ -256,7 +261,7 @@ class _Recovery:
         return tail
 
     def _continues(self, tail: Tail, following: Segment) -> bool:
-        """Whether nothing that was written is missing between what was scanned and the next segment."""
+        """True if nothing is missing between the scanned segments and the next one."""
         if following.base_offset == tail.next_offset or following.base_offset <= self._recovery_point:
             return True
         return not self._power_lost and not self._was_cut
@@ -274,7 +279,7 @@ class _Recovery:
         self._segments[-1].next_base = NO_NEXT
 
     def _scan(self, segment: Segment) -> Tail:
-        """Check every batch of a segment, cut or report what is bad, and make its indexes anew."""
+        """Check every batch of a segment, cut or report bad ones, and rebuild its indexes."""
         segment.forget_index()
         self._was_cut = False
         position, next_offset, indexed = 0, segment.base_offset, 0
@@ -300,7 +305,7 @@ class _Recovery:
         return Tail(next_offset, indexed, segment.first_timestamp() if position else None)
 
     def _pass_over(self, segment: Segment, bad: CorruptBatch, next_offset: int) -> WholeBatch | None:
-        """Deal with a bad batch: the whole batch to go on with, or None when the segment ends here."""
+        """Handle a bad batch: returns the whole batch to continue with, or None if the segment ends here."""
         if next_offset >= self._recovery_point:
             self._report.damaged_end |= not _is_cut_short(segment, bad.position)
             self._cut(segment, bad.position)
@@ -316,12 +321,12 @@ class _Recovery:
         self._was_cut = True
         self._report.truncated_bytes += segment.size - position
         segment.file.truncate(position)
-        segment.file.datasync()  # if it came back once the segment is sealed, it would look like damage
+        segment.file.datasync()  # if it came back after the segment is sealed, it would look like damage
         segment.size = position
 
 
 def _is_cut_short(segment: Segment, position: int) -> bool:
-    """Whether a bad batch ends with the file, before its own end, as the last write of a process may."""
+    """True if a bad batch ends with the file, before its own end, like the last write of a process."""
     header = segment.file.pread(HEADER_SIZE, position)
     return len(header) < HEADER_SIZE or position + read_header(header).size > segment.size
 

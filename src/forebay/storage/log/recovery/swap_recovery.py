@@ -1,4 +1,4 @@
-"""Completing a swap of compacted segments (compaction/swap.py) that a crash has cut short, at opening."""
+"""Completes a swap of compacted segments (compaction/swap.py) that a crash has interrupted, at opening."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 def remove_files(disk: Disk, segment: Segment) -> None:
-    """The `.log` file last: while it exists, the other files are known to belong to it."""
+    """Remove the `.log` file last: while it exists, the other files are known to belong to it."""
     segment.close()
     for file in reversed(segment.files()):
         disk.remove(file.path)
 
 
 def complete_swaps(disk: Disk, directory: str) -> None:
-    """After a crash: finish what had been decided. What is still `.cleaned` had not. Blocks."""
+    """After a crash: finish swaps that had been decided. Files that are still `.cleaned` had not. Blocks."""
     names = set(disk.list(directory))
     if not any(name.endswith(SWAP) for name in names):
         return
@@ -47,7 +47,7 @@ def _complete(disk: Disk, directory: str, base_offset: int) -> None:
     except CorruptBatch as bad:
         log.error("compacted segment damaged", extra={"why": str(bad)})
         if disk.exists(f"{directory}/{segment_name(base_offset)}.log"):
-            remove_files(disk, new)  # what it was made of is still there
+            remove_files(disk, new)  # its originals are still there
             return
     finally:
         new.close()
@@ -70,7 +70,7 @@ def _remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def _settle_index(disk: Disk, directory: str, name: str, before: set[str]) -> None:
-    """An index that is left: of a segment that has its name by now, or of one that nothing was decided on."""
+    """Handle an index that is left: of a segment that already has its name, or of an undecided one."""
     final = name.removesuffix(SWAP)
     stem = final.rpartition(".")[0]
     if f"{stem}.log{CLEANED}" in before or not disk.exists(f"{directory}/{stem}.log"):

@@ -1,16 +1,16 @@
-"""Noticing that a log has lost index files of aborted transactions, without reading the log.
+"""Detects that a log has lost index files of aborted transactions, without reading the log.
 
-The offset and time indexes are needed to find something quickly, and a segment that is not small shows by its
-own that it lacks them. The index of aborted transactions is needed to be right, and most are empty. So every
-segment has the file, though empty, and a file `.txn_indexed` in the directory says that this is so. Where it
-says so, a missing file was lost: removed, or left out of a backup. It is made anew from the log
-(broker/partition/producer_replay.py), which takes a look at all batches from the first one on.
+The offset and time indexes serve speed, and a segment that is not small shows by itself that it lacks them.
+The index of aborted transactions is needed for correctness, and most are empty. So every segment has the
+file, even if empty, and a file `.txn_indexed` in the directory says so. With that, a missing file was lost:
+removed, or left out of a backup. It is rebuilt from the log (broker/partition/producer_replay.py), which
+means reading all batches from the first one on.
 
 Directories that Kafka or an earlier version has written have no such file. There a missing index means that
 nothing was aborted, unless the other indexes of the log are missing, too. They get the files when they are
-opened, and from then on it is noticed.
+opened, and from then on a loss is detected.
 
-Of segments from the recovery point on, nothing is ever taken from these files: the log is read again.
+For segments from the recovery point on, these files are never used: the log is read again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TXN_INDEXED = ".txn_indexed"
 
 
 class TxnIndexFiles:
-    """Which segments of a directory have an index of aborted transactions, as opening finds them."""
+    """The segments of a directory that have an index of aborted transactions, as found at opening."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -37,7 +37,9 @@ class TxnIndexFiles:
         self.must_exist = TXN_INDEXED in self._names
 
     def complete(self, segments: Sequence[Segment], believed_to: int) -> tuple[list[Segment], bool]:
-        """The segments whose index was lost, and whether files were made for others.
+        """The segments whose index was lost, and True if files were created for others.
+
+        `believed_to`: the offset up to which index files are trusted. Blocks.
 
         `believed_to`: the offset up to which index files count. Blocks.
         """
@@ -47,7 +49,7 @@ class TxnIndexFiles:
             if segment not in lost:
                 segment.txn_index.create()
         if TXN_INDEXED not in self._names:
-            # Not synced: without it the log is taken for one of an earlier version, as it was.
+            # Not synced: without it the log is taken for one of an earlier version, as before.
             self._disk.write_atomic(f"{self._directory}/{TXN_INDEXED}", b"", sync=False)
         if lost:
             log.error(
@@ -64,7 +66,7 @@ class TxnIndexFiles:
 
 
 def replace_txn_index(disk: Disk, segment: Segment, entries: Sequence[AbortedTxn]) -> None:
-    """Give a segment an index that it has lost: all of it or, after a crash, none. Blocks."""
+    """Give a segment the index that it has lost: all of it or, after a crash, none. Blocks."""
     path = segment.txn_index.file.path
     segment.txn_index.file.close()
     disk.write_atomic(path, packed(entries))

@@ -1,17 +1,17 @@
-"""A file of record batches: walked from header to header, read in chunks, checked against their CRCs.
+"""A file of record batches: walked from header to header, read in chunks, checked against CRCs.
 
 Every hop is checked (magic, lengths, growing offsets), so a damaged file or a wrong index shows as
 `CorruptBatch` and never as bytes that begin in the middle of a batch.
 
-**Reading batches.** A header may be damaged like any other byte: a count, a flag or a length is believed only
-after the CRC of its batch has been compared. So there is one way to read batches, and it compares:
+**Reading batches.** A header may be damaged like any other byte: a count, a flag or a length is trusted only
+after the CRC of its batch has been checked. So there is one way to read batches, and it checks:
 
-- `read` yields `WholeBatch` for what is as it was written, and `DamagedPart` for what is not. It goes on with
-  the next whole batch behind the damage. The caller decides what becomes of a damaged part.
-- `batches` is `read` for callers that cannot do without the damaged part: it raises CorruptBatch there.
+- `read` yields `WholeBatch` for intact batches, and `DamagedPart` for the rest. It continues with the next
+  whole batch after the damage. The caller decides how to handle a damaged part.
+- `batches` is `read` for callers that need every batch: it raises CorruptBatch at a damaged one.
 
-`hops` and `headers` read no payload and compare no CRC. They find places in the file, for bytes that are
-checked later or are sent as they are.
+`hops` and `headers` read no payload and compare no CRC. They find positions in the file, for bytes that are
+checked later or sent unchanged.
 
 Bytes that this process has not checked itself (`trusted_from` says where its own begin) are checked against
 their CRC before they are first served: `verify`.
@@ -40,10 +40,10 @@ _MAGIC_POSITION = 16
 _PLACE = Struct(">qi")
 _SECTOR_BYTES = 4096
 _BAD_SECTORS_MAX = 64
-"""That many sectors in a row are passed over that the disk does not give. Beyond it the disk has failed."""
+"""The number of unreadable sectors in a row that are skipped. Beyond it the disk has failed."""
 _SEARCHED_BYTES_MAX = 64 << 20
-"""Of what looks like a batch and is none, in one search: a message may be full of it. Then the index is
-asked."""
+"""The limit, for one search, of bytes that look like a batch and are not: a message may be full of them. Then
+the index is used."""
 
 
 class BatchFile:
@@ -54,12 +54,13 @@ class BatchFile:
         self.base_offset = base_offset
         self.next_base = NO_NEXT
         self.size = file.size()
-        """Of the whole batches in the file."""
+        """The size of the whole batches in the file."""
         self.trusted_from = self.size
         self.verified = (0, 0)
 
     def hops(self, position: int = 0, min_offset: int | None = None) -> Iterator[Hop]:
-        """Batch after batch to the written end, headers only. Raises CorruptBatch where they do not fit."""
+        """Batch after batch to the written end, headers only. Raises CorruptBatch where they are
+        inconsistent."""
         expected = self.base_offset if min_offset is None else min_offset
         chunk, chunk_start = b"", position
         while position < self.size:
@@ -74,7 +75,7 @@ class BatchFile:
     def headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from here to `end`. Raises CorruptBatch like `hops`.
 
-        Large batches are passed over without reading more than their headers.
+        Only the headers of large batches are read.
         """
         chunk, chunk_start, wanted, expected = b"", position, _HOP_CHUNK_BYTES, 0
         while position < end:
@@ -107,7 +108,7 @@ class BatchFile:
     def _check(
         self, position: int, base_offset: int, length: int, magic: int, last_offset_delta: int, expected: int
     ) -> int:
-        """The size of a batch whose header says this, if it can be there; else CorruptBatch is raised."""
+        """The size of a batch with this header, if it is plausible; else CorruptBatch is raised."""
         size = length + _LENGTH_PREFIX
         if magic != MAGIC or size < HEADER_SIZE or last_offset_delta < 0 or position + size > self.size:
             raise CorruptBatch(self.file.path, position, "this is not the header of a whole batch")
@@ -122,9 +123,9 @@ class BatchFile:
     ) -> Iterator[WholeBatch | DamagedPart]:
         """The batches from here to `end`, each compared with its CRC; a chunk in memory at a time.
 
-        A batch is given when what lies behind it does not contradict its offset.
+        A batch is yielded if what follows does not contradict its offset.
 
-        Raises OSError if the disk does not give many sectors in a row. Blocks; any thread.
+        Raises OSError if many sectors in a row are unreadable. Blocks; any thread.
         """
         end = self.size if end is None else end
         expected, at_start = self.base_offset if min_offset is None else min_offset, min_offset is None
@@ -164,7 +165,7 @@ class BatchFile:
         yield from self._whole_batches(position, end, self.base_offset if min_offset is None else min_offset)
 
     def next_whole_batch(self, position: int, end: int, expected: int) -> WholeBatch | None:
-        """The first whole batch behind a damaged one that begins at `position`.
+        """The first whole batch after a damaged one that begins at `position`.
 
         It begins where the length of the damaged one says, else wherever one can be found.
         """
@@ -187,7 +188,7 @@ class BatchFile:
         return None
 
     def _next_indexed_batch(self, position: int, end: int, expected: int) -> WholeBatch | None:
-        """The first whole batch behind `position` whose beginning is known. Passes over others before it."""
+        """The first whole batch after `position` whose beginning is known. Others before it are skipped."""
         while (indexed := self.position_after(position)) is not None and indexed < end:
             try:
                 return next(self._walk(indexed, end, expected, HEADER_SIZE), None)
@@ -196,11 +197,12 @@ class BatchFile:
         return None
 
     def position_after(self, _position: int) -> int | None:
-        """Where a batch begins behind this position, if an index says so."""
+        """The start of a batch after this position, if an index has one."""
         return None
 
     def _whole_batches(self, position: int, end: int, expected: int) -> Iterator[WholeBatch]:
-        """Up to the first that is not whole: CorruptBatch, or the OSError of the disk, is raised there."""
+        """Batches up to the first that is not whole: CorruptBatch, or the OSError of the disk, is raised
+        there."""
         chunk_bytes = _READ_CHUNK_BYTES
         while True:
             try:
@@ -257,8 +259,10 @@ class BatchFile:
         return DamagedPart(position, end, first_offset, next_offset, bad, claimed)
 
     def _misplaced(self, batch: WholeBatch, before: int, end: int) -> DamagedPart | None:
-        """The batch as damaged, with others of its kind behind it, if those that follow show that its offset
-        is too high: the CRC does not cover the base offset.
+        """Return the batch as damaged, with others like it after it, if the following ones show that its
+        offset is too high: the CRC does not cover the base offset.
+
+        None if the offset of the next one is too low, or if nobody can tell.
 
         None if it is the one behind it whose offset is too low, and if nobody can tell.
         """
@@ -296,7 +300,7 @@ class BatchFile:
             return None
 
     def _header(self, position: int) -> BatchHeader | None:
-        """As it stands there, checked by nothing; None if it cannot be read."""
+        """The header as it is, unchecked; None if it cannot be read."""
         try:
             data = self._pread(HEADER_SIZE, position)
         except FileClosed:
@@ -306,7 +310,7 @@ class BatchFile:
         return read_header(data) if len(data) == HEADER_SIZE else None
 
     def _candidates(self, bad_position: int, end: int, expected: int) -> Iterator[tuple[int, int]]:
-        """Positions behind a damaged batch at which a batch may begin, and what it costs to look."""
+        """Positions after a damaged batch at which a batch may begin, and the cost of looking."""
         claimed = self._header(bad_position)
         if claimed is not None and bad_position < bad_position + claimed.size < end:
             yield bad_position + claimed.size, HEADER_SIZE
@@ -321,7 +325,8 @@ class BatchFile:
                 at = chunk.find(MAGIC, at + 1)
 
     def _readable_chunks(self, position: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Position and bytes of what the disk gives; each but the first begins with the end of the last."""
+        """Positions and bytes of readable parts; each but the first begins with the end of the previous
+        one."""
         careful, bad = False, 0
         while position + HEADER_SIZE <= end:
             stop = _end_of_sector(position) if careful else position + _READ_CHUNK_BYTES
@@ -344,8 +349,8 @@ class BatchFile:
             position += len(chunk) - HEADER_SIZE + 1
 
     def _pread(self, length: int, position: int) -> bytes:
-        """Raises OSError if the disk does not give all of it. A read ends before a sector that the disk does
-        not give, and only the next one says why."""
+        """Raises OSError if the disk cannot read all of it. A read ends before an unreadable sector, and only
+        the next one says why."""
         length = min(length, self.size - position)
         data = self.file.pread(length, position)
         while len(data) < length:
@@ -358,7 +363,7 @@ class BatchFile:
     # --- trust ---------------------------------------------------------------------------------------------
 
     def trusts(self, position: int, length: int) -> bool:
-        """Whether these bytes were written or checked by this process."""
+        """True if these bytes were written or checked by this process."""
         if position >= self.trusted_from:
             return True
         start, end = self.verified
@@ -377,21 +382,21 @@ class BatchFile:
 
 
 class Stretch(NamedTuple):
-    """A part of a file, of whole batches. Its owner finds it; any thread reads it, which may block."""
+    """A range of a file, of whole batches. Its owner finds it; any thread reads it, which may block."""
 
     file: BatchFile
     position: int
     end: int
 
     def read(self) -> Iterator[WholeBatch | DamagedPart]:
-        """The batches, and the parts in which none can be believed. Raises StorageError if the disk fails."""
+        """The batches, and the parts in which none can be trusted. Raises StorageError if the disk fails."""
         try:
             yield from self.file.read(self.position, end=self.end)
         except OSError as error:
             raise StorageError(f"cannot read {self.file.file.path}: {error}") from error
 
     def batches(self) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """The batches. Raises CorruptBatch at a damaged one, StorageError when the disk does not give it."""
+        """The batches. Raises CorruptBatch at a damaged one, StorageError if the disk cannot read it."""
         try:
             for _, batch, header in self.file.batches(self.position, end=self.end):
                 yield batch, header
@@ -400,6 +405,6 @@ class Stretch(NamedTuple):
 
 
 def _end_of_sector(position: int) -> int:
-    """The first that leaves room for a header."""
+    """The first end of a sector that leaves room for a header."""
     end = position + HEADER_SIZE
     return end + -end % _SECTOR_BYTES

@@ -1,4 +1,4 @@
-"""What a file of batches consists of: whole batches, parts that are damaged, and hops over either."""
+"""The parts of a file of batches: whole batches, damaged parts, and hops over either."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.wire.batch import BatchHeader
 
 
 class CorruptBatch(StorageError):
-    """The file holds something else than the batch that should be there."""
+    """The file holds something other than the expected batch."""
 
     def __init__(self, path: str, position: int, why: str) -> None:
         super().__init__(f"{path} is damaged at byte {position}: {why}")
@@ -18,7 +18,7 @@ class CorruptBatch(StorageError):
 
 
 class Hop(NamedTuple):
-    """What must be known of a batch to pass over it."""
+    """The properties of a batch that are needed to skip it."""
 
     position: int
     size: int
@@ -34,7 +34,7 @@ class Hop(NamedTuple):
 
 
 class WholeBatch(NamedTuple):
-    """A batch that is as its maker checksummed it."""
+    """A batch whose checksum is correct."""
 
     position: int
     data: memoryview
@@ -42,18 +42,18 @@ class WholeBatch(NamedTuple):
 
 
 class DamagedPart(NamedTuple):
-    """A part of a file in which no batch can be believed."""
+    """A part of a file in which no batch can be trusted."""
 
     position: int
     end: int
     first_offset: int
     """Everything below it was read, or lies before the part of the file that is read."""
     next_offset: int | None
-    """Where the next whole batch begins, or else the next file; None if nothing is known to follow."""
+    """The start of the next whole batch, or else of the next file; None if nothing is known to follow."""
     error: CorruptBatch | OSError
-    """OSError if the disk did not give the bytes, which it may do later."""
+    """OSError if the disk could not read the bytes, which it may do later."""
     claimed: BatchHeader | None = None
-    """The header at its beginning as it stands there. Nothing vouches for it."""
+    """The header at its beginning as it is. Nothing vouches for it."""
 
     @property
     def why(self) -> str:

@@ -1,4 +1,4 @@
-"""Sparse indexes: sorted pairs of (key, value) that say where to begin looking, never where something is.
+"""Sparse indexes: sorted pairs of (key, value) that say where to begin a search, not where something is.
 
 Both of a segment's indexes are files of fixed-size big-endian entries, laid out as Kafka does:
 
@@ -6,10 +6,10 @@ Both of a segment's indexes are files of fixed-size big-endian entries, laid out
   int32)
 - `.timeindex`: (largest timestamp so far, int64; relative offset of the batch that carries it, int32)
 
-New entries gather in memory and are appended to the file a few hundred at a time, so an index takes the
-same little memory whether its segment is new or old, small or large. Lookups in the file bisect it down to
-a block, and the block in memory. Kafka preallocates index files: trailing zeros are taken for what they
-are, an end that was never trimmed.
+New entries gather in memory and are appended to the file a few hundred at a time, so an index takes the same
+little memory whether its segment is new or old, small or large. Lookups in the file bisect it down to a
+block, and the block in memory. Kafka preallocates index files: trailing zeros are ignored, as an end that was
+never trimmed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIME_ENTRY = Struct(">qi")
 
 FLUSH_ENTRIES = 256
 BLOCK_ENTRIES = 256
-"""So many entries are read at once: a system call takes longer than the bytes."""
+"""The number of entries that are read at once: a system call takes longer than the bytes."""
 
 Entry = tuple[int, int]
 
@@ -46,7 +46,7 @@ class SparseIndex:
 
     @property
     def full_chunk(self) -> bool:
-        """Whether enough entries have gathered to be worth a write."""
+        """True if enough entries have gathered to be worth a write."""
         return len(self._keys) >= FLUSH_ENTRIES
 
     def append(self, key: int, value: int) -> None:
@@ -87,7 +87,7 @@ class SparseIndex:
         return (self._keys[at], self._values[at]) if at < len(self._values) else None
 
     def flush(self) -> None:
-        """Append what has gathered to the file. On failure everything stays as it was."""
+        """Append gathered entries to the file. On failure everything stays as it was."""
         if self._keys:
             self._load()
             pack = self._entry.pack
@@ -97,13 +97,13 @@ class SparseIndex:
             self._forget_gathered()
 
     def drop_from_value(self, value: int) -> None:
-        """Forget gathered entries of `value` and above: what they point at was never written."""
+        """Forget gathered entries of `value` and above: their batches were never written."""
         while self._values and self._values[-1] >= value:
             self._keys.pop()
             self._values.pop()
 
     def cut(self, value: int) -> None:
-        """Drop the entries of `value` and above, gathered and stored: what they point at is cut off."""
+        """Drop the entries of `value` and above, gathered and stored: their batches were cut off."""
         self.drop_from_value(value)
         kept = bisect_left(range(self._load()), value, key=lambda number: self._read(number)[1])
         if kept < self._stored:
@@ -132,7 +132,7 @@ class SparseIndex:
         return self._floor_in_block(low, high, column, target)
 
     def _floor_in_block(self, low: int, high: int, column: int, target: int) -> Entry | None:
-        """As `floor`, among few entries that one read brings into memory."""
+        """Like `floor`, among few entries that one read brings into memory."""
         size, unpack_from = self._entry.size, self._entry.unpack_from
         block = self.file.pread((high - low) * size, low * size)
         if len(block) < (high - low) * size:

@@ -1,7 +1,7 @@
 """One segment of a log: a run of record batches in a `.log` file and the sparse indexes beside it.
 
 Batches are found by hopping from header to header (batch_file.py), beginning at the place the offset index
-names. A wrong index is rebuilt on the spot: it holds nothing that the log does not.
+names. A wrong index is rebuilt at once: it holds nothing that the log does not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from forebay.wire.batch import HEADER_SIZE
 log = logging.getLogger(__name__)
 
 _ENTRIES_TRIED_MAX = 16
-"""Of the index, before the search begins at the start of the file."""
+"""The number of index entries that are tried before the search begins at the start of the file."""
 
 NO_TIMESTAMP = -1
 UNKNOWN_TIMESTAMP = -2
@@ -28,7 +28,7 @@ DELETED = ".deleted"
 
 
 class Tail(NamedTuple):
-    """What must be known of a segment to go on appending to it."""
+    """The state of a segment that is needed to continue appending."""
 
     next_offset: int
     indexed_position: int
@@ -83,9 +83,9 @@ class Segment(BatchFile):
         return None
 
     def position_before(self, offset: int) -> int:
-        """Where a batch begins from which walking on meets every batch that ends at `offset` or later.
+        """The start of a batch from which a walk meets every batch that ends at `offset` or later.
 
-        Batches that are damaged, or that the disk does not give, are passed by: some before them will do.
+        Damaged or unreadable batches are skipped: an earlier one will do.
         """
         relative = offset - self.base_offset
         for _ in range(_ENTRIES_TRIED_MAX):
@@ -100,7 +100,7 @@ class Segment(BatchFile):
         return 0
 
     def position_after(self, _position: int) -> int | None:
-        """Where the next batch begins that the index knows: the way on after damage."""
+        """The start of the next batch that the index knows: the way to continue after damage."""
         while (entry := self.index.next_value(_position)) is not None:
             _position = entry[1]
             if self._checked(entry) is not None:
@@ -108,7 +108,7 @@ class Segment(BatchFile):
         return None
 
     def end_below(self, offset: int) -> int:
-        """Where the last batch ends that lies wholly below `offset`; the base offset if there is none."""
+        """The end of the last batch that lies wholly below `offset`; the base offset if there is none."""
         end = self.base_offset
         for hop in self.hops(self._indexed(offset - 1), self.base_offset):
             if hop.last_offset >= offset:
@@ -139,7 +139,7 @@ class Segment(BatchFile):
         return int.from_bytes(self.file.pread(8, position), "big"), position
 
     def _checked(self, entry: tuple[int, int]) -> int | None:
-        """The position an index entry names, if the batch that the entry speaks of is really there."""
+        """The position of an index entry, if the batch that the entry names is really there."""
         relative, position = entry
         if not 0 <= position < self.size:
             return None
@@ -153,7 +153,7 @@ class Segment(BatchFile):
     # --- the indexes and what is known of the end ----------------------------------------------------------
 
     def note(self, hop: Hop, indexed_position: int, index_interval_bytes: int) -> int:
-        """Enter a batch into the indexes as appending it did; returns the position of the last entry."""
+        """Add a batch to the indexes, as when it was appended; returns the position of the last entry."""
         if hop.max_timestamp > self.max_timestamp:
             self.max_timestamp = hop.max_timestamp
             self.max_timestamp_offset = hop.last_offset
@@ -173,7 +173,7 @@ class Segment(BatchFile):
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
 
     def cut_indexes(self, end_offset: int) -> None:
-        """Drop what the indexes say of batches that were cut off: the file ends before this offset now."""
+        """Drop the index entries of batches that were cut off: the file ends before this offset now."""
         self.txn_index.truncate(end_offset)
         self.index.cut(self.size)
         self.time_index.cut(end_offset - self.base_offset)
@@ -185,7 +185,7 @@ class Segment(BatchFile):
         self.max_timestamp_offset = self.base_offset
 
     def rebuild_index(self, index_interval_bytes: int = 4096) -> Tail:
-        """Make both indexes anew from the batches. Reads every header: may block."""
+        """Rebuild both indexes from the batches. Reads every header: may block."""
         self.forget_index()
         return self._note_all(0, self.base_offset, 0, index_interval_bytes)
 
@@ -194,7 +194,8 @@ class Segment(BatchFile):
         self.rebuild_index()
 
     def load_tail(self, index_interval_bytes: int) -> Tail:
-        """What is needed to append, from the last index entry on; the whole segment only if that is wrong."""
+        """The state for appending, read from the last index entry on; the whole segment only if that is
+        wrong."""
         entry = self.index.last()
         last_time = self.time_index.last()
         position = 0 if entry is None else self._checked(entry)
@@ -218,7 +219,7 @@ class Segment(BatchFile):
             self.flush_index()
 
     def _time_fits(self, entry: tuple[int, int] | None) -> bool:
-        """Whether the batch that a time entry speaks of is there and has that timestamp."""
+        """True if the batch that a time entry names is there and has that timestamp."""
         if entry is None:
             return True
         offset = self.base_offset + entry[1]
@@ -243,7 +244,7 @@ class Segment(BatchFile):
         return self.max_timestamp
 
     def _may_believe(self, entry: tuple[int, int]) -> bool:
-        """Whether nothing speaks against a time entry; damage before its batch does not."""
+        """True if nothing contradicts a time entry; damage before its batch does not."""
         try:
             return self._time_fits(entry)
         except CorruptBatch as bad:
@@ -282,11 +283,11 @@ class Segment(BatchFile):
         return self.index.file.size()
 
     def files(self) -> list[File]:
-        """The log first."""
+        """The files, the log first."""
         return [self.file, self.index.file, self.time_index.file, self.txn_index.file]
 
     def mark_deleted(self) -> None:
-        """Rename the files as Kafka does; readers that hold a range of them can finish."""
+        """Rename the files as Kafka does; readers with a range of them can finish."""
         for file in self.files():
             if not file.path.endswith(DELETED):
                 file.rename(file.path + DELETED)

@@ -1,8 +1,7 @@
 """The segments of a log in order: found by offset, taken from the front or the back.
 
-Segments taken from the front are renamed to `.deleted` at once and removed from the disk later, so that
-a consumer in the middle of reading one is not cut off, and so that the slow part of removing can run
-elsewhere.
+Segments taken from the front are renamed to `.deleted` at once and removed from the disk later, so that a
+consumer can finish reading one, and the slow removal can run elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from forebay.wire.parts import FileRange
 
 
 class SegmentInfo(NamedTuple):
-    """What retention decides by."""
+    """The properties of a segment that retention needs."""
 
     base_offset: int
     next_offset: int
@@ -27,13 +26,13 @@ class SegmentInfo(NamedTuple):
 
 
 class LogSlice(NamedTuple):
-    """What a read found: whole batches in one file, and the offset to go on from."""
+    """The result of a read: whole batches in one file, and the next offset."""
 
     range: FileRange | None
     next_offset: int
     segment: Segment | None = None
     more: bool = False
-    """Whether batches that may be read follow: the size wanted, or the end of a segment, left them out."""
+    """True if more readable batches follow: the requested size, or the end of a segment, left them out."""
 
 
 class SegmentList:
@@ -75,19 +74,19 @@ class SegmentList:
         return segment
 
     def holds(self, segments: Sequence[Segment]) -> bool:
-        """Whether these very segments are in the list, side by side."""
+        """True if exactly these segments are in the list, side by side."""
         first = self._place(segments[0])
         return self._items[first : first + len(segments)] == list(segments)
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Let one segment stand for several that the list holds; the caller sees to those."""
+        """Replace several segments of the list by one; the caller takes care of the old ones."""
         first = self._place(old[0])
         new.next_base = old[-1].next_base
         self._items[first : first + len(old)] = [new]
         self._bases[first : first + len(old)] = [new.base_offset]
 
     def retire(self, segments: Sequence[Segment], remove_at_ms: int) -> None:
-        """Have segments that are marked as deleted, and no longer in the list, removed at that time."""
+        """Schedule the removal of segments that are marked as deleted and no longer in the list."""
         self._deleted.extend((remove_at_ms, segment) for segment in segments)
 
     def _place(self, segment: Segment) -> int:
@@ -101,7 +100,7 @@ class SegmentList:
         del self._bases[:count]
 
     def reap(self, now_ms: int) -> list[str]:
-        """Close deleted segments whose time has come; the names of the files that may now be removed."""
+        """Close deleted segments whose time has come; returns the names of files that may now be removed."""
         paths: list[str] = []
         while self._deleted and self._deleted[0][0] <= now_ms:
             _, segment = self._deleted.popleft()

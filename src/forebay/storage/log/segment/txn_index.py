@@ -1,17 +1,16 @@
-"""Aborted transactions of a segment: the `.txnindex` file that tells committed readers what to pass over.
+"""Aborted transactions of a segment: the `.txnindex` file that tells committed readers what to skip.
 
 An entry stands for a transaction whose abort marker lies in the segment; its messages may lie in earlier
-ones. The layout is Kafka's: version int16, then producer id, first offset, last offset (the marker's) and
-the last stable offset after it, int64 each. Markers are entered in the order of the log, so all but the
-first offsets grow, and a reader begins at a place found by bisection and stops at the first entry whose
-last stable offset lies behind what it reads: every transaction that ended later began behind it too.
+ones. The layout is Kafka's: version int16, then producer id, first offset, last offset (the marker's) and the
+last stable offset after it, int64 each. Markers are entered in the order of the log, so all but the first
+offsets grow, and a reader begins at a position found by bisection and stops at the first entry whose last
+stable offset is beyond its range: every transaction that ended later also began beyond it.
 
-Most segments have no aborted transaction, and then the file is empty. It is there all the same: one that is
-missing was lost, and without its entries readers would be shown what was aborted
-(recovery/txn_index_recovery.py).
+Most segments have no aborted transaction, and then the file is empty. It exists all the same: a missing file
+was lost, and without its entries readers would see aborted messages (recovery/txn_index_recovery.py).
 
-Entries are written before the marker they stand for. Those below the recovery point are synced with the
-log; the others are made anew from the log after a crash (`keep_below`, then `append`).
+Entries are written before the marker they stand for. Those below the recovery point are synced with the log;
+the others are rebuilt from the log after a crash (`keep_below`, then `append`).
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ class AbortedTxn(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Where the abort marker is."""
+    """The offset of the abort marker."""
     last_stable_offset: int
-    """As it was once this transaction had ended: nothing below was undecided any more."""
+    """The last stable offset after this transaction had ended."""
 
 
 def packed(entries: Iterable[AbortedTxn]) -> bytes:
-    """As they are in the file."""
+    """The entries as they are in the file."""
     return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
@@ -56,16 +55,16 @@ class TxnIndex:
         return self.file.size() // _ENTRY.size
 
     def append(self, entries: Sequence[AbortedTxn]) -> None:
-        """Enter transactions whose markers come after all those that are there; all of them or none."""
+        """Add transactions whose markers come after all existing ones; all of them or none."""
         self._unsynced = True
         self.file.appendv([packed(entries)])
 
     def create(self) -> None:
-        """Have an empty file."""
+        """Create an empty file."""
         self.file.truncate(0)
 
     def distrust(self) -> None:
-        """Sync it again, though it is empty: a process may have cut it and died before it was synced."""
+        """Sync it again, though it is empty: a process may have cut it and died before the sync."""
         self._unsynced = True
 
     def last(self) -> AbortedTxn | None:
@@ -73,7 +72,8 @@ class TxnIndex:
         return self._entry(count - 1) if count else None
 
     def entries(self, first: int = 0) -> Iterator[AbortedTxn]:
-        """In the order of their markers; raises StorageError where the file holds something else."""
+        """The entries in the order of their markers; raises StorageError where the file holds something
+        else."""
         number, expected = first, self._base_offset
         while number < len(self):
             for row in self._rows(number, _ENTRIES_PER_READ):
@@ -82,7 +82,7 @@ class TxnIndex:
                 number, expected = number + 1, entry.last_offset + 1
 
     def overlapping(self, offset: int, upper_offset: int) -> tuple[list[AbortedTxn], bool]:
-        """Those with messages or a marker in [offset, upper_offset), and whether later segments have none."""
+        """Those with messages or a marker in [offset, upper_offset), and True if later segments have none."""
         found: list[AbortedTxn] = []
         for entry in self.entries(self._first_ending_from(offset)):
             if entry.first_offset < upper_offset:
@@ -98,7 +98,7 @@ class TxnIndex:
             self._cut(self._first_ending_from(offset))
 
     def keep_below(self, offset: int) -> None:
-        """Drop what a crash may have left of entries for markers at this offset and after it."""
+        """Drop entries that a crash may have left for markers from this offset on."""
         kept = 0
         try:
             for entry in self.entries():
@@ -106,17 +106,17 @@ class TxnIndex:
                     break
                 kept += 1
         except StorageError:
-            pass  # from here on the file was still on its way to the disk
+            pass  # from here on the file may be incomplete on the disk
         if self.file.size() != kept * _ENTRY.size:
             self._cut(kept)
 
     def _cut(self, kept: int) -> None:
-        """Keep the first entries. Also that has to be synced: the log will grow past those that are gone."""
+        """Keep the first entries. This has to be synced, too: the log will grow past the dropped ones."""
         self._unsynced = True
         self.file.truncate(kept * _ENTRY.size)
 
     def datasync(self) -> None:
-        """Make what was written and cut so far survive a loss of power. Blocks; any thread."""
+        """Make all writes and cuts so far survive a power failure. Blocks; any thread."""
         if self._unsynced:
             self._unsynced = False
             try:
