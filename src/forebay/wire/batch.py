@@ -1,4 +1,4 @@
-"""Record batch v2: the unit that is produced, stored and fetched, always as the same bytes.
+"""Record batch v2: the unit that is produced, stored and fetched, always in the same format.
 
 A batch is a header of 61 bytes and a payload of records, compressed or not. The CRC covers everything from
 the attributes on, so the broker can set the two fields it owns (base offset and partition leader epoch) in
@@ -43,13 +43,13 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
-"""Compaction was here: the base timestamp says when what deletes keys may itself be deleted."""
+"""Set by compaction: the base timestamp says when tombstones may be deleted."""
 NOTED = 0x80
-"""The batch was appended together with the delay note before it (state/delay_notes.py). No client looks at
-the bit."""
+"""The batch was appended together with the delay note before it (state/delay_notes.py). Clients ignore the
+bit."""
 
 SEQUENCE_MASK = 0x7FFF_FFFF
-"""Sequence numbers go from 0 to 2**31-1 and start again at 0."""
+"""Sequence numbers go from 0 to 2**31-1 and wrap around to 0."""
 
 crc32c: Callable[[Bytes], int] = fastcrc.crc32.iscsi
 
@@ -122,7 +122,7 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buf: Bytes, position: int = 0) -> BatchHeader:
-    """The header at a position. Checks neither the CRC nor whether the rest of the batch is there."""
+    """The header at a position. Does not check the CRC, nor that the batch is complete."""
     if position < 0 or len(buf) - position < HEADER_SIZE:
         raise ProtocolError(f"a batch header takes {HEADER_SIZE} bytes, {len(buf) - position} are left")
     # Like BatchHeader._make, which counts the fields as well. On the hot path.
@@ -130,14 +130,14 @@ def read_header(buf: Bytes, position: int = 0) -> BatchHeader:
 
 
 def is_transactional(batch: Bytes | None) -> bool:
-    """Like the header's property, without a header. False for what is too short to be a batch."""
+    """Like the header's property, without a header. False if it is too short to be a batch."""
     if batch is None or len(batch) < HEADER_SIZE:
         return False
     return bool(batch[ATTRIBUTES_LOW_AT] & TRANSACTIONAL)
 
 
 def crc_ok(buf: Bytes, position: int, size: int) -> bool:
-    """Whether the whole batch of this size at this position is as its maker checksummed it."""
+    """True if the CRC of the batch of this size at this position is correct."""
     if size < HEADER_SIZE or position + size > len(buf):
         return False
     (crc,) = _CRC.unpack_from(buf, position + CRC_START - _CRC.size)
@@ -186,9 +186,9 @@ def split(buf: Bytes) -> list[tuple[int, BatchHeader]]:
 
 
 def checked_batches(buf: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """The batches of a buffer, each compared with its CRC before its header is believed.
+    """The batches of a buffer, each checked against its CRC before its header is trusted.
 
-    Raises ProtocolError at the first that is not whole, or is damaged.
+    Raises ProtocolError at the first that is incomplete or damaged.
     """
     position = 0
     while position < len(buf):
@@ -202,7 +202,7 @@ def checked_batches(buf: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]
 
 
 def whole_batch(batch: Bytes) -> BatchHeader:
-    """The header of a buffer that must be exactly one batch of the format we know."""
+    """The header of a buffer that must be exactly one batch of the known format."""
     header = read_header(batch)
     if header.magic != MAGIC:
         raise ProtocolError(f"record batch has magic {header.magic}, only {MAGIC} is known")
@@ -212,7 +212,7 @@ def whole_batch(batch: Bytes) -> BatchHeader:
 
 
 def records(batch: Bytes, max_output_bytes: int = MAX_OUTPUT_BYTES) -> Iterator[Record]:
-    """The records of one batch, which was compared with its CRC (`checked_batches`, `BatchFile.read`)."""
+    """The records of one batch, which was checked against its CRC (`checked_batches`, `BatchFile.read`)."""
     header = whole_batch(batch)
     payload = decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_output_bytes)
     found = parse_records(payload, header.record_count, header.base_offset, header.base_timestamp)
@@ -256,7 +256,7 @@ def build_batch(
 
 
 class EndTxnMarker(NamedTuple):
-    """How a transaction of a producer ended, as a control batch of one record tells it."""
+    """The end of a producer's transaction: a control batch of one record."""
 
     producer_id: int
     producer_epoch: int
@@ -303,7 +303,7 @@ def read_marker(batch: Bytes) -> EndTxnMarker | None:
 
 
 def assemble(header: BatchHeader, payload: bytes) -> bytearray:
-    """A batch of a header, whose length and CRC are set here, and records compressed as it says."""
+    """A batch made of a header, whose length and CRC are set here, and records compressed as it says."""
     size = HEADER_SIZE + len(payload)
     made = bytearray(HEADER.pack(*header._replace(batch_length=size - LENGTH_PREFIX)))
     made += payload

@@ -1,7 +1,7 @@
-"""From values to bytes and back.
+"""Converts values to bytes and back.
 
-`decoder` and `encoder` give the compiled functions for a message class and a version; they are compiled on
-first use, from the declaration, and kept. `decode` and `encode` are for callers that are not in a hurry.
+`decoder` and `encoder` return the compiled functions for a message class and a version; they are compiled on
+first use, from the declaration, and cached. `decode` and `encode` are for code that is not on a hot path.
 Whatever is wrong with the bytes, decoding raises ProtocolError and nothing else.
 """
 
@@ -29,25 +29,25 @@ M = TypeVar("M", bound=Message)
 
 @cache
 def decoder(cls: type[Message], version: int) -> Decoder:
-    """The function (view, position) -> (value, position behind it); what follows is the caller's business."""
+    """The function (view, position) -> (value, position after it); it does not check what follows."""
     return compile_decoder(cls, version)
 
 
 @cache
 def bounded_decoder(cls: type[Message], version: int) -> BoundedDecoder:
-    """The function (view, position, elements at most) -> the same; raises TooManyElements."""
+    """Like `decoder`: (view, position, maximum of elements) -> the same; raises TooManyElements."""
     return compile_bounded(cls, version)
 
 
 @cache
 def stepwise_decoder(cls: type[Message], version: int) -> StepwiseDecoder:
-    """The same in steps, for requests that hold many elements."""
+    """Like `bounded_decoder`, in steps, for requests with many elements."""
     return compile_stepwise(cls, version)
 
 
 @cache
 def stepwise_appender(cls: type[Message], version: int) -> StepwiseEncoder:
-    """`appender` in steps, for responses that hold many elements."""
+    """Like `appender`, in steps, for responses with many elements."""
     return compile_stepwise_encoder(cls, version)
 
 
@@ -73,7 +73,7 @@ def encoder(cls: type[Message], version: int) -> Callable[[Any], list[Part]]:
 
 
 def decode(cls: type[M], version: int, data: bytes | bytearray | memoryview) -> M:
-    """The value that the whole of the data is."""
+    """Decode the value; it must take up all of the data."""
     view = memoryview(data)
     value, position = decoder(cls, version)(view, 0)
     if position != len(view):

@@ -1,15 +1,14 @@
 """The four codecs of record batches: gzip, snappy, lz4 frames and zstd.
 
-A few bytes can claim to be gigabytes, so nothing here decompresses into memory of a size the data chooses:
-the output is a buffer that grows step by step up to `max_output_bytes`, and beyond that it is a
-ProtocolError.
+A few bytes can claim to be gigabytes, so nothing here allocates memory of a size that the data chooses: the
+output is a buffer that grows step by step up to `max_output_bytes`, and beyond that it is a ProtocolError.
 
-The codecs let other threads run, but to clear or copy a large buffer does not. So a large output goes into
-pages that the system clears when they are first used, and is copied in pieces.
+The codecs release the interpreter lock, but clearing or copying a large buffer does not. So a large output
+goes into pages that the system clears when they are first used, and is copied in pieces.
 
-Snappy comes in two shapes. Java's producers wrap raw snappy blocks in the framing of the xerial library (a
-magic, two version numbers, then blocks with their length in front); others send one raw block. Both are
-read; xerial is written, because every client reads it.
+Snappy comes in two forms. Java's producers wrap raw snappy blocks in the framing of the xerial library (a
+magic, two version numbers, then blocks with their length in front); others send one raw block. Both are read;
+xerial is written, because every client reads it.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ GZIP_DEFAULT = -1
 GZIP_LEVEL = 6
 LZ4_LEVEL = 9
 ZSTD_LEVEL = 3
-"""The levels that Kafka takes when none is given."""
+"""Kafka's default level."""
 _LZ4_FAST = 1
 _LZ4_MAX = 12
-"""Beyond it the library has nothing more to try; Kafka allows up to 17."""
+"""The library's maximum; Kafka allows up to 17."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_RATIO_MAX = 32
-"""Three bytes of raw snappy stand for at most 64, so that a claim beyond this is a lie."""
+"""Three bytes of raw snappy unpack to at most 64, so a larger claim is false."""
 _BLOCK_LENGTH = Struct(">i")
 _PIECE_BYTES = 1 << 20
 _FIRST_OUTPUT_BYTES_MIN = 4096
 _GROWTH = 4
 
-# What cramjam says when the output buffer is full. A test watches over this text.
+# cramjam's error when the output buffer is full. A test checks this text.
 _OUTPUT_FULL = "failed to write whole buffer"
 
 
@@ -76,11 +75,11 @@ EXPANSION_MAX = {
     Codec.LZ4: 255,
     Codec.ZSTD: 32768,
 }
-"""No byte of a format can stand for more bytes than this: what claims more is a lie, unread."""
+"""The maximum expansion of each format: a batch that claims more is refused unread."""
 
 
 class OutputTooLarge(ProtocolError):
-    """Compressed records are larger than they may become."""
+    """Compressed records are larger than allowed."""
 
 
 def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
@@ -89,7 +88,7 @@ def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            # Kafka writes the default as -1, cramjam takes no such number.
+            # Kafka writes the default as -1, which cramjam does not accept.
             chosen = GZIP_LEVEL if level in (None, GZIP_DEFAULT) else level
             return bytes(cramjam.gzip.compress(data, level=chosen))
         case Codec.SNAPPY:
@@ -115,7 +114,7 @@ def decompress(codec: int, data: Bytes, max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
 def _decompress_stream(module: Any, data: Bytes, max_output_bytes: int) -> bytes:
-    """Formats that do not reliably state their size: try with a buffer, and again with a larger one."""
+    """For formats that do not reliably state their size: try with a buffer, and again with a larger one."""
     capacity = min(max_output_bytes, max(_FIRST_OUTPUT_BYTES_MIN, len(data) * _GROWTH))
     while True:
         try:
@@ -129,7 +128,7 @@ def _decompress_stream(module: Any, data: Bytes, max_output_bytes: int) -> bytes
 
 
 def _filled(capacity: int, fill: Callable[[bytearray | memoryview], int]) -> bytes:
-    """What `fill` writes to an output of this size, as it says how much."""
+    """The output that `fill` writes to a buffer of this size; it returns the length."""
     if capacity <= _PIECE_BYTES:
         output = bytearray(capacity)
         return bytes(memoryview(output)[: fill(output)])
@@ -169,7 +168,7 @@ def _xerial_block(data: memoryview, position: int) -> tuple[memoryview, int]:
 
 
 def _decompress_block(block: memoryview, max_output_bytes: int, used: int = 0) -> bytes:
-    """Raw snappy states its size first, which is checked before anything is allocated."""
+    """Decompress raw snappy. It states its size first, which is checked before anything is allocated."""
     try:
         size = cramjam.snappy.decompress_raw_len(block)
         if used + size > max_output_bytes:
@@ -185,9 +184,9 @@ def _decompress_block(block: memoryview, max_output_bytes: int, used: int = 0) -
 
 
 def _compress_lz4(data: Bytes, level: int) -> bytes:
-    # Kafka's default is called 9, and is nevertheless its fast compressor; other levels are what they say.
+    # Kafka's default is called 9, but means its fast compressor; other levels mean what they say.
     chosen = _LZ4_FAST if level == LZ4_LEVEL else min(level, _LZ4_MAX)
-    # Java's clients refuse frames whose blocks depend on each other. The batch has a checksum of its own.
+    # Java's clients refuse frames with linked blocks. The batch has its own checksum.
     compressor = cramjam.lz4.Compressor(level=chosen, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
     return bytes(compressor.finish())

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic a group or a transactional id lives on, as Kafka computes it."""
+"""Computes the partition of an internal topic for a group or a transactional id, as Kafka does."""
 
 from __future__ import annotations
 

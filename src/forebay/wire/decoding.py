@@ -1,18 +1,18 @@
 """Writes the decoder of one message in one version.
 
-How malformed bytes are caught without paying for it on every field: the position only ever grows, because
-negative lengths are refused where they are read. Reading a number past the end raises (IndexError or
-struct.error, turned into ProtocolError at one place), and a slice past the end, which Python cuts short in
-silence, leaves the position beyond the end, where nothing can be read and where the last line of the function
-finds it. Counts are compared with the bytes that remain before a single element is made.
+Malformed bytes are caught without a cost for every field: the position only grows, because negative lengths
+are refused where they are read. Reading a number past the end raises (IndexError or struct.error, turned into
+ProtocolError at one place), and a slice past the end, which Python silently shortens, leaves the position
+beyond the end. Nothing can be read there, and the last line of the function detects it. Counts are compared
+with the remaining bytes before any element is created.
 
 A length or count of the flexible versions is read as one byte together with the fixed fields in front of it;
 only if that byte says so is the rest of the varint fetched.
 
 A decoder comes in three forms. The plain one counts nothing: it is for frames so short that they cannot hold
-many elements. The bounded one counts the elements of all arrays, and the tagged fields that nobody here
-knows, before it makes anything of them, and raises TooManyElements. The stepwise one does the same as a
-generator, which yields every STEP_BYTES: for a caller that has other work in between.
+many elements. The bounded one counts the elements of all arrays, and unknown tagged fields, before it creates
+them, and raises TooManyElements. The stepwise one does the same as a generator that yields every STEP_BYTES,
+for callers that have other work in between.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ BoundedDecoder = Callable[[memoryview, int, int], tuple[Any, int]]
 StepwiseDecoder = Callable[[memoryview, int, int], Generator[None, None, tuple[Any, int]]]
 
 STEP_BYTES = 2048
-"""Between two yields of a stepwise decoder: at most this many small elements, about a millisecond's work."""
+"""The distance between two yields of a stepwise decoder: about a millisecond of work with small elements."""
 
 
 def compile_decoder(cls: type[Message], version: int) -> Decoder:
-    """A function from (buffer, position) to (value, position behind it)."""
+    """A function from (buffer, position) to (value, position after it)."""
     decoder: Decoder = _written(_DecoderWriter(Layout(cls, version)))
     return decoder
 
 
 def compile_bounded(cls: type[Message], version: int) -> BoundedDecoder:
-    """The same, given the most elements as well. Raises TooManyElements."""
+    """Like `compile_decoder`, with a maximum of elements. Raises TooManyElements."""
     decoder: BoundedDecoder = _written(_DecoderWriter(Layout(cls, version), counts=True))
     return decoder
 
 
 def compile_stepwise(cls: type[Message], version: int) -> StepwiseDecoder:
-    """The same as a generator that returns the value and the position behind it."""
+    """Like `compile_bounded`, as a generator that returns the value and the position after it."""
     decoder: StepwiseDecoder = _written(_DecoderWriter(Layout(cls, version), counts=True, steps=True))
     return decoder
 
@@ -139,7 +139,7 @@ class _DecoderWriter:
         self._targets.clear()
 
     def _length(self, name: str, field: Field) -> str:
-        """Reads the length in front of a variable field; null is then -1, and nothing is less."""
+        """Reads the length before a variable field; null is then -1, and nothing is less."""
         length = self.source.fresh("n")
         line = self.source.line
         if self.layout.flexible:
@@ -283,7 +283,7 @@ class _DecoderWriter:
         self._flush()
         self.source.line(f"if {count}:")
         self.source.indent()
-        self._count(count)  # the first byte says it all: a count that takes more is refused
+        self._count(count)  # the first byte is enough: a longer count is refused
         if not self.layout.tagged(cls):
             self.source.line(f"pos = skip_tags(view, {count}, pos)")
         else:
@@ -296,7 +296,7 @@ class _DecoderWriter:
         self.source.dedent()
 
     def _tag_function(self, function: str, cls: type[Struct]) -> None:
-        """Most messages carry no tagged field, so what reads them stays out of the way."""
+        """Most messages carry no tagged fields, so the code that reads them is a separate function."""
         line, self._in_tags = self.source.line, True
         line(f"def {function}(view, size, count, pos, o{', left, most' if self._counts else ''}):")
         self.source.indent()

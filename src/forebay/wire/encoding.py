@@ -1,8 +1,8 @@
 """Writes the encoder of one message in one version.
 
-The generated function adds to a buffer that is already there (a frame begins with its header) and returns
-the buffer to go on with, which differs from the first when records were sent past it: whatever is before them
-is then complete, and is put on the list of parts together with them.
+The generated function adds to a buffer that is already there (a frame begins with its header) and returns the
+buffer to continue with. That is a new one if records were passed by reference: everything before them is then
+complete, and goes to the list of parts together with them.
 
 Fixed-width fields, and the length of what follows them, are packed together. A tagged section is a zero byte
 unless a tagged field differs from its default; a pad byte in the packing writes it.
@@ -21,7 +21,7 @@ from forebay.wire.parts import FileRange, Part, size_of
 Encoder = Callable[[Any, bytearray, list[Part]], bytearray]
 StepwiseEncoder = Callable[[Any, bytearray, list[Part]], Generator[None, None, bytearray]]
 
-# Records shorter than this are copied behind their header: one send of a little more is cheaper than two.
+# Records shorter than this are copied after their header: one slightly larger send is cheaper than two.
 COPIED_BYTES_MAX = 4096
 
 STEP_ELEMENTS = 256
@@ -37,7 +37,7 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
 
 
 def compile_stepwise_encoder(cls: type[Message], version: int) -> StepwiseEncoder:
-    """The same as a generator that yields after every STEP_ELEMENTS and returns the buffer."""
+    """Like `compile_encoder`, as a generator that yields after every STEP_ELEMENTS and returns the buffer."""
     writer = _EncoderWriter(Layout(cls, version), steps=True)
     writer.write_message()
     encoder: StepwiseEncoder = writer.source.function("encode")
@@ -53,7 +53,7 @@ def records_size(records: Part | Sequence[Part]) -> int:
 
 
 def add_records(records: Part | Sequence[Part], out: bytearray, parts: list[Part]) -> bytearray:
-    """Puts records behind `out`, and returns the buffer that goes on after them."""
+    """Add records after `out`, and return the buffer to continue with."""
     if isinstance(records, (bytes, bytearray, memoryview, FileRange)):
         records = (records,)
     for part in records:
@@ -107,7 +107,7 @@ class _EncoderWriter:
             self._values.append(value)
 
     def _packed(self) -> str:
-        """The expression that packs what waits."""
+        """The expression that packs the pending values."""
         packer = self.source.constant("pack_", pack("".join(self._formats)))
         return f"{packer}({', '.join(self._values)})"
 
@@ -120,7 +120,8 @@ class _EncoderWriter:
         self._values.clear()
 
     def _put_length(self, length: str, field: Field) -> None:
-        """Packs what waits, and the length of the variable field that follows; null has the length -1."""
+        """Packs the pending values, and the length of the variable field that follows; null has the length
+        -1."""
         if self.layout.flexible:
             self._put_compact_length(length)
         else:
@@ -240,7 +241,7 @@ class _EncoderWriter:
         self.source.line(f"else: {function}({value}, out)")
 
     def _is_default(self, value: str, field: Field) -> str:
-        """The expression that is true of a value which needs no bytes."""
+        """The expression that is true for a value that needs no bytes."""
         if field.default is None:
             return f"{value} is None"
         if field.struct is not None:
@@ -251,7 +252,7 @@ class _EncoderWriter:
         return f"{value} == {default_source(field, self.source.names)}"
 
     def _tag_function(self, function: str, cls: type[Struct]) -> None:
-        """Most messages carry no tagged field, so what writes them stays out of the way."""
+        """Most messages carry no tagged fields, so the code that writes them is a separate function."""
         line = self.source.line
         line(f"def {function}(o, message):")
         self.source.indent()

@@ -1,4 +1,4 @@
-"""How a message is declared.
+"""Declarations of messages.
 
 A message is a class whose annotated attributes are given field specifiers:
 
@@ -8,9 +8,9 @@ A message is a class whose annotated attributes are given field specifiers:
         member_id: str = string()
         group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
-Names, types, versions, tags and defaults are those of Kafka's message definitions, in snake case; but for
-an `error_message` that may be null, which is null unless there is an error to tell of. One class covers all
-versions; `codec` compiles it for each version that is spoken.
+Names, types, versions, tags and defaults are those of Kafka's message definitions, in snake case; except that
+a nullable `error_message` is null by default. One class covers all versions; `codec` compiles it for each
+version that is spoken.
 
 A broker imports dozens of these modules before it serves, so declaring is cheap: the metaclass only moves
 the specifiers out of the way, because a slot cannot share its name with a class attribute. The constructor
@@ -26,7 +26,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, cast, dataclass_transform
 
 ZERO_UUID = bytes(16)
 
-# Tagged fields of our own begin here, far from those that Kafka may come to use. Others skip them.
+# Forebay's own tagged fields begin here, far from any that Kafka may use. Others skip them.
 OWN_TAGS_FROM = 10_000
 
 # Beyond every version: the first flexible version of a message that has none.
@@ -128,7 +128,7 @@ S = TypeVar("S", bound=Struct)
 
 @cache
 def shared_default(cls: type[S]) -> S:
-    """The one value that stands for a struct that was left out; nobody can change it for the others."""
+    """The shared value of an omitted struct; it cannot be changed."""
     value = cls()
     value.__class__ = cast(type[S], StructType(cls.__name__, (cls,), {"__setattr__": _refuse_assignment}))
     return value
@@ -145,7 +145,7 @@ def _refuse_assignment(self: Struct, name: str, _: object) -> None:
 
 
 def default_source(field: Field, names: dict[str, Any]) -> str:
-    """The default as an expression; what cannot be written as a literal is put into `names`."""
+    """The default as an expression; a value without a literal form is put into `names`."""
     if field.default is not None and field.kind == "array":
         return "[]"
     if field.default is not None and field.struct is not None:

@@ -1,10 +1,9 @@
 """Requests and responses with their headers, as they cross a connection.
 
 A frame is a length of four bytes and that many more. A request's header has tagged fields from the API's
-first flexible version on, a response's likewise, with one exception: the ApiVersions response never has
-them, because its reader does not know yet what the broker speaks. The client id stays an ordinary string in
-every version for the same reason. So the header of a request can be read whether or not its API or version
-is known.
+first flexible version on, a response's likewise, with one exception: the ApiVersions response never has them,
+because its reader does not know the broker's versions yet. The client id stays an ordinary string in every
+version for the same reason. So the header of a request can be read even if its API or version is unknown.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class EncodedResponse:
         self._frame = join(response_frame(response.API_KEY, api_version, 0, response))
 
     def frame(self, correlation_id: int) -> bytearray:
-        """Ready to send, length first."""
+        """The frame ready to send, length first."""
         frame = bytearray(self._frame)
         _LENGTH.pack_into(frame, _LENGTH.size, correlation_id)
         return frame
@@ -138,7 +137,7 @@ def read_response(cls: type[R], version: int, frame: memoryview) -> tuple[int, R
 
 
 def _frame(append: Encoder, message: Request | Response, out: bytearray) -> list[Part]:
-    """Adds the message to its header and puts the length of everything in front."""
+    """Adds the message to its header and prepends the length of everything."""
     parts: list[Part] = []
     return _measured(out, append(message, out, parts), parts)
 
@@ -162,5 +161,5 @@ def _has_response_tags(cls: type[Response], version: int) -> bool:
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:
-    count = frame[position]  # the first byte of it, which is all of it in every header that a client sends
+    count = frame[position]  # its first byte, which is all of it in every header that clients send
     return skip_tags(frame, count, position + 1) if count else position + 1

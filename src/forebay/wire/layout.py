@@ -1,4 +1,4 @@
-"""What the compilers of encoders and decoders share: versions, shapes and source text.
+"""The common part of the compilers of encoders and decoders: versions, layouts and source text.
 
 Both write Python source for one message in one version. Structs are written inline where they occur, so that
 a whole message is one function; each nesting level has its own names (`o1`, `o2`, ...). Fields of fixed width
@@ -16,20 +16,20 @@ from typing import Any
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.wire.fields import FORMATS, ApiMessage, Field, Message, Struct
 
-# The most bytes that a length, count, tag or size in front of something takes.
+# The maximum size of a length, count, tag or size.
 UVARINT_BYTES = 5
 
 STRING_BYTES_MAX = 2**15 - 1
-"""Of a string in a request or response. The older versions cannot say more, and nor can the records in which
-coordinators keep what clients call themselves; so the flexible versions may not either, as in Kafka."""
+"""The maximum of a string in a request or response. The older versions cannot say more, nor can the records
+in which coordinators keep clients' names; so it holds for the flexible versions too, as in Kafka."""
 
 UNKNOWN_TAGS_MAX = 100
-"""Of one struct or header. Kafka's newest messages have a handful; each costs time, whoever sends it."""
+"""The maximum of one struct or header. Kafka's newest messages have a handful; each costs time."""
 
 
 @cache
 def in_range(versions: str, version: int) -> bool:
-    """Whether a version lies in a range written as "3+", "3-5" or "3"; the empty range has none."""
+    """True if a version lies in a range written as "3+", "3-5" or "3"; the empty range has none."""
     if not versions:
         return False
     first, dash, last = versions.rstrip("+").partition("-")
@@ -39,7 +39,7 @@ def in_range(versions: str, version: int) -> bool:
 
 
 class Layout:
-    """One version of a message, as its compilers ask about it."""
+    """One version of a message, for its compilers."""
 
     def __init__(self, cls: type[Message], version: int) -> None:
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
@@ -51,7 +51,7 @@ class Layout:
         self.version = version
         self.flexible = version >= cls.FLEXIBLE_FROM
         self.bounds_strings = issubclass(cls, ApiMessage)
-        """What stands in an internal topic already is read whatever its size."""
+        """Records that are already in an internal topic are read whatever their size."""
 
     def plain(self, cls: type[Struct]) -> list[tuple[str, Field]]:
         """The fields of this version in wire order."""
@@ -63,7 +63,7 @@ class Layout:
         return sorted(found, key=lambda item: item[1].tag or 0)
 
     def left_out(self, cls: type[Struct]) -> list[tuple[str, Field]]:
-        """The fields that a decoder may meet no bytes for: of other versions, and tagged."""
+        """The fields for which a decoder may find no bytes: of other versions, and tagged."""
         plain = dict(self.plain(cls))
         return [(name, field) for name, field in cls.FIELDS.items() if name not in plain]
 
@@ -138,7 +138,7 @@ def pack(fmt: str) -> Any:
 
 
 def read_uvarint(view: memoryview, pos: int) -> tuple[int, int]:
-    """An unsigned varint of any length, and the position behind it."""
+    """An unsigned varint of any length, and the position after it."""
     byte = view[pos]
     return read_long_uvarint(view, byte, pos + 1) if byte > 127 else (byte, pos + 1)
 
@@ -167,7 +167,7 @@ def uvarint(value: int) -> bytes:
 
 
 def skip_tags(view: memoryview, count: int, pos: int) -> int:
-    """The position behind tagged fields that nobody here knows; the first byte of their count was read."""
+    """The position after unknown tagged fields; the first byte of their count was read."""
     if count > 127:
         count, pos = read_long_uvarint(view, count, pos)
     if count > UNKNOWN_TAGS_MAX or 2 * count > len(view) - pos:

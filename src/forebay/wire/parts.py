@@ -1,7 +1,7 @@
-"""What a response is made of: pieces of memory, and ranges of files that never enter it.
+"""The parts of a response: pieces of memory, and ranges of files that are never read into it.
 
-A connection sends memory with `send` and a `FileRange` with `sendfile`, in the order of the list. The
-wire layer only has to know how long each piece is.
+A connection sends memory with `send` and a `FileRange` with `sendfile`, in the order of the list. The wire
+layer only needs the length of each piece.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class RangeFile(Protocol):
     def pread(self, length: int, position: int) -> bytes: ...
 
     def cached(self, position: int, length: int) -> bool:
-        """Whether reading the range is likely not to wait for the device."""
+        """True if reading the range probably does not wait for the device."""
 
 
 @dataclass(slots=True)
@@ -32,12 +32,12 @@ class FileRange:
 
 Part: TypeAlias = bytes | bytearray | memoryview | FileRange
 
-# What a `records` field may be given. Decoding always yields a memoryview or None.
+# The possible values of a `records` field. Decoding always yields a memoryview or None.
 Records: TypeAlias = Part | Sequence[Part] | None
 
 
 def size_of(parts: Iterable[Part]) -> int:
-    """How many bytes the parts are on the wire."""
+    """The number of bytes that the parts take on the wire."""
     return sum([part.length if isinstance(part, FileRange) else len(part) for part in parts])
 
 

@@ -1,12 +1,11 @@
-"""Records as places in the bytes of a batch, for compaction and views: found without being taken apart, kept
-as they are.
+"""Records as ranges in the bytes of a batch, for compaction and views: found without parsing, kept unchanged.
 
-A record states its offset and timestamp relative to its batch. So a batch that keeps its base offset and
-base timestamp can lose records while the bytes of the others stay what they are. Only when the base
-timestamp changes, because it becomes the delete horizon, is the one field of each record written anew.
+A record states its offset and timestamp relative to its batch. So a batch that keeps its base offset and base
+timestamp can lose records while the bytes of the others stay the same. Only when the base timestamp changes,
+because it becomes the delete horizon, is that field of each record rewritten.
 
-A batch may lie about its records: under a good CRC, offsets can lie outside of the batch and times outside of
-64 bits. Walking the spans finds that out, whoever walks: it is a ProtocolError.
+A batch may lie about its records: with a valid CRC, offsets can lie outside the batch and times outside 64
+bits. Walking the spans detects that and raises ProtocolError.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from forebay.wire.records import write_bytes
 from forebay.wire.varint import Bytes, read_varint, write_varint
 
 _ONE_BYTE: tuple[int | None, ...] = tuple((b >> 1) ^ -(b & 1) if b < 0x80 else None for b in range(256))
-"""What a varint of one byte says; None where more bytes follow."""
+"""The value of a varint of one byte; None where more bytes follow."""
 
 _SPANS_IN_MEMORY_MAX = 10_000
 
@@ -43,22 +42,22 @@ _new_span = tuple.__new__
 
 
 class TimestampOutOfRange(ProtocolError):
-    """A record's time is negative, or more than 64 bits hold."""
+    """A record's timestamp is negative, or beyond 64 bits."""
 
 
 class RecordSpan(NamedTuple):
     start: int
     offset_at: int
-    """Where the offset delta begins: length, attributes and timestamp delta lie before it."""
+    """The position of the offset delta: length, attributes and timestamp delta lie before it."""
     end: int
     timestamp_delta: int
     offset_delta: int
     key: bytes | None
     has_value: bool
     headers_at: int
-    """Where the number of headers stands: the key and the value lie before it."""
+    """The position of the number of headers: the key and the value lie before it."""
     value_at: int
-    """Where the value begins, which goes on up to the headers."""
+    """The start of the value, which ends at the headers."""
 
 
 def payload_of(batch: Bytes, header: BatchHeader, max_output_bytes: int) -> bytes:
@@ -69,7 +68,7 @@ def payload_of(batch: Bytes, header: BatchHeader, max_output_bytes: int) -> byte
 
 
 def record_spans(payload: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
-    """The records that a batch claims to have, which must fill the payload. Headers are passed over unread.
+    """The records that a batch claims to have, which must fill the payload. Headers are skipped unread.
 
     Offsets rise and stay within the batch, so a batch without gaps has its records at 0, 1, 2 ...
     """
@@ -91,8 +90,8 @@ def record_spans(payload: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
 
 
 def check_place(header: BatchHeader, before: int, offset_delta: int, timestamp_delta: int) -> None:
-    """Raise ProtocolError unless a record lies behind the offset delta `before`, inside its batch, and has a
-    time that a record can have."""
+    """Raise ProtocolError unless a record lies after the offset delta `before`, inside its batch, and has a
+    valid timestamp."""
     if not before < offset_delta <= header.last_offset_delta:
         raise ProtocolError(
             f"record is at offset delta {offset_delta}, after {before}, in a batch that ends at "
@@ -104,7 +103,7 @@ def check_place(header: BatchHeader, before: int, offset_delta: int, timestamp_d
 
 
 def readable_spans(payload: bytes, header: BatchHeader) -> Iterable[RecordSpan]:
-    """The same after all of them were found to be well-formed, in bounded memory."""
+    """Like `record_spans`, after all of them were found to be well-formed, in bounded memory."""
     if header.record_count <= _SPANS_IN_MEMORY_MAX:
         return list(record_spans(payload, header))
     for _ in record_spans(payload, header):
@@ -115,7 +114,7 @@ def readable_spans(payload: bytes, header: BatchHeader) -> Iterable[RecordSpan]:
 def span_at(data: bytes, start: int) -> RecordSpan:
     """The record that begins there; IndexError where the data ends.
 
-    Straight-line, with the varints of one byte read in place: compaction comes here for every record.
+    Straight-line code, with the varints of one byte read in place: compaction calls it for every record.
     """
     length, position = read_varint(data, start)
     end = position + length
@@ -161,7 +160,7 @@ def check_headers(payload: bytes, span: RecordSpan) -> None:
 
 def _end_of_headers(data: bytes, position: int, end: int) -> int:
     count, position = read_varint(data, position)
-    # A header takes two bytes at least, so that a lying count cannot make us loop.
+    # A header takes at least two bytes, so a false count cannot cause a long loop.
     if not 0 <= count <= (end - position) // 2:
         raise ProtocolError(f"record cannot hold {count} headers")
     for _ in range(count):
@@ -222,7 +221,7 @@ def with_value(payload: bytes, span: RecordSpan, value: bytes) -> bytes:
 
 
 def _with_base_timestamp(payload: bytes, kept: Sequence[RecordSpan], later_ms: int) -> bytes:
-    """The same records relative to a base timestamp that lies so much later."""
+    """The same records relative to a base timestamp that is later by this amount."""
     out = bytearray()
     for span in kept:
         head = bytearray(1)  # the record's attributes: no bit of them is in use
@@ -234,13 +233,13 @@ def _with_base_timestamp(payload: bytes, kept: Sequence[RecordSpan], later_ms: i
 
 
 def without_records(header: BatchHeader) -> bytearray:
-    """A batch of nothing but a header, which tells what its producer sent last."""
+    """A batch with only a header, which keeps the producer's last sequence number."""
     attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | NOTED)
     return assemble(header._replace(attributes=attributes, record_count=0), b"")
 
 
 def placeholder(header: BatchHeader) -> bytearray:
-    """A batch of nothing but its offsets, for a segment that has to end where it did."""
+    """A batch with only offsets, for a segment that has to keep its end."""
     return assemble(
         header._replace(
             attributes=header.attributes & LOG_APPEND_TIME,
@@ -254,12 +253,12 @@ def placeholder(header: BatchHeader) -> bytearray:
 
 
 def _sequence_without_producer(header: BatchHeader) -> int:
-    """That of a batch without a producer stays: it has a meaning in views (`core/views/copying.py`)."""
+    """A batch without a producer keeps its sequence: it has a meaning in views (`core/views/copying.py`)."""
     return NO_SEQUENCE if header.producer_id >= 0 else header.base_sequence
 
 
 def rest_of(header: BatchHeader, offset: int) -> bytearray:
-    """A batch of nothing but the offsets that another has from `offset` on."""
+    """A batch with only the offsets that another has from `offset` on."""
     return placeholder(
         header._replace(base_offset=offset, last_offset_delta=header.last_offset - offset),
     )
@@ -268,7 +267,7 @@ def rest_of(header: BatchHeader, offset: int) -> bytearray:
 def widened(batch: Bytes, header: BatchHeader, emptied: BatchHeader) -> bytearray:
     """A batch that reaches to the end of a later one, with nothing between.
 
-    It belongs to no producer then, because the sequence number of its last record would be another one.
+    It then belongs to no producer, because the sequence number of its last record would change.
     """
     return assemble(
         header._replace(

@@ -1,8 +1,8 @@
 """The records inside a batch: parsed one by one on demand, or written.
 
-The broker's data path never comes here; compacted topics, views, delays, timestamp lookups and the command
-line do. A record states its own length, and every field must lie within it: malformed bytes of any kind
-are one ProtocolError.
+The broker's data path does not use this; compacted topics, views, delays, timestamp lookups and the command
+line do. A record states its own length, and every field must lie within it: malformed bytes of any kind raise
+ProtocolError.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def _parse_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, in
 
 
 def parse_headers(data: bytes, position: int, end: int) -> tuple[Sequence[Header], int]:
-    """The headers of a record that ends at `end`, from where their number stands."""
+    """The headers of a record that ends at `end`, from the position of their number."""
     count, position = read_varint(data, position)
     if count == 0:
         return (), position
-    # A header takes two bytes at least, so that a lying count cannot make us loop.
+    # A header takes at least two bytes, so a false count cannot cause a long loop.
     if not 0 < count <= (end - position) // 2:
         raise ProtocolError(f"record cannot hold {count} headers")
     headers: list[Header] = []

@@ -1,13 +1,13 @@
-"""The client's side of one connection, without I/O: versions, correlation ids, and what is in flight.
+"""The client's side of one connection, without I/O: versions, correlation ids, and requests in flight.
 
 A shell moves the bytes: the blocking one (`transport/blocking.py`), the event loop's
 (`broker/cluster/peer_connection.py`), which also runs in the simulator, and those of tests and benchmarks. A
-shell sends what `send` returns, asks `frame_size` how long the frame behind a length is, and gives whole
-frames to `receive`.
+shell sends what `send` returns, asks `frame_size` for the size of a frame, and passes whole frames to
+`receive`.
 
 A session begins with ApiVersions in version 0, which every broker answers. Its answer says which versions the
 broker serves, and from then on each request goes out in the highest version that both sides know. A later
-answer, to a client that has said who it is, may say more.
+answer, to a client that has identified itself, may list more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LENGTH_BYTES = 4
 _LENGTH = Struct(">i")
 _CORRELATION_ID_LIMIT = 2**31
 _VERSIONS_BYTES_MAX = 64 * 1024
-"""The limit of the first answer. A server that is no broker may send any length as its first bytes."""
+"""The limit of the first answer. A server that is not a broker may send any length as its first bytes."""
 
 
 class InFlight(NamedTuple):
@@ -79,7 +79,7 @@ class Session:
     # -- receiving -------------------------------------------------------------------------------------
 
     def frame_size(self, buffer: bytes | bytearray | memoryview, position: int = 0) -> int:
-        """How many bytes follow the length at this position; raises ProtocolError."""
+        """The number of bytes after the length at this position; raises ProtocolError."""
         size: int = _LENGTH.unpack_from(buffer, position)[0]
         limit = self._response_bytes_max
         if not self._versions_known:
@@ -92,7 +92,7 @@ class Session:
         return size
 
     def receive(self, frame: memoryview) -> tuple[InFlight, Any]:
-        """What was answered, and with what. Raises ProtocolError."""
+        """The request and its answer. Raises ProtocolError."""
         (correlation_id,) = _LENGTH.unpack_from(frame)
         sent = self.in_flight.get(correlation_id)
         if sent is None:

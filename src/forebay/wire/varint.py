@@ -1,7 +1,7 @@
 """Zigzag varints, the integers inside a record.
 
-Seven bits a byte, lowest first; the sign sits in the lowest bit so that small negative numbers stay short.
-A varint that never ends, or that holds more bits than its field has, is a ProtocolError.
+Seven bits a byte, lowest first; the sign sits in the lowest bit so that small negative numbers stay short. A
+varint that does not end, or that has more bits than its field, raises ProtocolError.
 """
 
 from __future__ import annotations

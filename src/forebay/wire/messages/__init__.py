@@ -56,7 +56,7 @@ def api_name(api_key: int) -> str:
         return f"API {api_key}"
 
 
-@cache  # a key has 16 bits, which bounds what strangers can make us remember
+@cache  # a key has 16 bits, which bounds the size of the cache
 def flexible_from(api_key: int) -> int:
     """The first version of an API whose headers have tagged fields: none, for an unknown key."""
     return api(api_key).flexible_from if api_key in _DECLARED else NEVER

@@ -1,9 +1,9 @@
 """AddPartitionsToTxn: make partitions part of a transaction.
 
-`renew` and `forget` are not Kafka's. They name transactional ids by their beginning, and ask the coordinator
-of the request's own id to let the timeouts of their open transactions count anew, or to forget those that are
-not in use. A broker that does not know the tags skips them; whoever asks can tell by the response, where
-`affected` is missing then. A request with one of them and without topics adds nothing.
+`renew` and `forget` are Forebay's. They name transactional ids by prefix, and ask the coordinator of the
+request's own id to restart the timeouts of their open transactions, or to forget unused ids. A broker that
+does not know the tags skips them; the client can tell by the response, where `affected` is then missing. A
+request with one of them and without topics adds nothing.
 """
 
 from __future__ import annotations
@@ -69,4 +69,4 @@ class AddPartitionsToTxnResponse(Response, api_key=ApiKey.ADD_PARTITIONS_TO_TXN,
     error_code: int = int16("4+")
     results_by_transaction: list[AddPartitionsToTxnResult] = array(AddPartitionsToTxnResult, "4+")
     affected: int = int32("3", default=-1, tag=OWN_TAGS_FROM)
-    """Of a request that adds nothing: how many ids it named that are there; -1 when nothing was done."""
+    """For a request that adds nothing: the number of existing ids that it named; -1 if nothing was done."""

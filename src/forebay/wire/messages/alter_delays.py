@@ -1,4 +1,4 @@
-"""AlterDelays: messages that wait for their time are cancelled, or delivered now. To the leader."""
+"""AlterDelays: cancel delayed messages, or deliver them now. Sent to the leader."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class AlterDelaysRequest(Request, api_key=ApiKey.ALTER_DELAYS, flexible=0):
 class AlteredDelay(Struct):
     id: int = int64()
     error_code: int = int16()
-    """RESOURCE_NOT_FOUND: it does not wait any more, or never did. No error if it is to be cancelled and was
-    cancelled before, by such a request."""
+    """RESOURCE_NOT_FOUND: it does not wait any more, or never did. Cancelling a message that was already
+    cancelled by such a request is no error."""
 
 
 class AlterDelaysResponse(Response, api_key=ApiKey.ALTER_DELAYS, flexible=0):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
-    """About all of them."""
+    """The error of the request as a whole."""
     results: list[AlteredDelay] = array(AlteredDelay)

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: begin or cancel moves of partitions between brokers."""
+"""AlterPartitionReassignments: begin or cancel reassignments of partitions."""
 
 from __future__ import annotations
 

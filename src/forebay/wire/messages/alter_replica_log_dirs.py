@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: which of a broker's directories its replicas are to be in."""
+"""AlterReplicaLogDirs: move a broker's replicas between its directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets: let an empty share group begin elsewhere."""
+"""AlterShareGroupOffsets: set the start offsets of an empty share group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ApiVersions: what a broker speaks, asked before anything else."""
+"""ApiVersions: the APIs and versions of a broker, requested before anything else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, int64, string
 
 OWN_SOFTWARE_NAME = "forebay"
-"""What Forebay's own clients call themselves; brokers list their own features for them."""
+"""The software name of Forebay's own clients; brokers list their own features for them."""
 
 
 class ApiVersionsRequest(Request, api_key=ApiKey.API_VERSIONS, versions=(0, 4), flexible=3):

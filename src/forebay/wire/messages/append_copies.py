@@ -1,6 +1,6 @@
-"""AppendCopies: records that were copied from a folded partition, for the leader of the one that takes over.
+"""AppendCopies: records copied from a folded partition, for the leader of the one that takes over.
 
-Between brokers; not of Kafka. The batch is as it will be stored, but for its offset and leader epoch.
+Between brokers; not in Kafka. The batch is as it will be stored, except its offset and leader epoch.
 """
 
 from __future__ import annotations

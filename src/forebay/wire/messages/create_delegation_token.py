@@ -1,4 +1,4 @@
-"""CreateDelegationToken: a login for a while, for whoever asks or, from version 3 on, for another user."""
+"""CreateDelegationToken: a temporary login, for the requester or, from version 3 on, for another user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreatePartitions: change how many partitions topics have."""
+"""CreatePartitions: change the number of partitions of topics."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class CreatePartitionsTopic(Struct):
     count: int = int32()
     assignments: list[CreatePartitionsAssignment] | None = array(CreatePartitionsAssignment, nullable="0+")
     drop_after_ms: int = int64("2+", default=-1, tag=OWN_TAGS_FROM)
-    """Ours, for a smaller count: after this time closed partitions go with what they hold; -1: when empty."""
+    """Forebay's, for a smaller count: when closed partitions are removed with their messages; -1: when
+    empty."""
     allow_key_moves: bool = boolean("2+", tag=OWN_TAGS_FROM + 1)
-    """Ours, for a smaller count: it need not divide the old one."""
+    """Forebay's, for a smaller count: it need not divide the old one."""
 
 
 class CreatePartitionsRequest(Request, api_key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), flexible=2):

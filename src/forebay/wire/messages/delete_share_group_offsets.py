@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets: forget how far an empty share group has come with topics."""
+"""DeleteShareGroupOffsets: forget the progress of an empty share group in topics."""
 
 from __future__ import annotations
 

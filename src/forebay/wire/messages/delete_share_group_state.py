@@ -11,7 +11,7 @@ ANY_EPOCH = -1
 class PartitionData(Struct):
     partition: int = int32()
     state_epoch: int = int32(default=ANY_EPOCH, tag=OWN_TAGS_FROM)
-    """What has a higher one is left alone: it was made after the deletion was decided."""
+    """State with a higher epoch is left alone: it was created after the deletion was decided."""
 
 
 class DeleteStateData(Struct):

@@ -1,4 +1,5 @@
-"""DescribeDisk: what a broker's disk holds, and what it knows of the store. For each broker; our own."""
+"""DescribeDisk: the contents of a broker's disk, and its record of the store. For each broker; Forebay's
+own."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ class DiskPartition(Struct):
     leader_epoch: int = int32()
     """As the store has it."""
     last_epoch: int = int32()
-    """Of the last batch in the log; -1 if there is none."""
+    """The leader epoch of the last batch in the log; -1 if there is none."""
     end_offset: int = int64()
     high_watermark: int = int64()
 
@@ -25,7 +26,7 @@ class WaitingPartition(Struct):
     topic: str = string()
     partition: int = int32()
     awaited: list[int] = array(int32)
-    """The brokers that have to say what they hold before there is a leader."""
+    """The brokers whose report is needed before a leader can be elected."""
 
 
 class DescribeDiskResponse(Response, api_key=ApiKey.DESCRIBE_DISK, flexible=0):
@@ -33,15 +34,15 @@ class DescribeDiskResponse(Response, api_key=ApiKey.DESCRIBE_DISK, flexible=0):
     error_message: str | None = string(nullable="0+", default=None)
     node_id: int = int32()
     store_behind: bool = boolean()
-    """The store was found to know less than this disk, and not everything is settled since."""
+    """The store was found to know less than this disk, and not everything has been settled since."""
     restore: int = int32()
-    """How many restores of the store are known."""
+    """The number of known restores of the store."""
     store_revision: int = int64()
     store_index: int = int64()
     remembered_revision: int = int64()
     remembered_index: int = int64()
     producer_ids_next: int = int64()
-    """The first producer id that the store has not given out."""
+    """The first producer id that the store has not allocated."""
     producer_ids_end: int = int64()
     """Above every producer id in the logs of this broker."""
     partitions: list[DiskPartition] = array(DiskPartition)

@@ -1,4 +1,5 @@
-"""DescribeFailovers: which brokers were counted as dead, and how long it took. For any broker; our own."""
+"""DescribeFailovers: which brokers were counted as dead, and how long it took. For any broker; Forebay's
+own."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ class DescribeFailoversRequest(Request, api_key=ApiKey.DESCRIBE_FAILOVERS, flexi
 class DescribedFailover(Struct):
     broker: int = int32()
     by: int = int32()
-    """The broker that passed the verdict, and measured the times."""
+    """The broker that declared it dead, and measured the times."""
     at_ms: int = int64()
     partitions: int = int32()
-    """How many it led."""
+    """The number of partitions that it led."""
     detect_ms: int = int32()
     fence_ms: int = int32()
     elect_ms: int = int32()

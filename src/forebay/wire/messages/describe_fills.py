@@ -1,6 +1,6 @@
-"""DescribeFills: how far a broker has filled partitions of a materialized view, and why not further.
+"""DescribeFills: the progress of a broker in filling partitions of a materialized view, and obstacles.
 
-For the leaders of its partitions; not of Kafka.
+For the leaders of its partitions; not in Kafka.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class DescribeFillsRequest(Request, api_key=ApiKey.DESCRIBE_FILLS, flexible=0):
 class FilledPartition(Struct):
     partition_index: int = int32()
     position: int = int64()
-    """Where it goes on in the source."""
+    """The next position in the source."""
     reason: str = string()
-    """Why it is not filled now, in a word; empty if it is."""
+    """Why it is not being filled now, in a word; empty if it is."""
     problem: str = string()
     """The same for people, with what to do."""
 
@@ -27,4 +27,4 @@ class DescribeFillsResponse(Response, api_key=ApiKey.DESCRIBE_FILLS, flexible=0)
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     partitions: list[FilledPartition] = array(FilledPartition)
-    """Those that the broker leads."""
+    """The partitions that the broker leads."""

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the directories of a broker and what the logs in them take."""
+"""DescribeLogDirs: the directories of a broker and the sizes of the logs in them."""
 
 from __future__ import annotations
 

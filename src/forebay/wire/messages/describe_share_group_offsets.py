@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets: where share groups begin to deliver in each partition, and their lag."""
+"""DescribeShareGroupOffsets: the start offset of share groups in each partition, and their lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeShareWindows: what a broker knows of the deliveries from partitions that it leads. Not of Kafka."""
+"""DescribeShareWindows: a broker's delivery state of partitions that it leads. Not in Kafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ShareHolder(Struct):
     member_id: str = string()
     records: int = int32()
     oldest_lock_ms: int = int64()
-    """How long it has held the record that it has held for longest."""
+    """How long it has held its oldest record."""
 
 
 class ShareWindow(Struct):
@@ -26,16 +26,16 @@ class ShareWindow(Struct):
     window_max: int = int32()
     available: int = int32()
     waiting: int = int32()
-    """Released, and to be delivered once their backoff is over."""
+    """Released, and to be delivered after their backoff."""
     acquired: int = int32()
     dead_letters: int = int32()
-    """Waiting for the dead-letter topic."""
+    """Records that wait for the dead letter topic."""
     dead_letter_problem: str = string()
-    """What they wait for; empty while they are on their way."""
+    """The obstacle that they wait for; empty while they are on their way."""
     finished: int = int32()
     holders: list[ShareHolder] = array(ShareHolder)
 
 
 class DescribeShareWindowsResponse(Response, api_key=ApiKey.DESCRIBE_SHARE_WINDOWS, flexible=0):
     windows: list[ShareWindow] = array(ShareWindow)
-    """Of the partitions that members have fetched from lately."""
+    """The windows of the partitions that members have fetched from recently."""

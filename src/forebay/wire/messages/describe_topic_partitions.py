@@ -47,13 +47,13 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     last_known_elr: list[int] | None = array(int32, nullable="0+", default=None)
     offline_replicas: list[int] = array(int32)
     folded_into: int = int32(default=-1, tag=OWN_TAGS_FROM)
-    """Ours: the partition that takes the messages for this one, if it is closed."""
+    """Forebay's: the partition that takes the messages for this one, if it is closed."""
 
 
 class GonePartition(Struct):
     partition_index: int = int32()
     end_offset: int = int64()
-    """Where it ended: whoever has come so far has read all of it."""
+    """Its end offset: a consumer at that offset has read all of it."""
 
 
 class DescribeTopicPartitionsResponseTopic(Struct):
@@ -66,21 +66,22 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     )
     topic_authorized_operations: int = int32(default=-2147483648)
     closed_ms: int = int64(default=-1, tag=OWN_TAGS_FROM)
-    """Ours: when partitions were folded."""
+    """Forebay's: when partitions were folded."""
     drop_ms: int = int64(default=-1, tag=OWN_TAGS_FROM + 1)
-    """Ours: when they go with what they hold; -1: when they are empty."""
+    """Forebay's: when they are removed with their messages; -1: when they are empty."""
     gone: list[GonePartition] = array(GonePartition, tag=OWN_TAGS_FROM + 2)
-    """Ours: folded partitions that were taken away."""
+    """Forebay's: folded partitions that were removed."""
     copies_from: int = int32(default=-1, tag=OWN_TAGS_FROM + 3)
-    """Ours: if folded partitions are copied before they are closed: the first of them,"""
+    """Forebay's: if folded partitions are copied before they are closed: the first of them,"""
     copies_next: int = int32(default=-1, tag=OWN_TAGS_FROM + 4)
-    """the one that is copied now, or their end if all are copied,"""
+    """the one that is being copied, or their end if all are copied,"""
     copies_end: int = int32(default=-1, tag=OWN_TAGS_FROM + 5)
     """and their end."""
     gathering: list[int] = array(int32, tag=OWN_TAGS_FROM + 6)
-    """Ours: closed partitions that take messages again as soon as they know the numbers of producers."""
+    """Forebay's: closed partitions that take messages again once they have the producers' sequence
+    numbers."""
     draining: list[int] = array(int32, tag=OWN_TAGS_FROM + 7)
-    """Ours: partitions that took messages for those, and may have open transactions of them."""
+    """Forebay's: partitions that took messages for those, and may have open transactions with them."""
 
 
 class DescribeTopicPartitionsResponse(

@@ -1,4 +1,4 @@
-"""ElectLeaders: have partition leaders elected now."""
+"""ElectLeaders: elect partition leaders now."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """EndTxn: commit or abort a transaction, or several in one step.
 
-`further` is not Kafka's: it names more transactions that end in the same way as the first, all of them or
-none. A broker that does not know the tag skips it and ends the first one alone; whoever asks can tell by the
-response, where `further_error_codes` is missing then. There is none in version 5, in which each producer is
-told a new epoch.
+`further` is Forebay's: it names more transactions that end in the same way as the first, all of them or none.
+A broker that does not know the tag skips it and ends the first one alone; the client can tell by the
+response, where `further_error_codes` is then missing. Version 5 does not have it, because each producer gets
+a new epoch there.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from forebay.wire.fields import (
 )
 
 END_TOGETHER = "forebay.end.together"
-"""The feature by which a broker says, in ApiVersions, that it takes further transactions."""
+"""The feature by which a broker advertises, in ApiVersions, that it accepts further transactions."""
 
 LOOKS_AFTER_FAMILIES = 2
-"""The level of the feature from which on AddPartitionsToTxn renews and forgets families of transactions."""
+"""The level of the feature from which AddPartitionsToTxn renews and forgets families of transactions."""
 
 FURTHER_MAX = 4_000
 """The most transactions that a request may name besides the first."""
@@ -54,4 +54,4 @@ class EndTxnResponse(Response, api_key=ApiKey.END_TXN, versions=(0, 5), flexible
     further_error_codes: list[int] | None = array(
         int16, "3-4", nullable="3-4", default=None, tag=OWN_TAGS_FROM
     )
-    """One for each of `further`, in that order. Where one is wrong, all others were not attempted."""
+    """One for each of `further`, in that order. If one is wrong, all others were not attempted."""

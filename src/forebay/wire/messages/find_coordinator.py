@@ -1,4 +1,4 @@
-"""FindCoordinator: the broker that looks after a group, a transactional id or a share partition."""
+"""FindCoordinator: the coordinator of a group, a transactional id or a share partition."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """FoldedProduce: a batch that was sent for a folded partition, for the leader of the one that takes it.
 
-Between brokers; not of Kafka. The batch is as it will be stored, under the alias of its producer
+Between brokers; not in Kafka. The batch is as it will be stored, under the alias of its producer
 (`core/partition/folds/aliases.py`).
 """
 
@@ -26,14 +26,14 @@ NOTHING_KNOWN = -1
 class FoldedProduceRequest(Request, api_key=ApiKey.FOLDED_PRODUCE, flexible=0):
     transactional_id: str | None = string(nullable="0+", default=None)
     produce_version: int = int16()
-    """In which version of Produce the client has sent it: that says which errors it understands."""
+    """The version of the client's Produce request: that says which errors it understands."""
     acks: int = int16()
     timeout_ms: int = int32()
     topic_id: bytes = uuid()
     index: int = int32()
     """The partition that takes it."""
     before_epoch: int = int16(default=NOTHING_KNOWN)
-    """If the closed partition knows the producer: its epoch there, and which sequence comes next."""
+    """If the closed partition knows the producer: its epoch there, and the next sequence."""
     before_next_sequence: int = int32(default=NOTHING_KNOWN)
     records: memoryview | None = records(nullable="0+")
 

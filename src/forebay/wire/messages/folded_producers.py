@@ -1,6 +1,6 @@
-"""FoldedProducers: what a partition knows of producers whose messages go to another one from now on.
+"""FoldedProducers: a partition's state of producers whose messages go to another one from now on.
 
-Between brokers; not of Kafka. The leader of the other partition asks, before it takes any of them
+Between brokers; not in Kafka. The leader of the other partition asks, before it accepts any messages of them
 (`core/cluster/more_partitions.py`).
 """
 
@@ -25,15 +25,15 @@ class WantedNumbers(Struct):
     named: int = int32()
     """The partition that the producers have named."""
     generation: int = int16()
-    """Of the fold by which their messages have come."""
+    """The generation of the fold through which their messages came."""
 
 
 class FoldedProducersRequest(Request, api_key=ApiKey.FOLDED_PRODUCERS, flexible=0):
     topic_id: bytes = uuid()
     index: int = int32()
-    """The partition that has taken them."""
+    """The partition that has accepted them."""
     revision: int = int64()
-    """Of the topic's record that says that it takes no more of them."""
+    """The revision of the topic's record by which it accepts no more of them."""
     after: int = int64(default=-1)
     """Only ids greater than this one: there may be too many for one answer."""
     wanted: list[WantedNumbers] = array(WantedNumbers)
@@ -58,5 +58,5 @@ class FoldedProducersResponse(Response, api_key=ApiKey.FOLDED_PRODUCERS, flexibl
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     is_last: bool = boolean(default=True)
-    """Whether there are no more of them."""
+    """True if there are no more of them."""
     producers: list[FoldedProducer] = array(FoldedProducer)

@@ -1,6 +1,6 @@
-"""HandOverNumbers: before a closed partition goes, another one learns the numbers of its producers.
+"""HandOverNumbers: before a closed partition is removed, another one learns its producers' sequence numbers.
 
-Between brokers; not of Kafka. The leader of the closed partition sends them to the leader of the partition
+Between brokers; not in Kafka. The leader of the closed partition sends them to the leader of the partition
 that takes its messages.
 """
 
@@ -16,7 +16,7 @@ class HandOverNumbersRequest(Request, api_key=ApiKey.HAND_OVER_NUMBERS, flexible
     index: int = int32()
     """The partition that takes the messages."""
     revision: int = int64()
-    """Of the topic's record by which it does."""
+    """The revision of the topic's record by which it does."""
     producers: list[FoldedProducer] = array(FoldedProducer)
     """Under the aliases by which it keeps them."""
 

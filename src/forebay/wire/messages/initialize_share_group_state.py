@@ -1,4 +1,4 @@
-"""InitializeShareGroupState: begin the state of share partitions anew, from a given start offset."""
+"""InitializeShareGroupState: reset the state of share partitions, with a given start offset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class PartitionData(Struct):
     partition: int = int32()
     state_epoch: int = int32()
     start_offset: int = int64()
-    """-1 leaves it to the leader of the partition, which finds it when it is first fetched from."""
+    """-1 leaves it to the leader of the partition, which finds it at the first fetch."""
 
 
 class InitializeStateData(Struct):

@@ -1,4 +1,4 @@
-"""ListConfigResources: what has settings, by type. Version 0 lists client metrics alone."""
+"""ListConfigResources: the resources that have settings, by type. Version 0 lists client metrics only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: the moves of partitions that are under way."""
+"""ListPartitionReassignments: the reassignments that are under way."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class MetadataRequestTopic(Struct):
 
 
 def is_by_id(topic: MetadataRequestTopic) -> bool:
-    """An id that is not zero decides, whatever the name is. The Java client sends an empty name with it."""
+    """True for an id that is not zero, whatever the name is. The Java client sends an empty name with it."""
     return topic.topic_id != ZERO_UUID
 
 

@@ -1,4 +1,4 @@
-"""MoveJournal: what a mover asks of the journal. Brokers send it to each other; Kafka has nothing like it."""
+"""MoveJournal: a mover's request to its journal. Between brokers; not in Kafka."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MoveJournalRequest(Request, api_key=ApiKey.MOVE_JOURNAL, flexible=0):
     mover_id: str = string()
     term: int = int32()
     version: int = int64(default=OPEN)
-    """That of the state which the rest of the request replaces."""
+    """The version of the state that the rest of the request replaces."""
     producer_id: int = int64(default=-1)
     next_sequence: int = int32()
     pending: PendingMove | None = struct(PendingMove, nullable="0+", default=None)

@@ -1,4 +1,4 @@
-"""OffsetCommit: store how far a group has consumed."""
+"""OffsetCommit: store a group's positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetFetch: how far groups have consumed."""
+"""OffsetFetch: the committed positions of groups."""
 
 from __future__ import annotations
 

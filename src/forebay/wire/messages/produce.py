@@ -1,7 +1,7 @@
 """Produce: append record batches to partitions.
 
 Versions 0 to 2 carry message formats that are no longer stored. They are declared so that they can be
-answered with an error: clients look for them before they turn compression on.
+answered with an error: clients check for them before they enable compression.
 """
 
 from __future__ import annotations

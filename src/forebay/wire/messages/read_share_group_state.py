@@ -1,4 +1,4 @@
-"""ReadShareGroupState: what a new leader of a partition needs to know of its deliveries."""
+"""ReadShareGroupState: the delivery state that a new leader of a partition needs."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class PartitionResult(Struct):
     error_message: str | None = string(nullable="0+", default=None)
     state_epoch: int = int32()
     start_offset: int = int64()
-    """-1 while nobody has found it yet."""
+    """-1 while it has not been found yet."""
     state_batches: list[StateBatch] = array(StateBatch)
     snapshot_epoch: int = int32(default=-1, tag=OWN_TAGS_FROM)
-    """Of the state, for who wants a part of it forgotten (WriteShareGroupState)."""
+    """The epoch of the state, to request that a part of it be forgotten (WriteShareGroupState)."""
     previous_leader_epoch: int = int32(default=-1, tag=OWN_TAGS_FROM + 1)
-    """Of the leader that read the state before; -1 if none did since it was initialized."""
+    """The epoch of the leader that read the state before; -1 if none did since it was initialized."""
     written_epoch: int = int32(default=-1, tag=OWN_TAGS_FROM + 2)
-    """Of the last leader that wrote any of it; -1 if none did, or that is not known."""
+    """The epoch of the last leader that wrote any of it; -1 if none did, or if unknown."""
 
 
 class ReadStateResult(Struct):

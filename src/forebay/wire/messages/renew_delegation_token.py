@@ -1,4 +1,4 @@
-"""RenewDelegationToken: let a token be valid for longer, up to its greatest age."""
+"""RenewDelegationToken: extend a token, up to its maximum lifetime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ResumeDeadLetters: a leader is told that dead letters wait with it. Between brokers; not of Kafka."""
+"""ResumeDeadLetters: tells a leader that it has waiting dead letters. Between brokers; not in Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands out the assignment of a classic group, each member takes its share."""
+"""SyncGroup: the leader hands out the assignment of a classic group, each member gets its part."""
 
 from __future__ import annotations
 

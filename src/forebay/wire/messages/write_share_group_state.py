@@ -1,4 +1,4 @@
-"""WriteShareGroupState: persist how far the deliveries of share partitions have come."""
+"""WriteShareGroupState: persist the delivery state of share partitions."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class PartitionData(Struct):
     start_offset: int = int64()
     """-1: it stays as it is."""
     delivery_complete_count: int = int32("1+", default=-1)
-    """How many offsets from the start offset on need no delivery any more; -1 if that is not known."""
+    """The number of offsets from the start offset on that need no delivery any more; -1 if unknown."""
     state_batches: list[StateBatch] = array(StateBatch)
     lost_from: int = int64(default=-1, tag=OWN_TAGS_FROM)
-    """The log has lost the messages from this offset on: what the state says of them is to be forgotten."""
+    """The log has lost the messages from this offset on: forget their state."""
     snapshot_epoch: int = int32(default=-1, tag=OWN_TAGS_FROM + 1)
-    """With `lost_from`: of the state that was read."""
+    """With `lost_from`: the epoch of the state that was read."""
 
 
 class WriteStateData(Struct):

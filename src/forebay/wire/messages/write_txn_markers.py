@@ -37,7 +37,7 @@ class WritableTxnMarker(Struct):
 class WriteTxnMarkersRequest(Request, api_key=ApiKey.WRITE_TXN_MARKERS, versions=(1, 2), flexible=1):
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
     revision: int = int64(default=UNKNOWN_REVISION, tag=OWN_TAGS_FROM)
-    """Ours: the revision of the metadata in which the coordinator has found the partitions."""
+    """Forebay's: the revision of the metadata in which the coordinator has found the partitions."""
 
 
 class WritableTxnMarkerPartitionResult(Struct):

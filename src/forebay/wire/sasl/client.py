@@ -1,4 +1,4 @@
-"""The client's side of a login, without I/O: the messages to send, from what the server has sent.
+"""The client's side of a login, without I/O: the messages to send in reply to the server's.
 
 A shell sends SaslHandshake with `mechanism`, then each message in a SaslAuthenticate. It begins with
 `first()`, and passes each answer to `step`, until that returns None: the login is complete.
@@ -17,7 +17,7 @@ from forebay.wire.sasl.scram import ScramMechanism
 _NONCE_BYTES = 24
 _SALTED_MAX = 16
 _ITERATIONS_MAX = 1_000_000
-"""A server that wants more is out to waste the client's time."""
+"""A server that demands more wastes the client's time."""
 
 
 class Login(Protocol):
@@ -44,7 +44,7 @@ class PlainLogin:
 
 
 class SaltedPasswords:
-    """Those of one user and one password that were derived last: many connections log in with the same."""
+    """The salted passwords of one user that were derived last: many connections log in with the same."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[ScramMechanism, bytes, int], bytes] = {}
@@ -69,7 +69,8 @@ class ScramLogin:
         *,
         is_token: bool = False,
     ) -> None:
-        """`salted`: of earlier logins of the same user. `is_token`: it is a delegation token, and says so."""
+        """`salted`: from earlier logins of the same user. `is_token`: it is a delegation token, and says
+        so."""
         self._salted = SaltedPasswords() if salted is None else salted
         self.mechanism = mechanism.sasl_name
         self._hash = mechanism
@@ -117,7 +118,7 @@ def new_login(
     *,
     is_token: bool = False,
 ) -> Login:
-    """A login by name and password; raises ConfigError for a mechanism that has none."""
+    """A login by name and password; raises ConfigError for an unknown mechanism."""
     if mechanism == PlainLogin.mechanism:
         return PlainLogin(user, password)
     if mechanism in scram.BY_NAME:

@@ -1,8 +1,8 @@
 """SCRAM (RFC 5802, RFC 7677): its keys and its messages, for both sides.
 
 A client proves that it knows the password without sending it, and the server proves that it knows the user.
-The server stores two keys that are derived from the password. Neither lets it, or whoever reads its store,
-log in as the user; but weak passwords can be guessed from them.
+The server stores two keys that are derived from the password. Neither lets the server, or a reader of its
+store, log in as the user; but weak passwords can be guessed from them.
 
 As in Kafka, names and passwords are UTF-8 and not normalised (no SASLprep), and there is no channel binding.
 """
@@ -86,12 +86,12 @@ class ClientFirst:
     user: str
     nonce: str
     authzid: str
-    """Whom the user wants to act as; empty for itself."""
+    """The user to act as; empty for itself."""
     is_token: bool = False
     """True if the name is the id of a delegation token (KIP-48)."""
     gs2_header: str
     bare: str
-    """What both sides sign: the message without its header."""
+    """The signed part: the message without its header."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ def parse_client_final(data: bytes) -> ClientFinal:
 
 
 def parse_server_final(data: bytes) -> bytes:
-    """The server's signature; raises ProtocolError, with what the server says if that is an error."""
+    """The server's signature; raises ProtocolError, with the server's text if that is an error."""
     match = _SERVER_FINAL.fullmatch(_text(data))
     if match is None:
         raise ProtocolError("the final SCRAM message of the server cannot be read")

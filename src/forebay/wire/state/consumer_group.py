@@ -1,7 +1,7 @@
-"""The records of a KIP-848 group in __consumer_offsets: a kind of key for each thing that changes on its own.
+"""The records of a KIP-848 group in __consumer_offsets: a kind of key for each part that changes separately.
 
-The group and the epoch it has come to, each member and what it subscribes to, what each member is meant to
-have (the target), and what each has (the current assignment). The version of a key says which kind it is.
+The parts are the group's epoch, each member with its subscription, its target assignment, and its current
+assignment. The version of a key says which kind it is.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ConsumerGroupMemberMetadataValue(Message, versions=(0, 0), flexible=0):
         ClassicMemberMetadata, nullable="0+", default=None, tag=0
     )
     principal: str = string(default="", tag=1000)
-    """Ours: far behind Kafka's own tags, whose readers pass over it."""
+    """Forebay's: far above Kafka's own tags, whose readers skip it."""
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Message, versions=(6, 6)):

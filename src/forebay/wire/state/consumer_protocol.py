@@ -1,8 +1,8 @@
-"""What the members of a classic group of consumers tell each other, and the broker only carries along.
+"""The messages between members of a classic group of consumers, which are opaque to the broker.
 
-The broker looks inside for the topics of a subscription, and where members of both protocols meet in one
-group it reads and writes assignments too. A version newer than those known here is read as the newest of
-them, because new fields only ever come at the end.
+Still, the broker reads the topics of a subscription, and in a group with members of both protocols it reads
+and writes assignments too. A version newer than those known here is read as the newest of them, because new
+fields only ever come at the end.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_topics(data: bytes) -> list[str]:
-    """The topics of a subscription: by the fields of version 0, with which those of all versions begin.
+    """The topics of a subscription: by the fields of version 0, with which all versions begin.
 
-    Some clients claim a later version and leave its fields out. Kafka's coordinator does not look for them.
+    Some clients claim a later version and leave its fields out. Kafka's coordinator does not read them.
     """
     version_of(data)
     subscription: ConsumerProtocolSubscription
@@ -49,12 +49,12 @@ def read_topics(data: bytes) -> list[str]:
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Nothing at all is what a member has that was not given anything yet."""
+    """Decode an assignment. A member that was not given anything yet has an empty one."""
     return _read(ConsumerProtocolAssignment, data) if data else ConsumerProtocolAssignment()
 
 
 def write_assignment(assignment: ConsumerProtocolAssignment, subscription: bytes) -> bytes:
-    """In the version that the member's own subscription is in."""
+    """Encode an assignment, in the version of the member's own subscription."""
     return pack(assignment, _known(ConsumerProtocolAssignment, subscription))
 
 

@@ -1,4 +1,4 @@
-"""Which records a move of dead letters is about: `Move.entries`, in the journal of movers."""
+"""The records of a move of dead letters: `Move.entries`, in the journal of movers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from forebay.wire.fields import Message, Struct, array, int8, int16, int32, int6
 class DeadLetterRange(Struct):
     first_offset: int = int64()
     last_offset: int = int64()
-    """All offsets between the two have a record, or had one before the log was shortened."""
+    """All offsets between the two have a record, or had one before the log was truncated."""
     delivery_count: int = int16()
     cause: int = int8()
     damage: int = int8(default=0, tag=0)
@@ -17,7 +17,8 @@ class DeadLetterRange(Struct):
 
 class DeadLetterMove(Message, versions=(0, 0), flexible=0):
     state_epoch: int = int32()
-    """Of the share partition. After a reset it is another, and what was to be moved is not any more."""
+    """The epoch of the share partition's state. A reset changes it, and the move is then obsolete."""
     ranges: list[DeadLetterRange] = array(DeadLetterRange)
     leader_epoch: int = int32(default=-1, tag=0)
-    """In which the move was planned. A record of a later leader at one of the offsets is another one."""
+    """The leader epoch in which the move was planned. A record of a later leader at one of the offsets is
+    another one."""

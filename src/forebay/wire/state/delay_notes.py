@@ -1,13 +1,13 @@
-"""Delay notes: what the log of a partition says of its messages that wait for their time.
+"""Delay notes: changes of a partition's delayed messages, in its log.
 
 A note is a control batch of one record, written by the leader, with a control type that is not Kafka's:
-clients pass over it. It says what changes, in this order: messages that wait from now on, with all that is
-needed to deliver them, and messages that wait no more.
+clients skip it. It lists changes, in this order: messages that wait from now on, with everything needed to
+deliver them, and messages that no longer wait.
 
 Most notes are *bound* to the batch after them: they were appended together, and count together. The batch
 that a note is bound to has the attribute NOTED, and no other batch has. So a bound note counts if and only if
 the next batch begins where the note ends, is of the same leader epoch and is NOTED: a crash may have kept the
-note alone, or another leader gone on behind it. What a note says of a batch of a transaction counts when the
+note alone, or another leader may have continued after it. A note for a batch of a transaction counts when the
 transaction is committed.
 """
 
@@ -32,24 +32,24 @@ _HEAD = Struct(">hb")
 _CHANGE = Struct(">bbqqqii")
 _ID_BYTES = 8
 _OUTPUT_BYTES_MAX = 2**31 - 1
-"""The broker has made it, of a batch that it had unpacked within its limits."""
+"""The broker has created it, from a batch that it had unpacked within its limits."""
 
 _WAITS_BEHIND, _WAITS, _CANCELS_KEY, _WAITS_NO_MORE = range(4)
-"""Kinds of changes. The first one's id is relative: 0 is the first offset behind the note."""
+"""Kinds of changes. The first one's id is relative: 0 is the first offset after the note."""
 
 
 class Waiting(NamedTuple):
-    """A message that waits for its time."""
+    """A delayed message."""
 
     id: int
     """The offset that its producer was given."""
     due_ms: int
     scheduled_ms: int
     codec: int
-    """Of the batch that it came in."""
+    """The codec of its original batch."""
     schedule_key: bytes | None
     body: bytes
-    """The record from its key on to the last of its headers, which is to be added when it is delivered."""
+    """The record from its key to the last of its headers; the headers of delivery are added."""
 
 
 class CancelKey(NamedTuple):
@@ -59,7 +59,7 @@ class CancelKey(NamedTuple):
 
 
 class NoMore(NamedTuple):
-    """These wait no more: they were delivered, or cancelled."""
+    """These no longer wait: they were delivered, or cancelled."""
 
     ids: tuple[int, ...]
 
@@ -68,23 +68,23 @@ Change: TypeAlias = Waiting | CancelKey | NoMore
 
 
 class NewerNote(ProtocolError):
-    """A note that a later version of the broker has written: it means something, and is not passed over."""
+    """A note of a later version of the broker: it has a meaning, and must not be skipped."""
 
 
 class Note(NamedTuple):
     bound: bool
-    """Whether it counts only with the batch after it."""
+    """True if it counts only with the batch after it."""
     changes: list[Change]
 
 
 def is_note(header: BatchHeader) -> bool:
-    """Whether a batch is a note. Of other control batches, markers have a producer, and what stands for gaps
-    in materialized views (core/views/copying.py) has a sequence."""
+    """True if a batch is a note. Other control batches are markers (with a producer) and gaps in materialized
+    views (core/views/copying.py, with a sequence)."""
     return header.is_control and header.producer_id < 0 and header.base_sequence < 0
 
 
 def binds(note: BatchHeader, after: BatchHeader) -> bool:
-    """Whether this batch, the next one in the log, is the one that a note was written with."""
+    """True if this batch, the next one in the log, was written with the note."""
     return (
         bool(after.attributes & NOTED)
         and not after.is_control
@@ -96,7 +96,7 @@ def binds(note: BatchHeader, after: BatchHeader) -> bool:
 def build_note(
     changes: Iterable[Change], *, bound: bool, timestamp: int, relative: bool = False, codec: int = Codec.NONE
 ) -> bytearray:
-    """A note that has no place in the log yet. `relative`: the ids of messages count from behind it."""
+    """A note that has no place in the log yet. `relative`: the ids of messages count from its end."""
     value = bytearray(_HEAD.pack(_VERSION, bound))
     for change in changes:
         _write(value, change, relative)
@@ -105,7 +105,7 @@ def build_note(
 
 
 def note_value(batch: Bytes) -> bytes | None:
-    """The value of the note in a batch that is one; None for a control record of some other type."""
+    """The value of the note in a batch; None for a control record of some other type."""
     record = next(iter(records(batch, _OUTPUT_BYTES_MAX)), None)
     if record is None or record.key != _KEY:
         return None
@@ -113,7 +113,7 @@ def note_value(batch: Bytes) -> bytes | None:
 
 
 def parse_note(value: bytes, next_offset: int) -> Note:
-    """A note from its value. `next_offset`: the first offset behind it."""
+    """A note from its value. `next_offset`: the first offset after it."""
     try:
         version, bound = _HEAD.unpack_from(value)
         if version != _VERSION:

@@ -1,4 +1,4 @@
-"""The records of __forebay_moves: what each mover has journaled last. Without a value it is forgotten."""
+"""The records of __forebay_moves: the last state of each mover. A tombstone forgets it."""
 
 from __future__ import annotations
 

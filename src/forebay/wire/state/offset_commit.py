@@ -1,4 +1,4 @@
-"""OffsetCommit in __consumer_offsets: how far a group has consumed one partition."""
+"""OffsetCommit in __consumer_offsets: a group's position in one partition."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The records of a share group in __consumer_offsets: a kind of key for each thing that changes on its own.
+"""The records of a share group in __consumer_offsets: a kind of key for each part that changes separately.
 
-The members and what they subscribe to, the epoch of the group, what each member is meant to have (the
-target) and has (the current assignment), and for which partitions the share coordinators hold state.
-The version of a key says which kind it is.
+The parts are the members with their subscriptions, the epoch of the group, each member's target and current
+assignment, and the partitions for which share coordinators hold state. The version of a key says which kind
+it is.
 """
 
 from __future__ import annotations
@@ -93,4 +93,4 @@ class ShareGroupEpochFloorKey(Message, versions=(16_384, 16_384)):
 
 class ShareGroupEpochFloorValue(Message, versions=(0, 0), flexible=0):
     epoch: int = int32()
-    """The highest that a deleted group had. One that is made later begins above it."""
+    """The highest epoch of a deleted group. A new one begins above it."""

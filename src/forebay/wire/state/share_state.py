@@ -1,7 +1,7 @@
-"""The records of __share_group_state: what has become of the deliveries of each share partition.
+"""The records of __share_group_state: the delivery state of each share partition.
 
-A snapshot says everything; the updates after it say what has changed. A snapshot without a value ends both.
-The version of a key says which of the two it is.
+A snapshot is complete; the updates after it are changes. A snapshot without a value deletes both. The version
+of a key says which of the two it is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ShareSnapshotValue(Message, versions=(0, 0), flexible=0):
     write_timestamp_ms: int = int64()
     state_batches: list[StateBatch] = array(StateBatch)
     written_epoch: int = int32(default=-1, tag=1000)
-    """Of the last leader that wrote any of it. Ours: Kafka's readers pass over it."""
+    """The epoch of the last leader that wrote any of it. Forebay's: Kafka's readers skip it."""
 
 
 class ShareUpdateKey(Message, versions=(1, 1)):

@@ -1,7 +1,8 @@
-"""The records of __transaction_state: one key per transactional id, whose value is all that is known of it.
+"""The records of __transaction_state: one key per transactional id, whose value is its whole state.
 
-One field is ours. Kafka forgets the epoch before the last bump when a coordinator moves, and with it whether
-a request is a repetition; we write it as a tagged field far behind Kafka's own, which its readers pass over.
+One field is Forebay's. Kafka forgets the epoch before the last bump when a coordinator moves, and cannot
+recognise repeated requests then. Forebay writes it as a tagged field far above Kafka's own, which Kafka's
+readers skip.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keys and values of internal topics: a version in two bytes, then the message in that version.
 
-The version of a key also tells what the record is about, as in Kafka; so a reader looks at the version first.
+As in Kafka, the version of a key also identifies the kind of record, so a reader looks at the version first.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ def version_of(data: bytes) -> int:
 
 
 def unpack(cls: type[M], data: bytes) -> M:
-    """The message that a key or value is, in whichever version it was written."""
+    """The message in a key or value, in whichever version it was written."""
     return decode(cls, version_of(data), memoryview(data)[_VERSION.size :])
