@@ -1,8 +1,8 @@
-"""What can go wrong, in the protocol's own vocabulary.
+"""The errors, in the protocol's own terms.
 
-An `ErrorCode` is a value that travels in a response. An exception carries the code to answer with, so
-that a handler at the edge needs no table of its own. `ProtocolError` is the one exception for bytes
-that are not a message: it never becomes a response, the connection is closed.
+An `ErrorCode` is a value that travels in a response. An exception carries the code to answer with, so the
+code that answers needs no table. `ProtocolError` is the exception for bytes that are not a message: it never
+becomes a response, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and hope."""
+        """True if a client may retry the same request."""
         return self in _RETRIABLE
 
 
@@ -195,7 +195,7 @@ _RETRIABLE = frozenset(
 
 
 def known_code(code: int) -> ErrorCode:
-    """The error code that came from elsewhere, perhaps from a newer version that has more of them."""
+    """An error code from elsewhere, perhaps from a newer version that has more of them."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -203,7 +203,7 @@ def known_code(code: int) -> ErrorCode:
 
 
 class ForebayError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of all exceptions that this package raises on purpose."""
 
 
 class ProtocolError(ForebayError):
@@ -211,16 +211,16 @@ class ProtocolError(ForebayError):
 
 
 class TooManyElements(ProtocolError):
-    """A message is well-formed as far as it was read, and has more elements than are taken."""
+    """A message is well-formed as far as it was read, and has too many elements."""
 
     def __init__(self, what: str, most: int, found: int) -> None:
-        """`found`: how many there are at least."""
+        """`found`: their minimum number."""
         super().__init__(f"{what}: more than {most} elements")
         self.found = found
 
 
 class UnservedRequest(ForebayError):
-    """A client asks for an API, or a version of one, that is not served here."""
+    """A client uses an API, or a version of one, that is not served here."""
 
 
 class ConfigError(ForebayError):
@@ -228,7 +228,7 @@ class ConfigError(ForebayError):
 
 
 _MESSAGE_CHARS_MAX = 4000
-"""Some messages repeat a name that a client has sent, but a response has only so much room for them."""
+"""Some messages repeat a name that a client has sent, but a response has limited room for them."""
 
 
 class KafkaError(ForebayError):
@@ -243,10 +243,10 @@ class KafkaError(ForebayError):
 
 
 class InvalidRecords(KafkaError):
-    """A batch is refused for the sake of some of its records."""
+    """A batch is refused because of some of its records."""
 
     def __init__(self, code: ErrorCode, message: str, records: Mapping[int, str]) -> None:
-        """`records`: what is wrong with each of them, by its place in the batch."""
+        """`records`: the error of each of them, by its index in the batch."""
         super().__init__(code, message)
         self.records = records
 

@@ -1,4 +1,4 @@
-"""Settings with Kafka's names: definitions, sources, and the typed values everyone else uses."""
+"""Settings with Kafka's names: definitions, sources, and typed values."""
 
 from __future__ import annotations
 

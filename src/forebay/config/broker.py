@@ -1,7 +1,7 @@
 """A broker's settings: layers of text resolved once into typed, immutable groups.
 
-A change at run time makes a new BrokerConfig (`with_dynamic`), so whoever holds one sees a consistent
-set, and comparing two objects tells whether anything moved.
+A change at run time makes a new BrokerConfig (`with_dynamic`), so every holder of one sees a consistent set,
+and comparing two objects shows if anything has changed.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ _LAYERS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     node_id: int | None
-    """None in a cluster where none was given: then the broker is assigned one."""
+    """None if none was given: then the cluster assigns one to the broker."""
     rack: str | None
     data_dir: Path
     listeners: ListenersConfig
     log_format: str
     metrics: tuple[str, int] | None
-    """Where metrics are served."""
+    """The address at which metrics are served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class BrokerConfig:
     """Every broker key with its effective value."""
     node: NodeConfig
     tls: Mapping[str, TlsConfig]
-    """Of each listener that speaks TLS, by name."""
+    """The TLS settings of each listener that speaks TLS, by name."""
     cluster: ClusterConfig
     socket: SocketConfig
     sasl: SaslConfig
@@ -98,7 +98,7 @@ class BrokerConfig:
         return self.values[broker_definition(name).name]
 
     def sasl_of(self, listener: str) -> SaslConfig:
-        """How clients log in on one listener: its own settings before those of all."""
+        """The login settings of one listener: its own before the general ones."""
         return read_group(SaslConfig, ListenerValues(listener, self.values))
 
     def given(self, name: str) -> list[tuple[Source, str]]:
@@ -107,18 +107,18 @@ class BrokerConfig:
 
     @property
     def without_effect(self) -> list[str]:
-        """Settings of Kafka that the broker was started with though they mean nothing here."""
+        """Kafka's settings that were given at the start and have no effect here."""
         return sorted(
             name for name in self.layers[Source.STATIC_BROKER_CONFIG] if broker_definition(name).ignored
         )
 
     def with_node_id(self, node_id: int) -> BrokerConfig:
-        """This config with the number that the broker was assigned, as if it had been started with it."""
+        """This config with the assigned node id, as if the broker had been started with it."""
         static = {**self.layers[Source.STATIC_BROKER_CONFIG], "node.id": str(node_id)}
         return build({**self.layers, Source.STATIC_BROKER_CONFIG: static})
 
     def with_dynamic(self, *, own: Overrides, default: Overrides) -> BrokerConfig:
-        """This config with what admin clients have set for this broker, and for all brokers.
+        """This config with the dynamic settings of this broker, and of all brokers.
 
         Keys that this version does not take at run time are left out: another version stored them. So are
         those of listeners that this broker does not have (any more).
@@ -139,7 +139,7 @@ def broker_config(static: Overrides | None = None) -> BrokerConfig:
 
 
 def canonical(settings: Overrides) -> dict[str, str]:
-    """The same settings by their main names; a key given under two names is an error."""
+    """The same settings by their main names; raises ConfigError for a key given under two names."""
     result: dict[str, str] = {}
     for name, text in settings.items():
         key = broker_definition(name).name
@@ -196,7 +196,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
 
 
 def _check_logins(config: BrokerConfig) -> None:
-    """Whether the settings of logins go together; raises ConfigError."""
+    """Check that the settings of logins are consistent; raises ConfigError."""
     others, sasl = config.node.listeners.inter_broker, config.sasl
     for listener in config.node.listeners.all:
         _check_plain(config, listener)

@@ -1,10 +1,10 @@
-"""Settings that are read together: a class whose fields are each declared by the setting that fills them.
+"""Settings that are read together: a class with a declared setting for each field.
 
     @settings_group
     class FetchConfig:
         max_bytes: int = int_key("fetch.max.bytes", 57671680, "The most data of one Fetch response.", 1024)
 
-So the name, default, bounds and meaning of a setting are said once. The class is an immutable dataclass,
+So the name, default, bounds and meaning of a setting are in one place. The class is an immutable dataclass,
 whose fields have the defaults of their settings.
 """
 
@@ -69,7 +69,7 @@ def value_of(group: Any, name: str) -> Any:
 
 @cache
 def _paths(group: Any) -> dict[str, str]:
-    """Where each setting is found, by its name."""
+    """The attribute path of each setting, by its name."""
     found: dict[str, str] = {}
     for attribute, value in group.DECLARED.items():
         if isinstance(value, _Subgroup):

@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs shows them: the value, where it comes from, and what it stands in front of."""
+"""Settings as DescribeConfigs shows them: the value, its source, and the values that it overrides."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class ConfigEntry:
 def describe_topic(
     broker: BrokerConfig, overrides: Mapping[str, str], replicas: int | None = None
 ) -> list[ConfigEntry]:
-    """With the number of `replicas`, an inherited min.insync.replicas is shown as the count in force.
+    """The settings of a topic. With `replicas`, an inherited min.insync.replicas is shown as the count in
+    force.
 
     Tools that look for partitions below it compare numbers: kafka-topics knows nothing of a majority.
     """
@@ -62,7 +63,7 @@ def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
 
 
 def describe_all_brokers(overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """The settings that were given to all brokers at once, and those alone."""
+    """The settings that were given to all brokers at once, and only those."""
     given = {
         name: Synonym(name=name, value=text, source=Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
         for name, text in overrides.items()

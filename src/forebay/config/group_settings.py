@@ -1,4 +1,4 @@
-"""The settings of one group: its own overrides over what the broker says."""
+"""The settings of one group: its own overrides, and the broker's values for the rest."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ DEAD_LETTER_COPY = "errors.deadletterqueue.copy.record.enable"
 class GroupKey:
     definition: Definition
     fallback: str | None
-    """The broker setting that a group without a value of its own takes."""
+    """The broker setting that applies to a group without its own value."""
 
 
 class _Range(NamedTuple):
-    """What the broker says about a setting of a group."""
+    """The broker's default and bounds of a setting of groups."""
 
     default: int
     low: int
@@ -66,7 +66,7 @@ _BOUNDED = (
 
 
 def bound_names(name: str) -> tuple[str, str] | None:
-    """The broker settings between which a group's setting must be, if there are such."""
+    """The names of the broker settings that bound a group's setting, if there are any."""
     if name not in _BOUNDED:
         return None
     protocol, _, rest = name.partition(".")
@@ -103,7 +103,7 @@ GROUP_RESOURCE_KEYS: dict[str, GroupKey] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupSettings:
-    """What is in force for one share group."""
+    """The settings in force for one share group."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -115,12 +115,12 @@ class ShareGroupSettings:
     is_read_committed: bool
     renew_enabled: bool
     retry_backoff_ms: int
-    """0 delivers what was released again at once."""
+    """0: released records are delivered again at once."""
     retry_backoff_ms_max: int
     unreadable_timeout_ms: int
-    """How long a record is tried again that the disk does not give, while it gives others."""
+    """How long to retry a record that the disk cannot read, while it reads others."""
     is_record_limit: bool
-    """A member gets no more records than it asks for, whatever acquire mode its client knows."""
+    """True if a member gets no more records than it asks for, whatever acquire mode its client knows."""
     dead_letter_topic: str
     """Empty: no dead letters."""
     dead_letter_copies_record: bool
@@ -128,7 +128,7 @@ class ShareGroupSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """What is in force for one group: of the consumer protocol, or if it is a share group."""
+    """The settings in force for one group: of the consumer protocol, or for a share group."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -137,7 +137,7 @@ class GroupSettings:
 
     @staticmethod
     def resolve(config: GroupsConfig, overrides: Mapping[str, str]) -> GroupSettings:
-        """Values that were stored under wider bounds than this broker's are brought within them."""
+        """Values that were stored under wider bounds than this broker's are clamped to them."""
         return GroupSettings(
             session_timeout_ms=_within(config, overrides, SESSION_TIMEOUT),
             heartbeat_interval_ms=_within(config, overrides, HEARTBEAT_INTERVAL),
@@ -167,7 +167,7 @@ def _resolve_share(config: GroupsConfig, overrides: Mapping[str, str]) -> ShareG
 
 
 def check_group_overrides(config: GroupsConfig, overrides: Mapping[str, str]) -> None:
-    """Whether these values are allowed together; raises ConfigError."""
+    """Check that these values are allowed together; raises ConfigError."""
     for name in _BOUNDED:
         value = _value(overrides, name)
         if isinstance(value, int):
@@ -196,7 +196,7 @@ def _check_bounds(name: str, value: int, allowed: _Range) -> None:
 
 
 def _value(overrides: Mapping[str, str], name: str) -> Value:
-    """What is stored, or the default: an earlier version may have kept what this one does not accept."""
+    """The stored value, or the default: an earlier version may have stored what this one does not accept."""
     definition = GROUP_RESOURCE_KEYS[name].definition
     text = overrides.get(name)
     try:

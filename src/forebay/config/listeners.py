@@ -1,7 +1,7 @@
 """Addresses: `NAME://host:port`, or just `host:port`; an IPv6 host goes in brackets.
 
-The name of a listener stands for a way to reach the broker, such as INTERNAL and EXTERNAL. What is spoken
-there is said by `listener.security.protocol.map`; the names of the protocols need no entry in it.
+The name of a listener stands for a way to reach the broker, such as INTERNAL and EXTERNAL. Its protocol is in
+`listener.security.protocol.map`; the names of the protocols need no entry there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 
 class SecurityProtocol(StrEnum):
-    """What is spoken on a listener, by Kafka's names."""
+    """The protocol of a listener, by Kafka's names."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -54,7 +54,7 @@ class Listener:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only processes of this machine reach it."""
+        """True if only processes on this machine can reach it."""
         return is_this_machine(self.host)
 
 
@@ -124,7 +124,7 @@ def validate_protocol_map(value: Value) -> None:
 
 
 def parse_protocol_map(value: Value) -> dict[str, SecurityProtocol]:
-    """The protocol of each name; those of the protocols stand for themselves unless they are mapped."""
+    """The protocol of each name; protocol names map to themselves unless they are mapped."""
     assert isinstance(value, tuple)
     protocols = {protocol.value: protocol for protocol in SecurityProtocol}
     for text in value:
@@ -139,17 +139,17 @@ def parse_protocol_map(value: Value) -> dict[str, SecurityProtocol]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenersConfig:
-    """Where a broker listens, and what it tells others about it."""
+    """The addresses where a broker listens, and those that it advertises."""
 
     all: tuple[Listener, ...]
     advertised: Mapping[str, Listener]
-    """The addresses told to clients, by the name of the listener; others are told the one they came by."""
+    """The addresses for clients, by the name of the listener; other clients get the one they connected to."""
     inter_broker: Listener
-    """The one by which brokers talk to each other."""
+    """The listener for other brokers."""
 
 
 def listeners_config(values: Mapping[str, Any]) -> ListenersConfig:
-    """Raises ConfigError where settings do not go together."""
+    """Raises ConfigError if settings contradict each other."""
     protocols = parse_protocol_map(values["listener.security.protocol.map"])
     listeners = tuple(_with_protocol(each, protocols) for each in parse_listeners(values["listeners"]))
     if not values["forebay.allow.insecure"]:
@@ -209,7 +209,7 @@ def _list(names: Iterable[str]) -> str:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether an address cannot be another machine's. A host name may stand for any address."""
+    """True if an address cannot belong to another machine. A host name may stand for any address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

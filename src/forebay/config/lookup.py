@@ -1,4 +1,4 @@
-"""Finding a definition by the name someone wrote, and helping when there is none."""
+"""Finds a definition by name, and suggests a name if there is none."""
 
 from __future__ import annotations
 
@@ -56,12 +56,13 @@ def group_definition(name: str) -> Definition:
 
 
 def validate_topic_override(name: str, value: str) -> Value:
-    """The typed value, or ConfigError with what is allowed."""
+    """The typed value; raises ConfigError with the allowed values."""
     return topic_key(name).definition.parse(value)
 
 
 def validate_broker_override(name: str, value: str) -> Value:
-    """As for a topic, for a change to a running broker: keys read only at start are refused."""
+    """Like `validate_topic_override`, for a change to a running broker: keys read only at start are
+    refused."""
     definition = altered_broker_definition(name)
     if not definition.dynamic:
         _refuse_tls(definition.name)
@@ -73,13 +74,13 @@ def validate_broker_override(name: str, value: str) -> Value:
 
 
 def is_dynamic_of_listener(name: str) -> bool:
-    """True for a setting of one listener that a running broker takes."""
+    """True for a setting of one listener that can be changed at run time."""
     of_listener = _OF_LISTENER.fullmatch(name)
     return of_listener is not None and of_listener["key"] in CHANGED_WHILE_RUNNING
 
 
 def _refuse_tls(name: str) -> None:
-    """Raise ConfigError for a setting of TLS that a running broker takes in another way only."""
+    """Raise ConfigError for a TLS setting that can be changed at run time in another form only."""
     of_listener = _OF_LISTENER.fullmatch(name)
     key = name if of_listener is None else of_listener["key"]
     if key in SECRETS:
@@ -95,8 +96,8 @@ def _refuse_tls(name: str) -> None:
 
 
 def altered_broker_definition(name: str) -> Definition:
-    """Like `broker_definition`, but for what administrators alter: Kafka keeps names that it does not know,
-    for plugins. A broker that starts with such a name refuses it, because it may be a mistake."""
+    """Like `broker_definition`, for administrators' changes: Kafka keeps names that it does not know, for
+    plugins. A broker that starts with such a name refuses it, because it may be a mistake."""
     if name in KAFKA_READ_ONLY:
         raise ConfigError(f"Cannot update these configs dynamically: {name}, which does not exist here")
     if name in PROMISES_PROTECTION:
@@ -107,14 +108,14 @@ def altered_broker_definition(name: str) -> Definition:
 
 
 def is_unknown(name: str) -> bool:
-    """True for a name that only Kafka's plugins could know: neither ours nor a setting of topics."""
+    """True for a name that only Kafka's plugins could know: neither Forebay's nor a setting of topics."""
     if _OF_LISTENER.fullmatch(name) or name.startswith(_OURS) or not _PLUGIN_NAME.fullmatch(name):
         return False
     return ALIASES.get(name, name) not in BROKER_KEYS and name not in TOPIC_KEYS
 
 
 def _unknown_definition(name: str) -> Definition:
-    """As Kafka does, the value is not shown: nobody knows if it is a secret."""
+    """As in Kafka, the value is not shown: it may be a secret."""
     nearest = _nearest(name, (*BROKER_KEYS, *ALIASES))
     doc = f"there is no broker setting of this name{nearest}"
     definition: Definition = password_key(name, None, doc, dynamic=True, ignored=True)
@@ -122,7 +123,7 @@ def _unknown_definition(name: str) -> Definition:
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
-    # Wanted only when somebody mistyped, so a normal start does not pay for the import.
+    # Needed only after a typo, so a normal start does not pay for the import.
     from difflib import get_close_matches
 
     known = list(names)

@@ -1,11 +1,11 @@
 """Names of topics, groups and users, and white space around them.
 
-What was asked for has to be what is used: a rule that denies "audit" must not be passed by " audit". So
+The checked name has to be the name that is used: " audit" must not bypass a rule that denies "audit". So
   - a name in the value of a setting has no white space around it, as no value has: it is cut off at the edge,
     before anything looks at the value (requests: `core/guards/canonical.py`, files: `Definition.parse`);
   - a name in a field of a request is taken as it is. Where no topic or user can have it, it is refused.
 
-A certificate's name may end in a space, which is written with a backslash then and belongs to the name.
+A certificate's name may end in a space, which is then escaped with a backslash and belongs to the name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a share group begins in a partition that it knows nothing of: `share.auto.offset.reset`."""
+"""The start of a share group in a partition without state: `share.auto.offset.reset`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forebay.config.values import Value
 LATEST, EARLIEST, BY_DURATION = "latest", "earliest", "by_duration"
 
 _LATEST_TIMESTAMP, _EARLIEST_TIMESTAMP = -1, -2
-"""As ListOffsets has them."""
+"""As in ListOffsets."""
 
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<days>\d+)D)?"
@@ -27,7 +27,7 @@ class OffsetReset(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> OffsetReset:
-        """Raises ValueError that says what to write instead."""
+        """Raises ValueError with the valid values."""
         strategy, separator, rest = text.strip().partition(":")
         if strategy in (LATEST, EARLIEST) and not separator:
             return OffsetReset(strategy)
@@ -36,7 +36,7 @@ class OffsetReset(NamedTuple):
         raise ValueError("use latest, earliest or by_duration:<duration>, such as by_duration:PT1H30M")
 
     def timestamp(self, wall_ms: int) -> int:
-        """What to look the first offset up by, as a timestamp of ListOffsets."""
+        """The timestamp for ListOffsets that finds the first offset."""
         if self.strategy == BY_DURATION:
             return max(wall_ms - self.duration_ms, 0)
         return _LATEST_TIMESTAMP if self.strategy == LATEST else _EARLIEST_TIMESTAMP
@@ -47,7 +47,7 @@ def check_offset_reset(value: Value) -> None:
 
 
 def parse_duration_ms(text: str) -> int:
-    """A duration as ISO 8601 writes it, PnDTnHnMn.nS; raises ValueError."""
+    """Parse a duration in ISO 8601, PnDTnHnMn.nS; raises ValueError."""
     found = _DURATION.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a duration such as P1DT2H3M4.5S")

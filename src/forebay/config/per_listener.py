@@ -12,11 +12,11 @@ from forebay.errors import ConfigError
 
 PREFIX = "listener.name."
 PER_LISTENER_KEYS = (*LISTENER_KEYS, *(each.name for each in definitions_of(TlsConfig)))
-"""The settings that a listener may have of its own."""
+"""The settings that can be set for one listener."""
 
 
 class ListenerValues(Mapping[str, Any]):
-    """The values of all settings as they are for one listener."""
+    """The values of all settings for one listener."""
 
     def __init__(self, listener: str, values: Mapping[str, Any]) -> None:
         self._prefix = f"{PREFIX}{listener.lower()}."
@@ -34,12 +34,12 @@ class ListenerValues(Mapping[str, Any]):
 
 
 def listener_of(name: str) -> str:
-    """The listener, in lower case, that a setting is for whose name begins with the prefix."""
+    """The listener, in lower case, of a setting whose name begins with the prefix."""
     return name.removeprefix(PREFIX).partition(".")[0]
 
 
 def check_listeners_exist(names: Iterable[str], listeners: Iterable[str]) -> None:
-    """Raises ConfigError for a setting of a listener that is not there."""
+    """Raises ConfigError for a setting of a listener that does not exist."""
     known = {listener.lower() for listener in listeners}
     for name in names:
         if name.startswith(PREFIX) and listener_of(name) not in known:

@@ -1,9 +1,9 @@
-"""`ssl.principal.mapping.rules`: from the name in a client's certificate to the user that it stands for.
+"""`ssl.principal.mapping.rules`: from the name in a client's certificate to a user.
 
     RULE:^CN=(.*?),OU=Services.*$/$1/L, RULE:^CN=(\\w+)$/service-$1/, DEFAULT
 
-The first rule whose pattern matches the whole name gives the user. `$1` is what the first parentheses have
-matched, L and U make it lower and upper case. DEFAULT takes the whole name. A slash is written `\\/`.
+The first rule whose pattern matches the whole name gives the user. `$1` is the match of the first group; L
+and U convert it to lower and upper case. DEFAULT takes the whole name. A slash is written `\\/`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PART = r"((?:\\.|[^\\/])*)"
 _RULE = re.compile(rf"RULE:{_PART}/{_PART}/([LU]?)")
 _REFERENCE = re.compile(r"\$(\d)|\\(.)", re.DOTALL)
 _NAME_CHARACTERS_MAX = 4096
-"""Of a name in a certificate. Longer ones are not looked at."""
+"""The maximum for a name in a certificate. Longer ones are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def _expanded(part: re.Match[str], found: Any) -> str:
 
 @cache
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """Raises ValueError that says how a rule is written."""
+    """Raises ValueError with the correct form of a rule."""
     rules: list[Rule] = []
     rest = text.strip()
     while rest:
@@ -84,7 +84,7 @@ def validate_rules(value: Value) -> None:
 
 
 def user_of(rules: tuple[Rule, ...], name: str) -> str | None:
-    """The user that the name in a certificate stands for; None if no rule is for it."""
+    """The user for the name in a certificate; None if no rule matches."""
     if len(name) > _NAME_CHARACTERS_MAX:
         return None
     for rule in rules:

@@ -1,8 +1,8 @@
-"""Where settings come from: a TOML file, then the environment, then the command line; the last one wins.
+"""The sources of settings: a TOML file, then the environment, then the command line; the last one wins.
 
-In TOML a key may be written flat (`log.retention.ms = 60000`), quoted, or as nested tables: all three
-mean the same. In the environment it is `FOREBAY_LOG_RETENTION_MS`; our own keys lose their second
-prefix there: `forebay.flush.policy` is `FOREBAY_FLUSH_POLICY`.
+In TOML a key may be written flat (`log.retention.ms = 60000`), quoted, or as nested tables: all three mean
+the same. In the environment it is `FOREBAY_LOG_RETENTION_MS`; Forebay's own keys lose their second prefix
+there: `forebay.flush.policy` is `FOREBAY_FLUSH_POLICY`.
 """
 
 from __future__ import annotations

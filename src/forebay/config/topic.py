@@ -1,4 +1,4 @@
-"""A topic's settings: its own overrides over what the broker says."""
+"""A topic's settings: its own overrides, and the broker's values for the rest."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class TopicConfig:
     unclean_leader_election_enable: bool
     takes_dead_letters: bool
     delay_ms: int
-    """How old messages must be before consumers see them."""
+    """The age at which messages become visible to consumers."""
     delay_enable: bool
-    """Whether messages may ask to be delivered later, each by its own headers."""
+    """True if messages may be delayed individually, by their headers."""
     delay_max_ms: int
     delay_pending_max: int
     leader_throttled_replicas: tuple[str, ...]
@@ -68,12 +68,12 @@ class TopicConfig:
 
     @property
     def deletes(self) -> bool:
-        """Whether retention by time and size applies."""
+        """True if retention by time and size applies."""
         return "delete" in self.cleanup_policy
 
     @property
     def compression_level(self) -> int | None:
-        """Of the codec that batches are stored under; None where it has no levels, or producers choose."""
+        """The level of the codec for stored batches; None if it has no levels, or producers choose."""
         levels = {
             "gzip": self.compression_gzip_level,
             "lz4": self.compression_lz4_level,
@@ -86,18 +86,18 @@ class TopicConfig:
         return self.message_timestamp_type == "LogAppendTime"
 
     def insync_replicas_min(self, replicas: int) -> int:
-        """How many in-sync replicas acks=all needs, for a partition with this many replicas."""
+        """The number of in-sync replicas that acks=all needs, for a partition with this many replicas."""
         if self.min_insync_replicas > 0:
             return self.min_insync_replicas
         return replicas // 2 + 1
 
     def needs_all(self, replicas: int) -> bool:
-        """Whether acks=all is refused as soon as one replica is away, of a partition with this many."""
+        """True if acks=all is refused as soon as one replica is down, for a partition with this many."""
         return 1 < replicas <= self.insync_replicas_min(replicas)
 
 
 def is_throttled(replicas: tuple[str, ...], index: int, broker: int) -> bool:
-    """Whether a replica that is catching up is among those that a setting names; with none named all are."""
+    """True if a setting names this replica, which is catching up; all are meant if none is named."""
     return replicas in ((), ALL_REPLICAS) or f"{index}:{broker}" in replicas
 
 

@@ -1,7 +1,7 @@
-"""What a setting may be: its type, its bounds, and the text people write it in.
+"""The values of settings: their types, their bounds, and their text form.
 
-Every source (file, environment, command line, admin client, store) speaks text, so there is one way in,
-`Definition.parse`, and one way back out, `format_value`. The type numbers are those of DescribeConfigs.
+Every source (file, environment, command line, admin client, store) speaks text, so there is one parser,
+`Definition.parse`, and one formatter, `format_value`. The type numbers are those of DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from forebay.lazy import dataclass
 
 
 class Secret(str):
-    """Text that is shown nowhere: neither its `repr` nor what it is formatted as says it."""
+    """Text that is never shown: neither by `repr` nor when formatted."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ class ConfigType(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from; the numbers are the protocol's."""
+    """The source of a value; the numbers are the protocol's."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -77,23 +77,23 @@ class Definition:
     validate: Callable[[Value], None] | None = None
     """An extra check; raises ValueError that says what to write instead."""
     dynamic: bool = False
-    """Whether a running broker takes a new value."""
+    """True if a running broker accepts a new value."""
     ignored: bool = False
-    """A setting of Kafka that nothing here heeds. It is kept, so that scripts made for Kafka work."""
+    """A setting of Kafka without effect here. It is kept, so that scripts made for Kafka work."""
 
     def parse(self, text: str) -> Value:
         try:
             value = _PARSERS[self.type](text.strip())
             self._check(value)
         except ValueError as error:
-            # Kafka's beginning of the sentence: scripts look for it.
+            # Kafka's beginning of the sentence: scripts search for it.
             shown = "[hidden]" if self.type is ConfigType.PASSWORD else text
             raise ConfigError(f"Invalid value {shown} for configuration {self.name}: {error}") from None
         return value
 
     @property
     def documentation(self) -> str:
-        """What DescribeConfigs says about it."""
+        """The text that DescribeConfigs shows."""
         return f"Kept, but without effect in Forebay: {self.doc}" if self.ignored else self.doc
 
     def _check(self, value: Value) -> None:
@@ -181,7 +181,7 @@ _LIMITS: dict[ConfigType, tuple[float, float]] = {
     ConfigType.LONG: (-LONG_MAX - 1, LONG_MAX),
     ConfigType.DOUBLE: (-inf, inf),
 }
-"""What a number may be where its definition does not say."""
+"""The range of a number if its definition gives none."""
 
 _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
     ConfigType.BOOLEAN: _parse_bool,

@@ -1,1 +1,1 @@
-"""Connections of programs without an event loop."""
+"""Connections for programs without an event loop."""

@@ -1,7 +1,7 @@
-"""One connection to one broker that blocks: a session (`wire/session.py`) on a plain socket.
+"""A blocking connection to one broker: a session (`wire/session.py`) on a plain socket.
 
-A frame is read into a buffer that the connection keeps, and records in an answer are views of it: what was
-fetched is copied once, out of the kernel, before it is decoded.
+A frame is read into a buffer that the connection keeps, and records in an answer are views of it: fetched
+data is copied once, out of the kernel, before it is decoded.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ _RENEW_AFTER = 0.5
 
 
 def no_login() -> None:
-    """For listeners where nobody logs in."""
+    """For listeners without a login."""
 
 
 class BlockingConnection:
     """`ask` is a request and its answer; `post` and `read` keep several in flight.
 
     Answers are read into one buffer that is used again: views of records in an answer hold until the next
-    answer is read. After an error the connection is closed, since what would come next is anyone's guess.
-    Not for several threads at a time.
+    answer is read. After an error the connection is closed, since its state is unknown. Not thread-safe.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class BlockingConnection:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         new_login: Callable[[], Login | None] = no_login,
     ) -> None:
-        """Takes a connected socket over, asks which versions the broker serves, and logs in."""
+        """Takes over a connected socket, asks for the broker's versions, and logs in."""
         self.address = address
         self._timeout_s = timeout_s
         self._buffer = bytearray(BUFFER_BYTES_MIN)
@@ -61,7 +60,7 @@ class BlockingConnection:
         self._log_in()
 
     def _log_in(self) -> None:
-        """Where that is needed. Raises KafkaError SASL_AUTHENTICATION_FAILED or NETWORK_EXCEPTION."""
+        """Log in if needed. Raises KafkaError SASL_AUTHENTICATION_FAILED or NETWORK_EXCEPTION."""
         login = self._new_login()
         self._renew_at = math.inf
         if login is None:
@@ -76,7 +75,7 @@ class BlockingConnection:
             self._renew_at = began + _RENEW_AFTER * lifetime_s
 
     def _take_steps(self, login: Login) -> float:
-        """How long the login is good for, in seconds; 0 for ever."""
+        """How long the login is valid, in seconds; 0 for ever."""
         chosen = self.ask(SaslHandshakeRequest(mechanism=login.mechanism))
         if chosen.error_code:
             offered = f", only {', '.join(chosen.mechanisms)}" if chosen.mechanisms else ""
@@ -105,12 +104,12 @@ class BlockingConnection:
 
     @property
     def unanswered(self) -> int:
-        """Requests whose answers have not been read."""
+        """The number of requests whose answers have not been read."""
         return len(self._session.in_flight)
 
     @property
     def oldest_unanswered(self) -> type[Request]:
-        """The kind of request whose answer is read next."""
+        """The class of the request whose answer is read next."""
         return next(iter(self._session.in_flight.values())).request
 
     def version(self, request: type[Request], limit: int | None = None) -> int:
@@ -139,7 +138,7 @@ class BlockingConnection:
             raise
 
     def read(self, *, extra_s: float = 0.0) -> Any:
-        """The answer to the oldest request that has none, for which it waits `extra_s` longer than usual."""
+        """The answer to the oldest unanswered request; waits for it `extra_s` longer than usual."""
         oldest = next(iter(self._session.in_flight.values()), None)
         if oldest is None:
             raise self._lost(ConnectionError("there is no request to answer: the connection was closed"))
@@ -176,7 +175,7 @@ class BlockingConnection:
 
     def _fill(self, connected: socket.socket, size: int) -> memoryview:
         if size > len(self._buffer):
-            # Views of the old one may be held still, so that it cannot grow in place.
+            # Views of the old one may still be held, so it cannot grow in place.
             self._buffer = bytearray(size + size // 4)
         view = memoryview(self._buffer)[:size]
         position = 0

@@ -1,4 +1,4 @@
-"""Sockets to brokers, with TLS where the settings ask for it."""
+"""Sockets to brokers, with TLS if configured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from forebay.transport.security import Security
 
 
 def connect(host: str, port: int, security: Security, timeout_s: float) -> socket.socket:
-    """Raises KafkaError NETWORK_EXCEPTION, or ForebayError when the broker's certificate is refused."""
+    """Connect. Raises KafkaError NETWORK_EXCEPTION, or ForebayError if the broker's certificate is
+    refused."""
     context = security.context()
     try:
         plain = socket.create_connection((host, port), timeout_s)

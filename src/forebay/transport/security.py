@@ -1,8 +1,8 @@
 """The security settings of Kafka's clients, turned into TLS and logins.
 
-Names and meanings are those of Java's clients; librdkafka's shorter ones are understood too: people have
-them in their files. Stores are PEM, as a file or as text in the setting; Java's own keystore formats cannot
-be read without Java, and are refused with the way out.
+Names and meanings are those of Java's clients; librdkafka's shorter names are accepted too, because people
+have them in their files. Stores are PEM, as a file or as text in the setting; Java's own keystore formats
+cannot be read without Java, and are refused with a hint.
 """
 
 from __future__ import annotations
@@ -70,23 +70,23 @@ class Security:
     user: str = ""
     password: str = ""
     prefix: str = ""
-    """What stands in front of the names of settings, in messages."""
+    """The prefix of setting names in messages."""
 
     def __repr__(self) -> str:
-        return f"Security({self.protocol})"  # neither a private key nor a password may end in a log
+        return f"Security({self.protocol})"  # neither a private key nor a password may get into a log
 
     @property
     def is_tls(self) -> bool:
         return self.protocol in (TLS, SASL_TLS)
 
     def login(self) -> Login | None:
-        """One login; None where there is none to be made."""
+        """One login; None if none is configured."""
         if self.protocol not in (SASL_PLAINTEXT, SASL_TLS):
             return None
         return new_login(self.mechanism, self.user, self.password, os.urandom)
 
     def context(self) -> ssl.SSLContext | None:
-        """What wraps a socket; None when connections are in the clear."""
+        """The TLS context for sockets; None without TLS."""
         if not self.is_tls:
             return None
         try:
@@ -106,7 +106,7 @@ class Security:
         if self.certificate_location:
             context.load_cert_chain(self.certificate_location, self.key_location or None, password)
         elif self.certificate_text:
-            # OpenSSL's binding in Python reads a chain from files only; this one is gone when it was read.
+            # Python's ssl module reads a chain from files only; this one is removed after it was read.
             with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
                 file.write(self.certificate_text.replace("\\n", "\n"))
                 file.flush()
@@ -115,7 +115,7 @@ class Security:
 
 
 def security(settings: Mapping[str, str], prefix: str = "") -> Security:
-    """The security that the settings ask for; ConfigError when it cannot be had."""
+    """The security settings; raises ConfigError if they cannot be used."""
     given = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
     protocol = given.get("security.protocol", PLAINTEXT).upper()
     if protocol not in PROTOCOLS:

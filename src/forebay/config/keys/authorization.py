@@ -23,7 +23,7 @@ def _validate_super_users(value: Value) -> None:
 
 
 def parse_principals(text: str) -> frozenset[str]:
-    """Principals are separated by semicolons, because the names of certificates have commas."""
+    """Principals are separated by semicolons, because names in certificates contain commas."""
     found: set[str] = set()
     for part in text.split(";"):
         kind, _, name = (trimmed(each) for each in part.partition(":"))

@@ -1,4 +1,4 @@
-"""Every setting of a broker, with Kafka's name and meaning; `ignored.py` has those that nothing heeds.
+"""Every setting of a broker, with Kafka's name and meaning; `ignored.py` has those without effect.
 
 Defaults are Kafka's except where its own are unsafe or useless for a single process: retention is two
 weeks, the listener is loopback only, and replication factor and minimum in-sync replicas follow the
@@ -370,7 +370,7 @@ _TOPIC_KEYS = (
         dynamic=True,
     ),
 )
-"""What topics fall back to."""
+"""The defaults of topic settings."""
 
 BROKER_KEYS: dict[str, Definition] = {
     definition.name: definition

@@ -1,7 +1,7 @@
 """The settings of log compaction, with Kafka's names and defaults.
 
-There is one cleaning thread: it shares the interpreter with the event loop, so that a second one would take
-time from clients and win none. `log.cleaner.dedupe.buffer.size` bounds its memory whatever the size of a log.
+There is one cleaning thread: it shares the interpreter with the event loop, so a second one would take time
+from clients and gain nothing. `log.cleaner.dedupe.buffer.size` bounds its memory whatever the size of a log.
 """
 
 from __future__ import annotations
@@ -69,4 +69,4 @@ COMPACTION_KEYS = (
         dynamic=True,
     ),
 )
-"""What topics fall back to."""
+"""The defaults of topic settings."""

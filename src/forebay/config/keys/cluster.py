@@ -1,6 +1,6 @@
 """The settings that say which cluster a broker belongs to, and how it reaches that cluster's etcd.
 
-Without `forebay.cluster` a broker is a cluster of its own, with its store in a file of the data directory.
+Without `forebay.cluster` a broker is a cluster by itself, with its store in a file of the data directory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ClusterUrl:
 
 
 def parse_cluster_url(text: str) -> ClusterUrl:
-    """Raises ValueError that says how such an address is written."""
+    """Raises ValueError with the correct form of an address."""
     match = _CLUSTER_URL.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a cluster, write {EXAMPLE}, or etcds:// for TLS")

@@ -1,4 +1,4 @@
-"""The settings of connections: how many there may be, and what each may cost."""
+"""The settings of connections: their number, and the cost of each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The settings of elections and of moving partitions, with Kafka's names and defaults.
+"""The settings of elections and of reassignments, with Kafka's names and defaults.
 
-They are read by the broker that is the controller; give every broker the same, or set them for the whole
-cluster where they can be changed at run time.
+The controller reads them; give every broker the same, or set them for the whole cluster if they can be
+changed at run time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ControllerConfig:
         "Whether a replica that is not in sync may lead when no other is left; messages are lost then.",
         dynamic=True,
     )
-    """For topics that do not say it themselves."""
+    """For topics that do not set it."""
     min_insync_replicas: int = int_key(
         "min.insync.replicas",
         -1,

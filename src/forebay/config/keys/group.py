@@ -1,10 +1,10 @@
 """The settings of consumer groups and their offsets.
 
 Some defaults differ from Kafka's. Sessions may be as short as a second: some clients and most tests use such
-timeouts, and one process notices a lost member at no cost. The first rebalance of a group does not wait for
-three seconds: that wait spares a large deployment a few rebalances when it starts, and costs everybody else
-three seconds whenever a program or a test begins to consume. `__consumer_offsets` has few partitions because
-each is a log of its own; the count is fixed when the topic is created.
+timeouts, and detecting a lost member costs nothing in a single process. The first rebalance of a group does
+not wait for three seconds: that wait saves a large deployment a few rebalances when it starts, and costs
+everybody else three seconds whenever a program or a test begins to consume. `__consumer_offsets` has few
+partitions because each is a separate log; the count is fixed when the topic is created.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ _COUNTS = {"min": "smallest", "max": "largest"}
 
 
 def bound_key(name: str, default: int, low: int, high: int | None = None) -> Any:
-    """Its name is that of the group's setting, with `group.` before it and `min.` or `max.` inside."""
+    """The bound of a group's setting. Its name has `group.` in front and `min.` or `max.` inside."""
     _, protocol, bound, setting = name.split(".", 3)
     word = (_TIMES if name.endswith(".ms") else _COUNTS)[bound]
     return int_key(name, default, f"The {word} {protocol}.{setting} that may be set for a group.", low, high)

@@ -1,7 +1,7 @@
-"""Settings of Kafka 4.3 that have no meaning here: they are checked, kept and shown, and nothing heeds them.
+"""Settings of Kafka 4.3 that have no meaning here: they are checked, kept and shown, and have no effect.
 
 Tools and provisioning scripts made for Kafka set, read and delete them, often in one request with settings
-that matter. To refuse one would refuse them all. `Definition.documentation` says that they have no effect.
+that matter. Refusing one would refuse them all. `Definition.documentation` says that they have no effect.
 
 Two kinds are left out on purpose, and refused (`not_altered.py`). Settings that Kafka itself reads only at
 its start cannot be altered there either. Some settings of security would promise a protection that is not

@@ -1,6 +1,6 @@
-"""Settings of Kafka 4.3 that there are none of here, and that a running broker refuses to take.
+"""Settings of Kafka 4.3 that do not exist here, and that a running broker refuses.
 
-All other names that nobody knows are kept, see `lookup.altered_broker_definition`.
+All other unknown names are kept, see `lookup.altered_broker_definition`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The settings of replication between brokers.
 
 One default differs from Kafka's: a follower that lags for ten seconds, not thirty, leaves the in-sync set. A
-broker that has died is out as soon as its lease has ended; this limit is for those that are alive and slow,
-and while they are waited for no acks=all producer gets an answer.
+dead broker is removed as soon as its lease has ended. This limit is for brokers that are alive and slow:
+while they lag, no acks=all producer gets an answer.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ReplicationConfig:
         1,
         dynamic=True,
     )
-    """Bytes per second that followers which are not in sync are given; None: no limit."""
+    """Bytes per second for followers that are not in sync; None: no limit."""
     follower_throttle: int | None = long_key(
         "follower.replication.throttled.rate",
         None,
@@ -74,7 +74,7 @@ class ReplicationConfig:
         1,
         dynamic=True,
     )
-    """Bytes per second that this broker takes of partitions it is not in sync with."""
+    """Bytes per second that this broker fetches of partitions with which it is not in sync."""
     controlled_shutdown: bool = bool_key(
         "controlled.shutdown.enable",
         True,
@@ -87,13 +87,13 @@ class ReplicationConfig:
 
 
 def replication_config(values: Mapping[str, Any]) -> ReplicationConfig:
-    """Raises ConfigError for times that do not go together."""
+    """Raises ConfigError for times that contradict each other."""
     _check_wait(values)
     return read_group(ReplicationConfig, values)
 
 
 def _check_wait(values: Mapping[str, Any]) -> None:
-    """A follower is heard of when it fetches: one that waits for longer would be taken for late, or dead."""
+    """A follower is noticed when it fetches: one that waits for longer would be taken for late, or dead."""
     wait = "replica.fetch.wait.max.ms"
     for limit in ("replica.lag.time.max.ms", "replica.socket.timeout.ms"):
         if values[wait] > values[limit]:

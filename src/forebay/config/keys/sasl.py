@@ -1,4 +1,5 @@
-"""The settings of SASL logins, with Kafka's names. Which listeners ask for one is said by their protocols.
+"""The settings of SASL logins, with Kafka's names. The listeners' protocols say which of them require a
+login.
 
 Each may be set for one listener alone: `listener.name.<name>.sasl.enabled.mechanisms`.
 """
@@ -155,4 +156,4 @@ LISTENER_KEYS = (
     "forebay.authentication.timeout.ms",
     "forebay.authentication.max.requests",
 )
-"""Those that a listener may have of its own."""
+"""The settings that can be set for one listener."""

@@ -1,10 +1,10 @@
 """The settings of share groups: those of a broker (defaults, and bounds of each group's own), and of a group.
 
-Some differ from Kafka's. Locks and sessions may be as short as a second, so that a job that takes a moment is
-given to another worker a moment after its own has died. A change of members leads to a new assignment at
-once: Kafka waits for a second to spare large groups a few assignments. Dead-letter topics are created when
-they are needed: Kafka, by default, does not create them, and drops dead letters that it cannot write. Here
-they would wait for the topic, and after a while the group with them.
+Some differ from Kafka's. Locks and sessions may be as short as a second, so that a short job goes to another
+worker soon after its own has died. A change of members leads to a new assignment at once: Kafka waits for a
+second to save large groups a few assignments. Dead-letter topics are created when they are needed: Kafka, by
+default, does not create them, and drops dead letters that it cannot write. Here they would wait for the
+topic, and after a while the group with them.
 """
 
 from __future__ import annotations
@@ -177,4 +177,4 @@ SHARE_GROUP_KEYS = (
         dynamic=True,
     ),
 )
-"""Settings of a single group that no broker setting stands behind."""
+"""Settings of a single group without a corresponding broker setting."""

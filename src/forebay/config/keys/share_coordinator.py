@@ -1,7 +1,7 @@
 """The settings of share coordinators.
 
-`__share_group_state` has few partitions because each is a log of its own; the count is fixed when the topic
-is created.
+`__share_group_state` has few partitions because each is a separate log; the count is fixed when the topic is
+created.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ CHANGED_WHILE_RUNNING = frozenset(
         "forebay.ssl.handshake.timeout.ms",
     }
 )
-"""A running broker takes them for one listener: `listener.name.<name>.ssl.client.auth`."""
+"""Can be changed at run time for one listener: `listener.name.<name>.ssl.client.auth`."""
 SECRETS = frozenset({"ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.key.password"})
-"""Not them: the store would have a private key, or the password of one."""
+"""Cannot be: the store would have a private key, or its password."""
 
 
 @settings_group
@@ -126,7 +126,7 @@ class TlsConfig:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What is read from disk."""
+        """The files that are read from disk."""
         places = (self.keystore_location, self.key_location, self.truststore_location)
         return tuple(place for place in places if place)
 

@@ -26,13 +26,13 @@ _TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
 class TopicKey:
     definition: Definition
     attribute: str | None
-    """Of TopicConfig; None for a setting without effect, or with one on others only."""
+    """The attribute of TopicConfig; None for a setting without effect, or with one elsewhere."""
     fallbacks: tuple[tuple[str, int], ...]
     stand_in: str | None = None
-    """Another setting of the topic, whose value counts where this one is not given."""
+    """Another setting of the topic, which applies if this one is not given."""
 
     def given(self, overrides: Mapping[str, str]) -> tuple[str, str] | None:
-        """The topic's own setting that decides, with its text; None where the broker's does."""
+        """The topic's own setting that decides, with its text; None if the broker's does."""
         name = self.definition.name
         if name in overrides:
             return name, overrides[name]
@@ -43,7 +43,7 @@ class TopicKey:
         return None if other.parse(text) == other.default else (self.stand_in, text)
 
     def from_broker(self, value: Value, factor: int) -> Value:
-        """A broker's value in the topic's unit; negative means without limit, in every unit."""
+        """A broker's value in the topic's unit; a negative value means no limit, in every unit."""
         if factor == 1 or not isinstance(value, int):
             return value
         return -1 if value < 0 else min(value * factor, LONG_MAX)

@@ -1,9 +1,9 @@
 """The settings of transactions.
 
 One default differs from Kafka's, which looks for timed out transactions every ten seconds. Here the next one
-to time out is always known, so that looking is free and the interval only spreads bursts: a second.
-`__transaction_state` has few partitions because each is a log of its own; the count is fixed when the topic
-is created.
+to time out is always known, so checking is free and the interval only spreads bursts: a second.
+`__transaction_state` has few partitions because each is a separate log; the count is fixed when the topic is
+created.
 """
 
 from __future__ import annotations
