@@ -1,4 +1,4 @@
-"""Being the only one: whoever creates the key under its lease holds it until the lease ends."""
+"""Elects one holder: the process that creates the key under its lease holds it until the lease ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 async def campaign(store: Store, key: str, me: bytes, lease: Lease) -> int:
-    """Waits until the key is ours, and returns its create revision: the epoch to guard writes with.
+    """Wait until this process has the key, and return its create revision: the epoch to guard writes with.
 
     Raises LeaseLost when the lease ends while waiting. Cancelling it stops waiting.
     """
@@ -25,7 +25,7 @@ async def campaign(store: Store, key: str, me: bytes, lease: Lease) -> int:
         if holder is not None and holder.lease == lease.id:
             return holder.create_revision
         if holder is not None and not holder.lease:
-            # No broker wrote that, and no lease would ever end it.
+            # No broker wrote that, and no lease would ever remove it.
             log.error("the controller's key was written over by hand; it is deleted", extra={"key": key})
             await store.txn([Compare.unchanged(key, holder.mod_revision)], deletes=[Delete(key=key)])
         elif holder is not None:
@@ -55,7 +55,7 @@ async def _until_free_or_lost(store: Store, key: str, revision: int, lease: Leas
 async def _until_free(store: Store, key: str, revision: int) -> None:
     async for events, _ in store.watch(key, revision + 1):
         if not events:
-            return  # the watch was interrupted: who holds the key is to be read again
+            return  # the watch was interrupted: read the key's holder again
         own = [event for event in events if event.kv.key == key]
         if any(event.kind is EventKind.DELETE or not event.kv.lease for event in own):
-            return  # deleted, or written over by hand: then no lease would ever end it
+            return  # deleted, or overwritten by hand: then no lease would ever remove it

@@ -1,4 +1,4 @@
-"""Where things are in the store.
+"""The keys of the store.
 
 /forebay/<cluster>/
   cluster-id              the id that clients see
@@ -68,7 +68,7 @@ class Keys:
         return f"{self.root}evidence/{broker_id}"
 
     def claims(self, broker_id: int) -> str:
-        """The beginning of all keys with the claims of a broker."""
+        """The prefix of all keys with the claims of a broker."""
         return f"{self.root}claims/{broker_id}/"
 
     @property
@@ -81,14 +81,14 @@ class Keys:
 
     @property
     def node_ids(self) -> str:
-        """The beginning of the keys of all numbers that are taken."""
+        """The prefix of the keys of all allocated node ids."""
         return f"{self.root}node-ids/"
 
     def broker(self, broker_id: int) -> str:
         return f"{self.root}brokers/{broker_id}"
 
     def verdicts(self, broker_id: int) -> str:
-        """The beginning of the keys of all verdicts on a broker."""
+        """The prefix of the keys of all verdicts on a broker."""
         return f"{self.root}verdicts/{broker_id}/"
 
     def topic(self, name: str) -> str:
@@ -104,7 +104,7 @@ class Keys:
         return f"{self.root}quotas/{quota_id}"
 
     def states(self, topic_id: bytes) -> str:
-        """The beginning of all state keys of a topic."""
+        """The prefix of all state keys of a topic."""
         return f"{self.root}state/{topic_id_text(topic_id)}/"
 
     def state(self, topic_id: bytes, partition: int) -> str:

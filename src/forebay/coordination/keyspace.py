@@ -1,8 +1,8 @@
 """The state of an embedded store: keys with revisions, and a bounded history for watches.
 
-`plan` decides a transaction without changing anything, `apply` makes it so; a durable store writes the
-planned events to disk in between. Watchers never hold the keyspace up: one that falls further behind
-than the history reaches gets the error that it is compacted.
+`plan` decides a transaction without changing anything, `apply` carries it out; a durable store writes the
+planned events to disk in between. Watchers never block the keyspace: one that falls behind the history gets
+the error that it is compacted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Keyspace:
     def restore(
         self, items: Iterable[KeyValue], events: Iterable[Event], *, revision: int, compacted: int
     ) -> None:
-        """Takes over what was stored, in a new keyspace."""
+        """Take over stored keys, in a new keyspace."""
         self._items = {item.key: item for item in items}
         self._history.extend(events)
         self.revision = revision
@@ -64,7 +64,7 @@ class Keyspace:
     def plan(
         self, compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[Delete]
     ) -> list[Event] | None:
-        """The events of this transaction at the next revision; None when a compare does not hold."""
+        """The events of this transaction at the next revision; None if a compare does not hold."""
         self.check_open()
         check_txn(compares, puts, deletes)
         for put in puts:
@@ -76,13 +76,13 @@ class Keyspace:
         return [self._put(put) for put in puts] + [self._deletion(key) for key in sorted(doomed)]
 
     def plan_expiry(self) -> list[Event]:
-        """The events that the end of a lease brings: its keys go."""
+        """The events at the end of a lease: its keys are deleted."""
         self.check_open()
         ended = [item.key for item in self._items.values() if item.lease and item.lease not in self._leases]
         return [self._deletion(key) for key in sorted(ended)]
 
     def apply(self, events: Sequence[Event]) -> None:
-        """Makes planned events true; they all carry the next revision."""
+        """Apply planned events; they all carry the next revision."""
         if not events:
             return
         self.revision += 1

@@ -1,22 +1,21 @@
-"""Which store a process uses, and how far that store had come: what tells it from any other.
+"""Which store a process uses, and its position: how to distinguish it from any other.
 
 Every answer of etcd has a header with the id of its cluster, its revision and its raft term. A process takes
-the cluster that answers first for its own, for as long as it lives. An answer of another cluster is not
-believed: a wrong address, a wrong volume, an etcd that was set up anew.
+the first cluster that answers for its own, for as long as it lives. An answer of another cluster is not
+trusted: a wrong address, a wrong volume, a new etcd.
 
-Revisions and terms of a store never go down. A linearizable answer tells the newest of both, so it must not
-be below anything that was seen before it was asked for. If it is, the store has lost what it had said: it
-was restored from a backup, or lost its volume. Other answers tell the state of a single server, which may
-lag: only their cluster is compared, and what they say is remembered, since nothing is said before it is
-committed.
+Revisions and terms of a store never go down. A linearizable answer has the newest of both, so it must not be
+below anything that was seen before the request. If it is, the store has lost data that it had returned: it
+was restored from a backup, or lost its volume. Other answers show the state of a single server, which may
+lag: only their cluster is compared, and their position is remembered, since a server returns only committed
+data.
 
-A backup that others write to is soon at a higher revision than the store was. Only its contents show what it
-is (`store_history.py`), and they are looked at later. So nothing is remembered of what answers after the
-watch has broken off, until its contents were found to be right. Otherwise the store itself would seem to have
-gone back when it is there again.
+A backup that others write to is soon at a higher revision than the store was. Only its contents reveal it
+(`store_history.py`), and they are checked later. So after the watch has broken off, no positions are
+remembered until the contents were checked. Otherwise the real store would seem to have gone back when it
+returns.
 
-One object is shared by all connections of a process to its store, also by those of the thread that keeps the
-lease.
+All connections of a process to its store share one object, also those of the thread that keeps the lease.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ WHAT_TO_DO = {
 
 
 class Position(NamedTuple):
-    """How far a store has come."""
+    """The position of a store."""
 
     revision: int
     term: int
 
 
 class Header(NamedTuple):
-    """Who answers, and how far it has come."""
+    """The identity and position of the store that answers."""
 
     store: str
-    """The id of the cluster that answers; empty if it does not say."""
+    """The id of the cluster that answers; empty if it is not given."""
     revision: int
     term: int
 
@@ -58,38 +57,38 @@ class KnownStore:
         self.revision = 0
         self.term = 0
         self.refused: StoreMismatch | None = None
-        """Set while what answers is not believed. A lease of the store does not count then."""
+        """Set while the answering store is not trusted. A lease of the store does not count then."""
         self.contents_refused = False
-        """True while what answers has another history. No lease is kept alive there: it is one of a backup,
-        and other brokers would count on this one."""
+        """True while the answering store has another history. No lease is kept alive there: it belongs to a
+        backup, and other brokers would rely on this one."""
         self._is_doubted = False
         self._lock = Lock()
 
     def position(self) -> Position:
-        """The newest that was seen until now: an answer to what is asked from now on must not be older."""
+        """The newest position seen so far: an answer to a later request must not be older."""
         with self._lock:
             return Position(self.revision, self.term)
 
     def doubt(self) -> None:
-        """From now on what answers may have another history, and how far it has come is not remembered."""
+        """From now on the answering store may have another history, and its position is not remembered."""
         with self._lock:
             self._is_doubted = True
 
     def disprove(self, revision: int) -> None:
-        """What answers has another history than the store had at this revision. Its position may have been
-        remembered before anybody doubted it, so nothing is known of a later one."""
+        """Note that the answering store has another history than the store had at this revision. Its position
+        may have been remembered before anybody doubted it, so no later one is known."""
         with self._lock:
             self._is_doubted = True
             self.revision, self.term = min(self.revision, revision), 0
 
     def believe(self, revision: int) -> None:
-        """What answers has the contents of the store, and has come to this revision."""
+        """Note that the answering store has the right contents, and is at this revision."""
         with self._lock:
             self._is_doubted = False
             self.revision = max(self.revision, revision)
 
     def mismatch(self, header: Header, asked_at: Position | None = None) -> StoreMismatch | None:
-        """Why an answer is not to be believed; None if it is, and then it is remembered unless in doubt.
+        """Why an answer must not be trusted; None if it is, and then it is remembered unless in doubt.
 
         `asked_at` is given for linearizable answers: the position before the request was sent.
         """

@@ -1,13 +1,13 @@
-"""The cluster image of this process: loaded from the store, kept up by a watch, changed by guarded writes.
+"""The cluster image of this process: loaded from the store, updated by a watch, changed by guarded writes.
 
 `change` is optimistic: it plans on the present image and writes with a compare on every key that the plan
-stood on. Whoever was overtaken plans again on a newer image, so a plan sees either a whole change of
-another or none of it. It returns when this process's own image shows the result and the listeners
-have acted on it: an administrator who was told "created" can use the topic at once.
+used. If another writer was faster it plans again on a newer image, so a plan sees either all of another
+change or nothing of it. It returns when this process's own image shows the result and the listeners have
+acted on it: an administrator who was told "created" can use the topic at once.
 
-The image outlives the store: while the store does not answer, the last image stays in use, `behind` says
-so, and the watch is tried again until it holds. The same while another store answers, or an older state of
-this one (`StoreMismatch`): `refused` says why, and nothing of it becomes part of the image.
+The image outlives the store: while the store does not answer, the last image stays in use, `behind` is set,
+and the watch is retried until it holds. The same holds while another store answers, or an older state of this
+one (`StoreMismatch`): `refused` says why, and nothing of it enters the image.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _ATTEMPTS_MAX = 16
 _TXNS_IN_FLIGHT_MAX = 8
 _CHANGE_OPERATIONS_MAX = 2
-"""What one change adds to a transaction at most: a compare and a put, and the same for its topic."""
+"""The maximum that one change adds to a transaction: a compare and a put, and the same for its topic."""
 _WATCH_LATE_S = 1.0
 _BACKOFF_MIN_S = 0.1
 _BACKOFF_MAX_S = 3.0
@@ -52,7 +52,7 @@ _SAY_AGAIN_S = 60.0
 
 
 class Fenced(StoreError):
-    """Who writes is no longer who it was when it planned: its key is gone, or another's."""
+    """The writer is no longer what it was when it planned: its key is gone, or belongs to another."""
 
 
 async def load(store: Store, keys: Keys) -> ClusterImage:
@@ -63,17 +63,17 @@ async def load(store: Store, keys: Keys) -> ClusterImage:
 
 
 async def ensure_cluster_id(store: Store, keys: Keys, candidate: str) -> str:
-    """The id of the cluster: the stored one, or else the candidate, which it then has for ever."""
+    """The id of the cluster: the stored one, or else the candidate, which becomes permanent."""
     return (await _ensure(store, keys.cluster_id, candidate.encode())).decode()
 
 
 async def ensure_login_secret(store: Store, keys: Keys, candidate: bytes) -> bytes:
-    """Likewise for the secret that users who do not exist are made up from."""
+    """Likewise for the secret from which credentials of unknown users are made up."""
     stored = await _ensure(store, keys.login_secret, candidate.hex().encode())
     try:
         return bytes.fromhex(stored.decode())
     except ValueError:
-        # It need be secret and the same everywhere, nothing else.
+        # It only has to be secret and the same everywhere.
         log.error("the secret in the store is not what a broker wrote", extra={"key": keys.login_secret})
         return sha256(stored).digest()
 
@@ -104,25 +104,25 @@ def report_unreadable(image: ClusterImage, before: ClusterImage | None = None) -
 
 
 class Metadata:
-    """Make one with `await Metadata.open(...)`, then run `follow()` in a task."""
+    """Create one with `await Metadata.open(...)`, then run `follow()` in a task."""
 
     def __init__(self, store: Store, keys: Keys, image: ClusterImage) -> None:
         self.image = image
         self.keys = keys
         self.behind = False
-        """Whether the store is out of reach, so that the image may be old."""
+        """True if the store is out of reach, so that the image may be old."""
         self.refused: StoreMismatch | None = None
-        """Why nothing is believed of what answers; None while the right store answers, or none does."""
+        """Why the answering store is not trusted; None while the right store answers, or none does."""
         self.on_refusal: Callable[[StoreMismatch | None], None] = lambda _: None
         """Called when `refused` changes."""
         self._said_at = -_SAY_AGAIN_S
         self._store = store
         self._listeners: list[Listener] = []
         self._waiters: dict[asyncio.Future[None], int] = {}
-        """Who waits for which revision."""
+        """The revision that each waiter waits for."""
         self._failure: BaseException | None = None
         self._watching: asyncio.Timeout | None = None
-        """Ends the watch that runs."""
+        """Ends the running watch."""
         report_unreadable(image)
 
     @classmethod
@@ -130,11 +130,13 @@ class Metadata:
         return cls(store, keys, await load(store, keys))
 
     def listen(self, listener: Listener) -> None:
-        """Calls listener(before, after) on every new image, on the event loop, before anyone waits for it."""
+        """Call listener(before, after) on every new image, on the event loop, before waiters are woken."""
         self._listeners.append(listener)
 
     async def follow(self) -> None:
-        """Keeps the image up with the store until cancelled or the store is closed.
+        """Keep the image up to date until cancelled or the store is closed.
+
+        The exception that ends it also reaches all waiters.
 
         What ends it also reaches whoever waits.
         """
@@ -147,8 +149,8 @@ class Metadata:
     async def wait_for(self, revision: int) -> ClusterImage:
         """The image once it has reached this revision.
 
-        Raises StoreMismatch if the store is found to be another one, or older, meanwhile: the revision may be
-        of a history that is gone when the image has come so far.
+        Raises StoreMismatch if the store turns out to be another one, or older, meanwhile: the revision may
+        belong to a history that is gone by then.
         """
         if self.image.revision < revision:
             if self.refused is not None:
@@ -165,7 +167,10 @@ class Metadata:
         return self.image
 
     async def change(self, plan: Plan, guards: Sequence[Compare] = ()) -> ClusterImage:
-        """Plans on the newest image and commits; returns the image that shows it.
+        """Plan on the newest image and commit; returns the image that shows it.
+
+        The guards must hold as well; if one does not, nothing is written and Fenced is raised. Exceptions of
+        `plan` are passed on.
 
         The guards must hold as well; when one does not, nothing is written and Fenced is raised. What
         `plan` raises is passed on.
@@ -180,12 +185,17 @@ class Metadata:
             if result.ok:
                 return await self.wait_for(result.revision)
             await self._check(guards)
-            # Somebody was faster. Their write is in the store for certain, in our image perhaps not yet.
+            # Another writer was faster. Its write is certainly in the store, but perhaps not in this image
+            # yet.
             image = await self._load()
         raise StoreError("the cluster's metadata changes too fast to keep up with; try again")
 
     async def change_all(self, changes: Sequence[Change], guards: Sequence[Compare] = ()) -> list[Change]:
-        """Commits changes that need not be one, in as many transactions as they take; returns what failed.
+        """Commit changes that are independent, in as many transactions as they take; returns those that
+        failed.
+
+        A transaction that was overtaken fails as a whole and is not retried: its planner has to look at a
+        newer image. When this returns, the image shows the successful ones, and is newer if anything failed.
 
         A transaction that was overtaken fails as a whole and is not tried again: who planned it has to look
         at a newer image. When this returns, the image shows what succeeded, and is newer if anything failed.
@@ -221,7 +231,7 @@ class Metadata:
         return chunks
 
     async def _see_who_was_faster(self, revision: int) -> None:
-        """Waits for a newer image; when the watch keeps silent over what is certain, it is not waited for."""
+        """Wait for a newer image; do not rely on a watch that stays silent."""
         try:
             async with asyncio.timeout(_WATCH_LATE_S):
                 await self.wait_for(revision + 1)
@@ -229,7 +239,7 @@ class Metadata:
             await self.catch_up()
 
     def _is_gone(self, change: Change) -> bool:
-        """Whether its topic was deleted since it was planned."""
+        """True if its topic was deleted since it was planned."""
         return isinstance(change, PartitionPut) and change.topic_id not in self.image.topic_names
 
     async def _commit_chunk(self, writes: Writes, slots: asyncio.Semaphore) -> int | None:
@@ -262,14 +272,14 @@ class Metadata:
             except StoreClosed:
                 raise
             except TimeoutError:
-                # What somebody else loaded shows another history (`_load`): it is looked at here, too.
+                # A load elsewhere has found another history (`_load`): check it here, too.
                 if not self.behind:
                     raise
             except Compacted:
                 self.behind = True
             except StoreError as error:
                 self._fall_behind(error)
-                # A watch that held for a while starts the waiting anew.
+                # A watch that held for a while resets the backoff.
                 if loop.time() - since > _BACKOFF_MAX_S:
                     backoff_s = _BACKOFF_MIN_S
                 await asyncio.sleep(backoff_s)
@@ -299,16 +309,19 @@ class Metadata:
         self._store.known.doubt()
 
     async def catch_up(self) -> None:
-        """Makes the image at least as new as the store is now, however late the watch is."""
+        """Make the image at least as new as the store is now, however late the watch is."""
         image = await self._load()
-        # The watch may have been faster. It may also have missed a restore: what it adds to the image then is
-        # of another history, and the image has the store's revision, but not its contents.
+        # The watch may have been faster. It may also have missed a restore: then its events belong to another
+        # history, and the image has the store's revision, but not its contents.
         is_other = image.revision == self.image.revision and image.restore.id != self.image.restore.id
         if image.revision > self.image.revision or is_other:
             self._publish(image)
 
     async def _load(self) -> ClusterImage:
-        """Raises StoreMismatch for what cannot follow on the image that is in use.
+        """Raises StoreMismatch for contents that cannot follow the image in use.
+
+        The watch ends then, whoever loads: it has no event for what happened before the image's revision, and
+        would mix one history with another.
 
         The watch ends then, whoever loads: it has no event for what happened before the image's revision, and
         would go on adding one history to another.
@@ -342,7 +355,10 @@ class Metadata:
                 self._publish(self.image.apply(changes, revision))
 
     def _must_load(self, events: Sequence[Event]) -> bool:
-        """True if the events alone do not say what the store holds.
+        """True if the events alone do not show what the store holds.
+
+        If a key was unreadable, the store has what depends on it, and the image does not. If the store was
+        restored, the image may have what was never there, or not before.
 
         If a key was unreadable, the store has what depends on it, and the image does not. If the store was
         restored, the image may have what was never there, or not before.

@@ -1,6 +1,6 @@
-"""The numbers of brokers. A number, once taken, belongs to one data directory for ever, running or not.
+"""The node ids of brokers. An id, once allocated, belongs to one data directory for ever, running or not.
 
-So a broker that is down while another joins keeps its number, although its registration is gone.
+So a broker that is down while another joins keeps its id, although its registration is gone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ _ATTEMPTS_MAX = 64
 
 
 async def allocate_node_id(store: Store, keys: Keys) -> int:
-    """The smallest number that no broker has, taken for good: write it down before it is used.
+    """Allocate the smallest free node id for good: write it down before it is used.
+
+    If the caller dies first, the id is lost, which does no harm.
 
     If the caller dies first, the number is lost, which harms nobody.
     """

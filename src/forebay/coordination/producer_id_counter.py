@@ -1,13 +1,13 @@
-"""The counter of producer ids in the store, and blocks of ids that are taken from it.
+"""The counter of producer ids in the store, and blocks of ids that are allocated from it.
 
-All else that a broker does by the word of the store is in its image, and the image is only made of a store
-that is believed. A block of ids would come from an answer alone. The answer may be of an older state of the
-store that others have written to, so that its revision shows nothing (`known_store.py`). Such a state gives
-out ids that other brokers have, or will be given when the newer state is back. Two producers with one id are
-taken for one: a message of the second is acknowledged as a repeat of the first, and is not stored.
+Everything else that a broker takes from the store is in its image, and the image is only built from a trusted
+store. A block of ids would come from an answer alone. The answer may come from an older state of the store
+that others have written to, so that its revision proves nothing (`known_store.py`). Such a state allocates
+ids that other brokers have, or will get when the newer state is back. Two producers with one id are treated
+as the same: a message of the second is acknowledged as a repeat of the first, and is not stored.
 
-So a block counts when the image shows the counter at the very revision that took the block. Until then
-nobody is given an id of it. A block that the image does not show is given up; ids are plenty.
+So a block is valid once the image shows the counter at exactly the revision that allocated it. Until then
+none of its ids is used. A block that the image does not show is given up; there are plenty of ids.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ _WATCH_LATE_S = 1.0
 
 
 class UnreadableCounter(StoreError):
-    """What the store has in place of the next producer id is no number."""
+    """The stored next producer id is not a number."""
 
 
 class Block(NamedTuple):
     ids: range
     revision: int
-    """Of the transaction that took it; 0 if there was nothing to take."""
+    """The revision of the transaction that allocated it; 0 if there was nothing to allocate."""
 
 
 async def take_producer_ids(metadata: Metadata, store: Store, count: int, *, floor: int = 0) -> range:
-    """A block of ids that nobody else is given, ever; all below `floor` are given out already.
+    """Allocate a block of ids that nobody else ever gets; all below `floor` are in use already.
+
+    Raises StoreError, and allocates nothing while the store is not trusted.
 
     Raises StoreError, and nothing is taken while the store is not believed.
     """
@@ -48,12 +50,12 @@ async def take_producer_ids(metadata: Metadata, store: Store, count: int, *, flo
         image = await _image_at(metadata, block.revision)
         if image.producer_ids_revision == block.revision:
             return block.ids
-        # The store is another one than it was, or another broker took a block right after this one.
+        # The store has changed its identity, or another broker allocated a block right after this one.
     raise StoreError("too many brokers ask for producer ids at once; try again")
 
 
 async def _image_at(metadata: Metadata, revision: int) -> ClusterImage:
-    """Does not wait for a watch that is late: ids are given out while the store answers."""
+    """Does not wait for a late watch: ids are allocated while the store answers."""
     try:
         async with asyncio.timeout(_WATCH_LATE_S):
             return await metadata.wait_for(revision)
@@ -63,7 +65,7 @@ async def _image_at(metadata: Metadata, revision: int) -> ClusterImage:
 
 
 async def allocate_producer_ids(store: Store, keys: Keys, count: int, *, floor: int = 0) -> Block:
-    """A block by the word of whatever store answers: `take_producer_ids` proves it."""
+    """Allocate a block from whatever store answers: `take_producer_ids` verifies it."""
     for _ in range(_ATTEMPTS_MAX):
         item = await store.get(keys.producer_ids)
         stored = 0 if item is None else producer_id_in(item)
@@ -71,7 +73,7 @@ async def allocate_producer_ids(store: Store, keys: Keys, count: int, *, floor: 
         if first + count > PRODUCER_IDS_END:
             raise StoreError("all producer ids of this cluster are given out")
         if first + count == stored:
-            return Block(range(first, first), 0)  # only the floor was asked for, and it is reached
+            return Block(range(first, first), 0)  # only the floor was requested, and it is reached
         guard = Compare.unchanged(keys.producer_ids, 0 if item is None else item.mod_revision)
         put = Put(key=keys.producer_ids, value=str(first + count).encode())
         result = await store.txn([guard], [put])
@@ -81,7 +83,7 @@ async def allocate_producer_ids(store: Store, keys: Keys, count: int, *, floor: 
 
 
 def producer_id_in(item: KeyValue) -> int:
-    """The next producer id that is stored. Raises UnreadableCounter."""
+    """The stored next producer id. Raises UnreadableCounter."""
     if not item.value.isdigit() or len(item.value) > _DIGITS_MAX:
         raise UnreadableCounter(
             f"{item.key} in the store is no number: set it above all producer ids in use (docs/operations.md)"

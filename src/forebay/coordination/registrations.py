@@ -1,7 +1,7 @@
-"""How a broker registers, and how the format in which values are written is raised.
+"""Registers brokers, and raises the format in which values are written.
 
-The two exclude each other: a registration compares the format that it was decided on, and whoever raises the
-format looks at the registrations again afterwards.
+The two exclude each other: a registration compares the format on which it was decided, and raising the format
+checks the registrations again afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _DIGITS_MAX = 9
 
 
 async def register_broker(store: Store, keys: Keys, broker: BrokerRegistration, lease: Lease) -> int:
-    """Announces this broker for as long as the lease holds; returns its epoch.
+    """Announce this broker for as long as the lease holds; returns its epoch.
+
+    Raises ConfigError if the others write values that this broker cannot read.
 
     Raises ConfigError if the others write what this broker cannot read.
     """
@@ -43,7 +45,7 @@ async def raise_format(store: Store, keys: Keys, level: int) -> None:
     """
     for _ in range(_ATTEMPTS_MAX):
         in_force, raised_at = await _format(store, keys)
-        # Also where another broker has raised it: that one may not have made sure yet.
+        # Also if another broker has raised it: that one may not have checked yet.
         check_may_raise(await load(store, keys), level)
         if in_force >= level:
             return
@@ -51,7 +53,7 @@ async def raise_format(store: Store, keys: Keys, level: int) -> None:
         result = await store.txn([guard], [put])
         if not result.ok:
             continue
-        # A broker may have registered since. Any later one compares the key that is written now.
+        # A broker may have registered since. Any later one compares the key that is being written.
         try:
             check_may_raise(await load(store, keys), level)
         except KafkaError:

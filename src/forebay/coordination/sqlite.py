@@ -4,7 +4,7 @@ All keys are also held in memory, so reads and watches never wait for the disk. 
 the event loop, committed by the one thread that owns the connection (write-ahead log, synchronous FULL: it
 has reached the disk), and only then becomes visible. Transactions run one after the other.
 
-A lease lives as long as the process: what an earlier process left under its leases is deleted, with
+A lease lives as long as the process: keys that an earlier process left under its leases are deleted, with
 events, when the file is opened.
 """
 
@@ -36,7 +36,7 @@ from forebay.coordination.store import (
 T = TypeVar("T")
 
 _CLUSTER = "sqlite"
-"""The file is part of the data directory, which has an id of its own."""
+"""The file is part of the data directory, which has its own id."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kv (
     key TEXT PRIMARY KEY, value BLOB NOT NULL,
@@ -68,7 +68,7 @@ class SqliteLease:
 
 
 class SqliteStore:
-    """Make one with `await SqliteStore.open(path)`."""
+    """Create one with `await SqliteStore.open(path)`."""
 
     def __init__(self, file: _File, keyspace: Keyspace, executor: ThreadPoolExecutor) -> None:
         self.file = file
@@ -145,7 +145,7 @@ class SqliteStore:
         await self._commit(self._keyspace.plan_expiry)
 
     async def close(self) -> None:
-        """Waits for what is being written, then lets go of the file. A second close does nothing."""
+        """Wait for pending writes, then release the file. A second close does nothing."""
         async with self._turn:
             if self._closed:
                 return
@@ -158,7 +158,7 @@ class SqliteStore:
         self._executor.shutdown()
 
     async def _commit(self, plan: Callable[[], list[Event] | None]) -> TxnResult:
-        # A caller that is cancelled must not leave the file ahead of memory: the write goes on without it.
+        # A caller that is cancelled must not leave the file ahead of memory: the write continues without it.
         task = asyncio.create_task(self._write(plan))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
@@ -180,7 +180,7 @@ class _File:
     def __init__(self, path: Path) -> None:
         self._path = path
         _create(path)
-        # With the file locked exclusively no other process can change what we hold in memory.
+        # With the file locked exclusively no other process can change the keys in memory.
         self.connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
@@ -236,11 +236,14 @@ class _File:
 
 
 def _create(path: Path) -> None:
-    """The keys of users are in it, from which weak passwords can be guessed: only its owner may read it.
+    """Create the file. It has the users' keys, from which weak passwords can be guessed: only its owner may
+    read it.
+
+    SQLite gives the files beside it the same mode. An existing file keeps its mode.
 
     SQLite gives the files beside it the same mode. One that is there keeps the mode that somebody gave it.
     """
-    with contextlib.suppress(OSError):  # SQLite meets the same, and says what is wrong
+    with contextlib.suppress(OSError):  # SQLite gets the same error, and reports it
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 

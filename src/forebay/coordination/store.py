@@ -1,9 +1,9 @@
-"""The port to shared truth: a small key-value store with revisions, as etcd has it.
+"""The port to the coordination store: a small key-value store with revisions, like etcd.
 
-Every successful transaction makes one new revision. A key carries the revision that created it and the
-one that last changed it, and a transaction may compare both, which is all the safety that the rest of the
-system is built on. A watch repeats history from a revision on without a gap, or says that the history
-is gone (`Compacted`); then the reader takes a new `range` and goes on from its revision.
+Every successful transaction makes one new revision. A key carries the revision that created it and the one
+that last changed it, and a transaction may compare both. The safety of the whole system is built on that. A
+watch repeats history from a revision on without a gap, or says that the history is gone (`Compacted`); then
+the reader reads a new `range` and continues from its revision.
 
 Keys put under a lease vanish, with events like any deletion, when the lease ends.
 
@@ -22,7 +22,7 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 
 TXN_OPERATIONS_MAX = 128
-"""Compares, and puts plus deletes; the limit of etcd's default settings, which counts the two apart."""
+"""The limit of compares, and of puts plus deletes: etcd's default limit, which counts the two separately."""
 
 
 class MismatchReason(Enum):
@@ -31,26 +31,28 @@ class MismatchReason(Enum):
 
 
 class StoreError(KafkaError):
-    """The store did not answer, or not in time; a client may try again."""
+    """The store did not answer, or not in time; a client may retry."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
 
 
 class StoreAway(StoreError):
-    """Nobody answers. That may pass without anything being corrected."""
+    """Nobody answers. That may pass without any correction."""
 
 
 class Compacted(StoreError):
-    """The events that a watch asked for are no longer kept."""
+    """The requested events of a watch are no longer kept."""
 
 
 class StoreClosed(StoreError):
-    """The store was closed, by us."""
+    """The store was closed by this process."""
 
 
 class StoreMismatch(StoreError):
-    """What answers is not the store that this process has used so far, or an older state of it.
+    """The answering store is not the one that this process has used so far, or is an older state of it.
+
+    Nothing that it says is trusted. See `known_store.py`.
 
     Nothing that it says is believed. See `known_store.py`.
     """
@@ -110,14 +112,14 @@ class Put:
 class Delete:
     key: str
     prefix: bool = False
-    """Whether every key that begins so is meant; this counts as one operation."""
+    """True if every key with this prefix is meant; this counts as one operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnResult:
     ok: bool
     revision: int
-    """The revision that this transaction made, or the current one when it changed nothing."""
+    """The revision of this transaction, or the current one if it changed nothing."""
 
 
 class EventKind(Enum):
@@ -129,7 +131,7 @@ class EventKind(Enum):
 class Event:
     kind: EventKind
     kv: KeyValue
-    """Of a deletion: the key with an empty value, and the deletion's revision as mod revision."""
+    """For a deletion: the key with an empty value, and the deletion's revision as mod revision."""
 
 
 class Lease(Protocol):
@@ -138,28 +140,28 @@ class Lease(Protocol):
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set once the lease has ended, whoever ended it."""
+        """Set once the lease has ended, for whatever reason."""
 
     def valid(self) -> bool:
-        """Whether the lease holds at this very moment, by a margin."""
+        """True if the lease holds at this moment, with a margin."""
 
     async def revoke(self) -> None:
-        """Ends the lease now; its keys vanish."""
+        """End the lease now; its keys vanish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreIdentity:
-    """Tells one store from another, and from its own past."""
+    """Distinguishes a store from others, and from its own past."""
 
     cluster: str
-    """The id that the store has given itself. A restored store may have the same one."""
+    """The id of the store itself. A restored store may have the same one."""
     index: int
-    """Rises with every change of the store's own log, and begins anew when a backup is restored."""
+    """Rises with every change of the store's own log, and restarts when a backup is restored."""
     revision: int
 
 
 class Trust(Protocol):
-    """Is told whether the contents of what answers are those of the store: see `known_store.py`."""
+    """Is told if the contents of the answering store are the right ones: see `known_store.py`."""
 
     contents_refused: bool
 
@@ -171,13 +173,13 @@ class Trust(Protocol):
 class Store(Protocol):
     @property
     def known(self) -> Trust:
-        """For whoever follows the contents of the store."""
+        """For the reader that follows the contents of the store."""
 
     async def identity(self) -> StoreIdentity:
-        """The store as it is now: at least as late as every answer that any client has had."""
+        """The identity of the store now: at least as late as every answer that any client has had."""
 
     async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
-        """All keys that begin so, sorted, and the revision they were read at."""
+        """All keys with a prefix, sorted, and the revision at which they were read."""
 
     async def get(self, key: str) -> KeyValue | None:
         """The newest committed value."""
@@ -185,14 +187,14 @@ class Store(Protocol):
     async def txn(
         self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
     ) -> TxnResult:
-        """Applies all puts and deletes as one revision if every compare holds, else nothing."""
+        """Apply all puts and deletes as one revision if every compare holds, else nothing."""
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
         """All events of `from_revision` and later, in order, those of one revision never apart.
 
-        The number is the revision that the reader has seen everything up to. An empty list says that the
-        watch was interrupted and goes on behind that revision. If the store was replaced meanwhile, what
-        comes next is of another history, so the reader compares what it knows with the keys.
+        The number is the revision up to which the reader has seen everything. An empty list means that the
+        watch was interrupted and continues after that revision. If the store was replaced meanwhile, the next
+        events belong to another history, so the reader compares its knowledge with the keys.
         """
 
     async def lease(self, ttl_s: float) -> Lease:
@@ -202,14 +204,14 @@ class Store(Protocol):
         """The id of a lease that nobody keeps alive: keys put under it vanish after this time."""
 
     async def revoke(self, lease_id: int) -> None:
-        """Ends a lease of anybody; its keys vanish, and its holder learns it with its next keep-alive at the
-        latest. No error if it has ended already."""
+        """End any lease; its keys vanish, and its holder learns it with its next keep-alive at the latest. No
+        error if it has already ended."""
 
     async def close(self) -> None: ...
 
 
 def check_txn(compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[Delete]) -> None:
-    """What every implementation refuses before it does anything; breaking it is our own mistake."""
+    """Checks that every implementation makes first; a violation is a bug."""
     operations = max(len(compares), len(puts) + len(deletes))
     if operations > TXN_OPERATIONS_MAX:
         raise ValueError(f"{operations} operations in one transaction, {TXN_OPERATIONS_MAX} are allowed")

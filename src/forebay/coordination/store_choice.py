@@ -1,4 +1,4 @@
-"""The store that a broker's settings ask for: etcd in a cluster, else a file in the data directory."""
+"""Opens the configured store: etcd in a cluster, else a file in the data directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ STORE_FILE = "forebay.db"
 
 
 async def open_store(config: BrokerConfig) -> Store:
-    """Raises StoreError with what to do when the store cannot be had."""
+    """Raises StoreError with what to do if the store is not available."""
     # Each broker needs one of the two: importing only that one keeps the start short.
     if config.cluster.embedded:
         from forebay.coordination.sqlite import SqliteStore

@@ -1,18 +1,18 @@
-"""Whether what a store says can follow on what it said before.
+"""Checks that the contents of a store can follow its earlier contents.
 
-A store tells its identity with each answer (`known_store.py`). This looks at the contents, for what the
-identity does not show: the keys of the cluster were deleted or replaced in the same etcd, or a backup was
+A store shows its identity with each answer (`known_store.py`). This checks the contents, for cases that the
+identity does not reveal: the keys of the cluster were deleted or replaced in the same etcd, or a backup was
 restored and has been written to since, so that its revision is higher again.
 
 A key that was last changed at a revision which the image in use has seen must be in it, at that very
-revision. Otherwise the two are of different histories. The state of a partition must not be missing either:
-it is only deleted with its topic, or when the topic gets another number of partitions. Nor must the counter
-of producer ids, which no broker deletes. What the image in use could not read is left out.
+revision. Otherwise the two have different histories. The state of a partition must not be missing either: it
+is only deleted with its topic, or when the topic gets another number of partitions. Nor must the counter of
+producer ids, which no broker deletes. Keys that the image in use could not read are left out.
 
 A topic may be missing although no tombstone says that it was deleted: brokers of earlier versions write none.
-But once a store has been seen to go back, that is not believed any more until its contents prove that it is
-what it was: others may have written to it meanwhile, so that its revision alone tells nothing. A marker of a
-restore, which another broker has written, shows it, too.
+But once a store has been seen to go back, that is not accepted any more until its contents prove its
+identity: others may have written to it meanwhile, so its revision alone proves nothing. A restore marker,
+written by another broker, shows it, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from forebay.core.cluster.image_changes import ConfigOwner
 def check_image(before: ClusterImage, after: ClusterImage, *, strict: bool = False) -> None:
     """Raises StoreMismatch if an image that was loaded after another cannot be newer than that one.
 
-    `strict`: the store was seen to go back, so that a topic must not be missing without a tombstone.
+    `strict`: the store was seen to go back, so no topic may be missing without a tombstone.
     """
     _check_cluster(before.cluster_id, after.cluster_id)
     if after.revision < before.revision:

@@ -1,4 +1,4 @@
-"""Between the store's language and the image's: keys and events on one side, typed changes on the other."""
+"""Translates between the store and the image: keys and events on one side, typed changes on the other."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _REASON_LENGTH_MAX = 300
 
 
 def changes_of_range(keys: Keys, items: Iterable[KeyValue]) -> list[Change]:
-    """Also of values that cannot be read: they become `UnreadablePut`, and what stands for them."""
+    """Changes also for values that cannot be read: they become `UnreadablePut`, with placeholders."""
     ordered = sorted(items, key=lambda item: _LOAD_ORDER.get(keys.split(item.key)[0], 2))
     changes: list[Change] = []
     for item in ordered:
@@ -68,13 +68,13 @@ def changes_of_range(keys: Keys, items: Iterable[KeyValue]) -> list[Change]:
             change = _put_change(keys, item)
             if change is not None:
                 changes.append(change)
-        except Exception as error:  # whatever a decoder makes of bytes that nobody of us wrote
+        except Exception as error:  # whatever a decoder raises for bytes that no broker wrote
             changes += _in_doubt(keys, item, error)
     return changes
 
 
 def changes_of_events(keys: Keys, events: Iterable[Event]) -> list[Change] | None:
-    """None if one of them cannot be read: then the image has to be made anew of all that the store holds."""
+    """None if one of them cannot be read: then the image has to be rebuilt from the whole store."""
     try:
         changes = [
             _put_change(keys, event.kv) if event.kind is EventKind.PUT else _delete_change(keys, event.kv.key)
@@ -98,7 +98,7 @@ def _in_doubt(keys: Keys, item: KeyValue, error: Exception) -> list[Change]:
 
 
 def _stand_in(keys: Keys, item: KeyValue) -> list[Change]:
-    """What the image has in place of an unreadable value."""
+    """The placeholders in the image for an unreadable value."""
     try:
         match keys.split(item.key):
             case ("state", topic_id, index):
@@ -113,7 +113,7 @@ def _stand_in(keys: Keys, item: KeyValue) -> list[Change]:
             case _:
                 return []
     except Exception:
-        return []  # not even the key can be read, so it is about nothing that there is
+        return []  # not even the key can be read, so nothing depends on it
 
 
 def _put_change(keys: Keys, item: KeyValue) -> Change | None:
@@ -204,24 +204,24 @@ def _number(key: str, text: str) -> int:
 
 
 class Writes:
-    """One guarded transaction in the making."""
+    """One guarded transaction under construction."""
 
     def __init__(self, keys: Keys, image: ClusterImage, guards: Sequence[Compare] = ()) -> None:
         self._keys = keys
         self._image = image
         self._topics: set[str] = set()
-        """Whose existence is compared already."""
+        """The topics whose existence is already compared."""
         self.compares: list[Compare] = list(guards)
         self.puts: list[Put] = []
         self.deletes: list[Delete] = []
 
     @property
     def operations(self) -> int:
-        """As the limit of transactions counts them."""
+        """The number of operations, as counted for the limit of transactions."""
         return max(len(self.compares), len(self.puts) + len(self.deletes))
 
     def __bool__(self) -> bool:
-        """Whether it would change anything."""
+        """True if it would change anything."""
         return bool(self.puts or self.deletes)
 
     def add_all(self, changes: Sequence[Change]) -> None:
@@ -262,7 +262,7 @@ class Writes:
             case TokenDeleted(id=token_id):
                 self._delete(keys.token(token_id), self._token_revision(token_id))
             case AclPut(id=acl_id, acl=acl):
-                # A rule is never altered, so it does no harm to write one again that another has written.
+                # A rule is never altered, so rewriting one that another has written does no harm.
                 self.puts.append(Put(key=keys.acl(acl_id), value=encode_acl(acl)))
             case AclDeleted(id=acl_id):
                 self.deletes.append(Delete(key=keys.acl(acl_id)))
@@ -285,14 +285,14 @@ class Writes:
                 raise AssertionError("read from the store, never written")
 
     def _put_tombstone(self, topic: DeletedTopic) -> None:
-        # An id is never given out again, so there is nothing to compare.
+        # An id is never used again, so there is nothing to compare.
         value = image_text.encode_tombstone(topic)
         self.puts.append(Put(key=self._keys.tombstone(topic.topic_id), value=value))
 
     def _put_token(self, token: DelegationToken) -> None:
         from forebay.core.cluster.token_text import encode_token
 
-        # The tokens of a user are deleted with the user, so none may be made unseen at the same time.
+        # The tokens of a user are deleted with the user, so none may be created unseen at the same time.
         owner = token.owner_name
         self.compares.append(Compare.unchanged(self._keys.user(owner), self._user_revision(owner)))
         self._put(self._keys.token(token.id), encode_token(token), self._token_revision(token.id))
@@ -303,8 +303,8 @@ class Writes:
         self.puts.append(Put(key=key, value=value))
 
     def _check_readable(self, key: str) -> None:
-        """What cannot be read is not written over. (Of states the compare sees to it, so that one partition
-        does not hold up the changes of others.)"""
+        """Never overwrite an unreadable value. (For states the compare ensures it, so that one partition does
+        not block the changes of others.)"""
         unreadable = self._image.unreadable
         if unreadable and not key.startswith(f"{self._keys.root}state/"):
             unreadable.check(key.removeprefix(self._keys.root))
@@ -320,14 +320,14 @@ class Writes:
             self._put(key, image_text.encode_overrides(overrides), revision)
         elif revision:
             self._delete(key, revision)
-        # Else there is nothing to delete, and nothing whose revision could be waited for.
+        # Otherwise there is nothing to delete, and no revision to wait for.
 
     def _topic_revision(self, name: str) -> int:
         topic = self._image.topics.get(name)
         return 0 if topic is None else topic.revision
 
     def _claim(self, key: str) -> None:
-        """A name belongs to a topic or to a view: what is made under it must not be there as the other."""
+        """A name belongs to a topic or to a view: a new one must not exist as the other."""
         self._check_readable(key)
         self.compares.append(Compare.absent(key))
 
@@ -350,7 +350,7 @@ class Writes:
     def _put_state(self, topic_id: bytes, state: PartitionState) -> None:
         topic = self._image.topic_by_id(topic_id)
         assert topic is not None
-        # A partition without a key of its own looks the same when its topic is gone: ask for the topic too.
+        # A partition without its own key looks the same when its topic is gone: compare the topic too.
         if topic.name not in self._topics:
             self._topics.add(topic.name)
             self.compares.append(Compare.unchanged(self._keys.topic(topic.name), topic.revision))

@@ -1,1 +1,1 @@
-"""The store on etcd, through its JSON gateway: plain HTTP, which every etcd server speaks beside gRPC."""
+"""The store on etcd, through its JSON gateway: plain HTTP, which every etcd server speaks besides gRPC."""

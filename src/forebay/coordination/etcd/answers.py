@@ -1,4 +1,4 @@
-"""What etcd's gateway answers, made out: a result, etcd's own refusal, or something that is not etcd."""
+"""Interprets the answers of etcd's gateway: a result, etcd's own refusal, or something that is not etcd."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OK = 200
 
 
 async def read_answer(response: Response) -> Json:
-    """Raises Refused, or NoAnswer when it is not etcd that speaks."""
+    """Raises Refused, or NoAnswer if the answer is not from etcd."""
     body = await response.read()
     if b"HTTP request to an HTTPS server" in body:
         raise NoAnswer("it speaks TLS: write etcds:// for etcd://", hopeless=True)
@@ -33,7 +33,7 @@ async def read_answer(response: Response) -> Json:
 
 
 async def read_messages(response: Response) -> AsyncIterator[Json]:
-    """An answer that goes on, one message after the other."""
+    """A streamed answer, one message after the other."""
     if response.status != _OK:
         await read_answer(response)
     async for line in response.lines():

@@ -1,4 +1,4 @@
-"""What can go wrong between a broker and etcd, told apart by the one question that matters: was it applied?
+"""Failures between a broker and etcd, classified by the one question that matters: was the request applied?
 
 `Unreachable` was never sent, `Refused` was answered, `NoAnswer` may or may not have been applied. All three
 stay inside this package; callers of the store get a StoreError that says what to do.
@@ -25,14 +25,14 @@ _TEXT_SHOWN_CHARS = 200
 
 
 class Failure(Exception):
-    """What one server could not do."""
+    """A failure of one server."""
 
     def __init__(self, message: str, *, hopeless: bool = False) -> None:
         super().__init__(message)
         self.hopeless = hopeless
-        """Whether it is pointless to try again: somebody has to correct something first."""
+        """True if a retry is pointless: somebody has to correct something first."""
         self.suspicious = False
-        """If it is always the same, somebody has to; a server that restarts may do it once."""
+        """True if somebody has to act in case it lasts; a server that restarts may cause it once."""
 
 
 class Unreachable(Failure):
@@ -40,11 +40,11 @@ class Unreachable(Failure):
 
 
 class NoAnswer(Failure):
-    """Sent, and then silence or a broken connection."""
+    """The request was sent; then silence or a broken connection."""
 
 
 class NotOurs(NoAnswer):
-    """An answer that must not be believed. It is that of another store, or of an older state of ours."""
+    """An answer that must not be trusted: from another store, or from an older state of this one."""
 
     def __init__(self, mismatch: StoreMismatch) -> None:
         super().__init__(mismatch.message, hopeless=True)
@@ -52,7 +52,7 @@ class NotOurs(NoAnswer):
 
     @property
     def not_applied(self) -> bool:
-        """What another store has done says nothing about ours."""
+        """The actions of another store say nothing about this one."""
         return self.mismatch.reason is MismatchReason.ANOTHER_STORE
 
 
@@ -66,17 +66,17 @@ class Refused(Failure):
 
     @property
     def stale_token(self) -> bool:
-        """The login has run out, or was made under older rules: log in again."""
+        """True if the login has expired, or was made under older rules: log in again."""
         return self.code == UNAUTHENTICATED or "auth store is old" in self.message
 
     @property
     def denied(self) -> bool:
-        """Not allowed; a watch is told the same when its login has run out."""
+        """True if it is not allowed; a watch gets the same error when its login has expired."""
         return self.code == PERMISSION_DENIED
 
     @property
     def not_applied(self) -> bool:
-        """Turned away at the door: the same request may go to another server."""
+        """True if it was refused before it was processed: the same request may go to another server."""
         return (
             "no leader" in self.message
             or "too many requests" in self.message
@@ -85,7 +85,7 @@ class Refused(Failure):
 
     @property
     def unavailable(self) -> bool:
-        """This server cannot help at the moment; another one might."""
+        """True if this server cannot help at the moment; another one might."""
         return self.not_applied or self.code == UNAVAILABLE
 
     @property
@@ -97,7 +97,7 @@ class Refused(Failure):
         return self.code == _NOT_FOUND and "lease" in self.message
 
     def as_store_error(self, user: str | None) -> StoreError:
-        """The same for those who use the store, with what to do about it."""
+        """The same error for users of the store, with what to do about it."""
         if self.lease_not_found:
             return LeaseLost(f"the lease has ended ({self.message})")
         return StoreError(f"etcd refused the request: {self.message}{self._advice(user)}")
@@ -115,7 +115,7 @@ class Refused(Failure):
 
 
 def refusal(status: int, body: bytes) -> Refused:
-    """From a response that is not a success. Raises NoAnswer when it is not etcd that answered."""
+    """The refusal in an unsuccessful response. Raises NoAnswer if it is not from etcd."""
     try:
         error = json.loads(body)
     except ValueError:
@@ -132,7 +132,7 @@ def refusal(status: int, body: bytes) -> Refused:
 
 
 def refusal_in(error: dict[str, Any]) -> Refused:
-    """From etcd's description of an error, of which its versions have several."""
+    """The refusal in etcd's description of an error, which differs between its versions."""
     inner = error.get("error")
     if isinstance(inner, dict):
         error = inner

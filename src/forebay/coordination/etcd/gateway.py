@@ -1,14 +1,14 @@
-"""Requests to whichever etcd server answers.
+"""Sends requests to whichever etcd server answers.
 
-One server is used until it fails, then the next one. What was certainly not applied is sent again, to
-another server; what may have been applied is sent again only if it is `repeatable`, that is, a read. A login
-that has run out is renewed on the way.
+One server is used until it fails, then the next one. A request that was certainly not applied is sent again,
+to another server; one that may have been applied is sent again only if it is `repeatable`, that is, a read.
+An expired login is renewed on the way.
 
-Every request carries `hasleader`: a server that is cut off from the others then says so instead of keeping
-still. A server whose raft term is older than one we have seen is cut off too, and not believed.
+Every request carries `hasleader`: a server that is cut off from the others then says so instead of staying
+silent. A server whose raft term is older than one seen before is cut off too, and not trusted.
 
-Nor is a server of another etcd, or of one that has lost what it had said (`known_store.py`). Such an
-answer counts as none. If no server gives a better one, StoreMismatch is raised.
+Nor is a server of another etcd, or of one that has lost data that it had returned (`known_store.py`). Such an
+answer is ignored. If no server gives a better one, StoreMismatch is raised.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 4.0
-"""How long one server has for one request."""
+"""The time limit of one server for one request."""
 REQUEST_TIMEOUT_S = 8.0
-"""How long all servers together have for one request."""
+"""The time limit of all servers together for one request."""
 _REQUESTS_MAX = 16
 _BACKOFF_MIN_S = 0.05
 _BACKOFF_MAX_S = 0.5
@@ -52,7 +52,7 @@ _LOGINS_MAX = 3
 RANGE = "/v3/kv/range"
 TXN = "/v3/kv/txn"
 _LINEARIZABLE = (RANGE, TXN)
-"""The answers to these tell the newest state of the cluster, whichever server gives them."""
+"""The answers to these show the newest state of the cluster, whichever server gives them."""
 
 
 class Gateway:
@@ -87,8 +87,8 @@ class Gateway:
     async def call(self, path: str, body: Json, *, repeatable: bool = False) -> Json:
         """The answer of the first server that gives one.
 
-        Raises Refused for what etcd itself objects to, StoreError when nobody answers, and StoreMismatch when
-        only others answer than the store that was used so far.
+        Raises Refused if etcd itself refuses, StoreError if nobody answers, and StoreMismatch if only another
+        store answers than the one used so far.
         """
 
         async def ask(index: int, left_s: float) -> Json:
@@ -104,11 +104,11 @@ class Gateway:
         return answer
 
     async def confirm(self) -> None:
-        """Raises StoreMismatch while what answers is not our store; a good answer ends the refusal."""
+        """Raises StoreMismatch while another store answers; a good answer ends the refusal."""
         await self.call(RANGE, self._probe, repeatable=True)
 
     async def version(self) -> str:
-        """Which etcd this is: a request that needs no login, and tells etcd from anything else."""
+        """The version of etcd: a request that needs no login, and distinguishes etcd from anything else."""
 
         async def ask(index: int, left_s: float) -> str:
             connection = await self._connection(index)
@@ -118,7 +118,9 @@ class Gateway:
         return await self.guard(self._try_servers(ask, True))
 
     async def check(self, index: int) -> None:
-        """Raises NoAnswer, Unreachable or Refused unless this very server is one of our working cluster.
+        """Raises NoAnswer, Unreachable or Refused unless this very server is part of the working cluster.
+
+        Its status shows its health, and a read of any key that the cluster has not gone back.
 
         Its status says how it is, and a read of any key that the cluster has not gone back.
         """
@@ -129,7 +131,7 @@ class Gateway:
 
     @asynccontextmanager
     async def stream(self, path: str, body: Json) -> AsyncIterator[tuple[int, AsyncIterator[Json]]]:
-        """An answer that goes on and on, and the number of the server that gives it.
+        """A streamed answer, and the number of the server that sends it.
 
         The messages are read by the caller, and may raise OSError and HttpError.
         """
@@ -227,14 +229,16 @@ class Gateway:
     def _doubt_token(self, failure: BaseException | None) -> None:
         """Log in again after a request that got no answer in time.
 
-        etcd waits until it has come to the index in a token. One that was restored from a backup may take
+        etcd waits until it has reached the index in a token. An etcd that was restored from a backup may take
         days for that.
         """
         if isinstance(failure, TimeoutError):
             self.token = None
 
     async def _log_in(self, index: int) -> str:
-        """A token; empty when this etcd knows no users, so that nothing has to be shown to it.
+        """A token; empty if this etcd has no users, so that none is needed.
+
+        Checking a password is slow on purpose, so this may take longer than other requests.
 
         Checking a password is made slow on purpose, so this may take longer than other requests.
         """
@@ -262,7 +266,8 @@ class Gateway:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def check_origin(self, answer: Json, asked_at: Position | None = None) -> None:
-        """Raises NotOurs for what another store says, and NoAnswer for a server that missed an election."""
+        """Raises NotOurs for an answer from another store, and NoAnswer for a server that missed an
+        election."""
         header = answer.get("header") or answer.get("result", {}).get("header")
         if header is None:
             return
@@ -271,13 +276,13 @@ class Gateway:
         found = Header(str(header.get("cluster_id", "")), int(header.get("revision", 0)), term)
         mismatch = self.known.mismatch(found, asked_at)
         if mismatch is not None:
-            self.token = None  # the store to come back to may know it no more, or have other users
+            self.token = None  # the store to return to may not know it any more, or have other users
             raise NotOurs(mismatch)
         if term < seen.term:
             raise NoAnswer(f"it is at raft term {term}, others at {seen.term}: it is cut off from them")
 
     def leave(self, index: int) -> None:
-        """Use another server from now on; does nothing when that has been decided already."""
+        """Use another server from now on; does nothing if that has already been decided."""
         if self.current == index:
             self.current = (index + 1) % self.count
         for connection in self._idle[index]:
@@ -334,7 +339,7 @@ class Gateway:
 
 
 class _Attempts:
-    """One request's way through the servers: all of them at once, then all again after a pause."""
+    """The attempts of one request: at all servers in turn, then again after a pause."""
 
     def __init__(self, gateway: Gateway, timeout_s: float) -> None:
         self._gateway = gateway
@@ -351,9 +356,9 @@ class _Attempts:
         return max(0.0, self._deadline - self._loop.time())
 
     async def failed(self, index: int, error: Failure) -> None:
-        """Goes on to the next server; raises StoreError when the time is up or trying on is pointless."""
+        """Continue with the next server; raises StoreError when the time is up or a retry is pointless."""
         self._gateway.leave(index)
-        # That there was no time left for another answer says less than what was said before.
+        # Running out of time says less than the error before.
         if not isinstance(error.__cause__, TimeoutError) or index not in self._problems:
             self._problems[index] = error
         self._in_round += 1

@@ -1,4 +1,4 @@
-"""As much HTTP/1.1 as etcd's gateway needs: one request after the other on a connection that is kept.
+"""As much HTTP/1.1 as etcd's gateway needs: one request after the other on a persistent connection.
 
 A body comes with a length, in chunks, or until the connection ends. Chunked bodies may have trailers after
 them; they are read, or the next answer would begin in the middle of this one. Everything is bounded.
@@ -16,15 +16,15 @@ _LINE_BYTES_MAX = 64 << 10
 _HEADERS_MAX = 100
 _PIECE_BYTES = 64 << 10
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
-"""A server that vanished without a word is noticed within about ten seconds, also by a silent watch."""
+"""A server that vanished silently is noticed within about ten seconds, also by a silent watch."""
 
 
 class HttpError(Exception):
-    """The connection ended too early, or what came makes no sense."""
+    """The connection ended too early, or the answer is malformed."""
 
 
 class NotHttp(HttpError):
-    """What came is something else."""
+    """The answer is not HTTP."""
 
 
 class Connection:
@@ -46,7 +46,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether another request may be tried; the other side may have hung up meanwhile."""
+        """True if another request may be tried; the other side may have closed the connection meanwhile."""
         return not (self._busy or self._reader.at_eof() or self._writer.is_closing())
 
     async def request(self, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
@@ -96,11 +96,11 @@ class Connection:
             raise HttpError("the server hung up") from error
 
     async def some(self) -> bytes:
-        """What there is; nothing at the end of the connection."""
+        """The available bytes; none at the end of the connection."""
         return await self._reader.read(_PIECE_BYTES)
 
     def finished(self) -> None:
-        """The answer has been read to its end: the connection is free for another request."""
+        """The answer was read to its end: the connection is free for another request."""
         self._busy = False
 
 

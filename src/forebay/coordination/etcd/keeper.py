@@ -1,8 +1,8 @@
-"""The thread that keeps a lease alive for as long as the event loop is alive.
+"""The thread that keeps a lease alive while the event loop is alive.
 
-It is a thread because a busy loop must not lose the lease; it looks at the loop's heartbeat because a loop
-that hangs must. It has an event loop and connections of its own, and shares with the other side only single
-values that are read and written whole.
+It is a thread because a busy loop must not lose the lease; it checks the loop's heartbeat because a loop that
+hangs must. It has its own event loop and connections, and shares only single values with the other side,
+which are read and written atomically.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Keeper:
         return self._clock.monotonic() < self.deadline
 
     def beat(self) -> None:
-        """Says that the event loop is alive."""
+        """Note that the event loop is alive."""
         self._beaten_at = self._clock.monotonic()
 
     def start(self, on_lost: Callable[[], None]) -> None:
@@ -75,17 +75,17 @@ class Keeper:
         try:
             asyncio.run(self._keep())
         finally:
-            # However it came to its end: if nobody asked for it, nobody renews the lease any more.
+            # However it ended: if nobody asked for it, nobody renews the lease any more.
             if not self._stopping.is_set():
                 on_lost()
             self.ended.set_result(None)
 
     async def _keep(self) -> None:
-        """Renews until told to stop, or until there is nothing to renew any more."""
+        """Renew until told to stop, or until there is nothing left to renew."""
         woken = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._wake = lambda: _call_in(loop, woken.set)
-        # A server that keeps still must leave time enough to try the others before the lease runs out.
+        # A silent server must leave enough time to try the others before the lease expires.
         gateway = Gateway(
             self._config,
             answer_timeout_s=self._interval_s / 2,
@@ -108,7 +108,7 @@ class Keeper:
 
     async def _renew_for_ever(self, gateway: Gateway) -> None:
         """Returns when the lease is lost."""
-        # At once for the first time: what it takes to log in must not be found out when it is urgent.
+        # At once for the first time: login problems must not surface when it is urgent.
         pause_s = 0.0
         while True:
             await asyncio.sleep(pause_s)
@@ -123,7 +123,7 @@ class Keeper:
                 continue
             try:
                 if self._known.refused is not None:
-                    # Else it would keep alive what an older state of the store still knows of this broker.
+                    # Otherwise it would keep alive what an older state of the store still has of this broker.
                     await gateway.confirm()
                 ttl_s = await self._renew(gateway)
             except (StoreError, Refused) as error:
@@ -137,7 +137,7 @@ class Keeper:
             pause_s = self._interval_s
 
     async def _renew(self, gateway: Gateway) -> float:
-        """The time to live from now on; none when there is no such lease any more."""
+        """The time to live from now on; none if the lease no longer exists."""
         answer = await gateway.call("/v3/lease/keepalive", {"ID": str(self.lease_id)}, repeatable=True)
         if "error" in answer:
             raise refusal_in(answer)
@@ -165,4 +165,4 @@ def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
 
 
 def _nothing() -> None:
-    """Before the thread runs there is nothing to wake; it looks at `_stopping` first."""
+    """Before the thread runs there is nothing to wake; it checks `_stopping` first."""

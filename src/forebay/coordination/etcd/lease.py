@@ -1,12 +1,12 @@
 """A lease on etcd, as its holder sees it.
 
 `valid()` is decided here, without asking anyone: a keep-alive that was answered holds from the moment it was
-*sent*, for the time to live less a margin, on a clock that goes on while the machine sleeps.
+*sent*, for the time to live less a margin, on a clock that continues while the machine sleeps.
 
-Past that moment the lease is not valid, but not lost either: when etcd itself was away it comes back with the
-lease still there, a later keep-alive is answered, and nobody has seen our keys vanish. It is lost when etcd
-says so, or when we gave it up. While another etcd answers, or an older state of ours, it is not valid either,
-and is not kept alive: nothing that such a store says counts.
+Past that moment the lease is not valid, but not lost either: if etcd itself was down it comes back with the
+lease still there, a later keep-alive is answered, and nobody has seen this broker's keys vanish. It is lost
+when etcd says so, or when the broker gave it up. While another etcd answers, or an older state of the same
+one, it is not valid either, and is not kept alive: nothing that such a store says counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GOODBYE_S = 1.0
 async def grant(config: ClusterConfig, gateway: Gateway, clock: Clock, ttl_s: float) -> EtcdLease:
     sent_at = clock.monotonic()
     try:
-        # Should a first answer be lost, its lease is used by nobody and runs out.
+        # If the first answer is lost, nobody uses its lease, and it expires.
         answer = await gateway.call("/v3/lease/grant", {"TTL": str(math.ceil(ttl_s))}, repeatable=True)
     except Refused as error:
         raise error.as_store_error(gateway.user) from error
@@ -67,21 +67,21 @@ class EtcdLease:
 
     @property
     def deadline(self) -> float:
-        """Until when it holds if no further keep-alive is answered, in monotonic time."""
+        """How long it holds if no further keep-alive is answered, in monotonic time."""
         return self._keeper.deadline
 
     async def revoke(self) -> None:
         held = not self.lost.is_set()
-        self._lose()  # nobody may count on the lease from here on
+        self._lose()  # nobody may rely on the lease from here on
         self._keeper.stop()
         if held:
             await end_lease(self._gateway, self.id)
-        # Whoever is cancelled here must not cancel what others wait for as well.
+        # A caller that is cancelled here must not cancel what others wait for.
         await asyncio.shield(asyncio.wrap_future(self._keeper.ended))
 
     async def close(self) -> None:
-        """As revoke, but neither etcd nor the thread that kept the lease has to answer: nobody renews it any
-        more, so it runs out by itself."""
+        """Like `revoke`, but without waiting for etcd or the keeper's thread: nobody renews the lease any
+        more, so it expires by itself."""
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self.revoke()
@@ -96,5 +96,5 @@ class EtcdLease:
 
     def _told_lost(self) -> None:
         """Called by the keeper's thread."""
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody is there to be told
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody is left to be notified
             self._loop.call_soon_threadsafe(self._lose)

@@ -25,12 +25,12 @@ def key_text(key: str) -> str:
 
 
 def key_bytes(key: str) -> bytes:
-    """Also of a key that is no text: others may have written it, and it must not hide the rest."""
+    """Works also for a key that is not text: others may have written it, and it must not hide the rest."""
     return key.encode(errors="surrogateescape")
 
 
 def prefix_range(prefix: str) -> Json:
-    """All keys that begin so, as etcd says it: from the prefix to the first key that begins otherwise."""
+    """All keys with a prefix, as an etcd range: from the prefix to the first key without it."""
     start = prefix.encode()
     stem = start.rstrip(b"\xff")
     end = stem[:-1] + bytes([stem[-1] + 1]) if stem else b"\0"
@@ -65,7 +65,7 @@ def _delete(delete: Delete) -> Json:
 
 
 def watch_request(prefix: str, from_revision: int) -> Json:
-    # Large responses come in fragments, else one of more than a few megabytes would break the stream.
+    # Large responses come in fragments; otherwise one of more than a few megabytes would break the stream.
     create = {**prefix_range(prefix), "start_revision": str(from_revision), "fragment": True}
     return {"create_request": create}
 

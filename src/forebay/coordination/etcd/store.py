@@ -40,7 +40,7 @@ _RANGES_MAX = 5
 
 
 class EtcdStore:
-    """Make one with `await EtcdStore.open(config)`."""
+    """Create one with `await EtcdStore.open(config)`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class EtcdStore:
         *,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> EtcdStore:
-        """Raises StoreError with what to do when etcd is not there, is not etcd, or does not let us in."""
+        """Raises StoreError with what to do if etcd is not there, is not etcd, or refuses the login."""
         store = cls(config, clock, request_timeout_s=request_timeout_s)
         try:
             await store.gateway.version()
@@ -79,7 +79,7 @@ class EtcdStore:
     async def identity(self) -> StoreIdentity:
         for _ in range(_RANGES_MAX):
             index = self.gateway.current
-            # A server that has answered a read has caught up with all that was committed before it.
+            # A server that has answered a read has caught up with everything committed before it.
             await self.get(f"/forebay/{self._config.name}/")
             answer = await self._call("/v3/maintenance/status", {}, repeatable=True)
             if index == self.gateway.current:
@@ -96,7 +96,7 @@ class EtcdStore:
             try:
                 return await self._pages(prefix_range(prefix))
             except Refused as error:
-                # Between two pages the revision that they are read at may be compacted away: begin again.
+                # The revision may be compacted between two pages: begin again.
                 if not error.compacted:
                     raise error.as_store_error(self.gateway.user) from error
         raise StoreError("etcd forgets its history faster than it can be read; compact it less often")
@@ -128,7 +128,7 @@ class EtcdStore:
         await end_lease(self.gateway, lease_id)
 
     async def close(self) -> None:
-        """Gives up the leases, if etcd answers at once, and ends whatever waits; may be called again."""
+        """Give up the leases, if etcd answers at once, and end all waiting calls; may be called again."""
         leases, self._leases = self._leases, set()
         await asyncio.gather(*(lease.close() for lease in leases))
         self.gateway.close()

@@ -1,14 +1,15 @@
 """A watch that outlives the server it runs on.
 
-After every response we know the revision up to which nothing is missing: that of its last event. (The number
+After every response the revision is known up to which nothing is missing: that of its last event. (The number
 in the header of a response may be ahead of events that are still to come.) When the stream breaks, the next
-one starts right behind it, on another server. A backup may have been restored meanwhile, and written to until
-its revision was higher again: then the events of the next stream are of another history. So the reader hears
-of each new stream, by an empty list, before its first events, and compares what it knows with the keys.
+one starts right after it, on another server. A backup may have been restored meanwhile, and written to until
+its revision was higher again: then the events of the next stream belong to another history. So the reader is
+notified of each new stream, by an empty list, before its first events, and compares its knowledge with the
+keys.
 
-A server that stands still, or is cut off, keeps its connections open and says nothing. So a silent stream is
-questioned: every few seconds its server has to show that it is alive, has a leader, and has not gone back. It
-is asked the same before its first events are passed on.
+A server that hangs, or is cut off, keeps its connections open and stays silent. So a silent stream is
+checked: every few seconds its server has to show that it is alive, has a leader, and has not gone back. The
+same is checked before its first events are passed on.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncItera
                 checked = False
                 async for events in batches:
                     if not checked:
-                        # A server of a state from before our position would keep silent until it is past it.
+                        # A server with a state from before this position would stay silent until it is past
+                        # it.
                         await _question(gateway, index)
                         checked = True
                         if interrupted:
@@ -67,14 +69,14 @@ async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncItera
                         position = events[-1].kv.mod_revision + 1
                         yield events, position - 1
         except (Unreachable, NoAnswer, Refused) as error:
-            # Also if this stream has not begun: what the reader has loaded is from before it.
+            # Also if this stream has not begun: the reader has loaded an earlier state.
             interrupted = True
             if isinstance(error, Refused):
                 if denied or not (error.unavailable or error.stale_token or error.denied):
                     raise error.as_store_error(gateway.user) from error
-                denied = error.denied  # once it may be the login that has run out; the next one is new
+                denied = error.denied  # the login may have expired once; the next one is new
             if isinstance(error, NotOurs):
-                # The reader loads the keys next, which asks every server who it is.
+                # The reader loads the keys next, which checks the identity of every server.
                 raise StoreError(f"the watch on etcd ended: {error}") from error
             failing_since = loop.time() if failing_since is None else failing_since
             if loop.time() - failing_since > PATIENCE_S:
@@ -85,7 +87,7 @@ async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncItera
 async def _batches(
     gateway: Gateway, index: int, messages: AsyncIterator[Json]
 ) -> AsyncGenerator[list[Event], None]:
-    """The events of each whole response; none for one that only says that the watch is there."""
+    """The events of each whole response; none for one that only confirms the watch."""
     events: list[Event] = []
     async with aclosing(_questioned(gateway, index, messages)) as questioned:
         async for message in questioned:
@@ -114,7 +116,7 @@ def _result(gateway: Gateway, message: Json) -> Json:
 
 
 def _code_of(reason: str) -> int:
-    """A cancelled watch tells its reason in words only."""
+    """A cancelled watch gives its reason only as text."""
     if "permission denied" in reason:
         return PERMISSION_DENIED
     return UNAUTHENTICATED if "auth token" in reason else UNAVAILABLE
@@ -130,7 +132,7 @@ async def _questioned(
                 await _question(gateway, index)
             message = reading.result()
         finally:
-            # Its end is always taken note of: the stream may have broken while its server was questioned.
+            # Always retrieve its result: the stream may have broken while its server was checked.
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         if message is None:
@@ -145,6 +147,6 @@ async def _question(gateway: Gateway, index: int) -> None:
         gateway.leave(index)
         raise
     except Refused as error:
-        # Whoever can say no is alive; a login that has run out is the business of the next request.
+        # A server that can refuse is alive; the next request deals with an expired login.
         if error.unavailable:
             raise
