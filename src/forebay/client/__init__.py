@@ -1,7 +1,7 @@
-"""Producer, Consumer, Queue and Admin for people, on confluent-kafka: small, typed, sync and async.
+"""Producer, Consumer, Queue and Admin, on confluent-kafka: small, typed, sync and async.
 
-One word, `delivery`, decides what happens to messages when something breaks; another, `profile`, whether
-throughput or latency matters. docs/client.md lists the settings behind both.
+One word, `delivery`, decides what happens to messages when something breaks; another, `profile`, chooses
+between throughput and latency. docs/client.md lists the settings behind both.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ REQUEST_SECONDS = 30.0
 _INTERNAL_TOPICS = frozenset(
     {"__consumer_offsets", "__forebay_moves", "__share_group_state", "__transaction_state"}
 )
-"""What Kafka's brokers call internal."""
+"""Kafka's internal topics."""
 
 _SOURCE = "forebay.view.source"
 _WHERE = "forebay.view.where"
@@ -36,14 +36,14 @@ _MATERIALIZE = "forebay.view.materialize"
 _DESCRIBED_AT_ONCE = 50
 
 Partition = tuple[str, int]
-"""A topic's name and the number of one of its partitions."""
+"""A topic's name and the index of one of its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
     group: str
     state: str
-    """As Kafka names it: Stable, Empty, ..."""
+    """Kafka's name: Stable, Empty, ..."""
     type: str
     """Classic or Consumer."""
 
@@ -53,12 +53,12 @@ class ViewInfo:
     source: str
     """The topic that the view shows."""
     where: str | None
-    """Which of its messages; None: all."""
+    """The condition on its messages; None: all."""
     select: str | None
-    """What the values are made of; None: as they are."""
+    """The columns of the values; None: unchanged."""
     keep_tombstones: bool
     materialized: bool = False
-    """Whether it is a topic that brokers fill."""
+    """True if it is a topic that brokers fill."""
 
 
 class Admin:
@@ -68,13 +68,13 @@ class Admin:
 
     @property
     def raw(self) -> AdminClient:
-        """librdkafka's admin client, for what is not here."""
+        """librdkafka's admin client, for everything that is not here."""
         return self._raw
 
     # -- topics ----------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, int]:
-        """The number of partitions of each topic, without those that the brokers keep for themselves."""
+        """The number of partitions of each topic, without internal topics."""
         with kafka_errors():
             found = self._raw.list_topics(timeout=REQUEST_SECONDS).topics
         return {name: len(topic.partitions) for name, topic in found.items() if name not in _INTERNAL_TOPICS}
@@ -88,7 +88,7 @@ class Admin:
         config: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> None:
-        """What is left out is as the broker's settings say."""
+        """Create a topic. Omitted values come from the broker's settings."""
         topic = NewTopic(
             name,
             num_partitions=-1 if partitions is None else partitions,
@@ -163,8 +163,8 @@ class Admin:
     ) -> None:
         """A topic that shows the messages of `source` for which the condition `where` is true.
 
-        `select` makes their values of these columns. Both are SQL. `materialize` stores them in a topic
-        of its own, which brokers fill; `replication_factor` and `config` are of that topic.
+        `select` builds their values from these columns. Both are SQL. `materialize` stores them in a separate
+        topic, which brokers fill; `replication_factor` and `config` apply to that topic.
         """
         query = {_SOURCE: source, _WHERE: where, _SELECT: select}
         settings = {key: value for key, value in query.items() if value is not None}
@@ -190,7 +190,7 @@ class Admin:
         return found
 
     def delete_view(self, name: str, *, missing_ok: bool = False) -> None:
-        """Its source keeps all messages. The name of a topic is refused."""
+        """Delete a view. Its source keeps all messages. The name of a topic is refused."""
         ignored = KafkaError.UNKNOWN_TOPIC_OR_PART if missing_ok else None
         resource = ConfigResource(ResourceType.TOPIC, name)
         entries = _answer(self._raw.describe_configs([resource])[resource], ignored)
@@ -220,7 +220,7 @@ class Admin:
         self._set_config(ResourceType.GROUP, group, config)
 
     def committed(self, group: str) -> dict[Partition, int]:
-        """The offsets that a group has committed: the next message that it will read of each partition."""
+        """The committed offsets of a group: the next message that it will read of each partition."""
         asked = ConsumerGroupTopicPartitions(group)
         answers = self._raw.list_consumer_group_offsets([asked], request_timeout=REQUEST_SECONDS)
         answer = _answer(answers[group])
@@ -229,7 +229,7 @@ class Admin:
         }
 
     def lag(self, group: str) -> dict[Partition, int]:
-        """How many offsets a group is behind the end, in each partition that it has committed to."""
+        """The lag of a group, in offsets, in each partition that it has committed."""
         committed = self.committed(group)
         ends = {topic: self.end_offsets(topic) for topic in {topic for topic, _ in committed}}
         return {
@@ -238,7 +238,7 @@ class Admin:
         }
 
     def set_committed(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Let a group without members go on from other offsets."""
+        """Set the offsets of a group without members."""
         positions = [TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()]
         asked = ConsumerGroupTopicPartitions(group, positions)
         answers = self._raw.alter_consumer_group_offsets([asked], request_timeout=REQUEST_SECONDS)
@@ -256,7 +256,7 @@ class Admin:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Nothing to close: the garbage collector does it. `with` works as for the other clients."""
+        """Does nothing: the garbage collector closes it. `with` works as for the other clients."""
 
 
 def _answer(future: Future[Any], ignored: int | None = None) -> Any:
@@ -270,7 +270,7 @@ def _answer(future: Future[Any], ignored: int | None = None) -> Any:
 
 
 def _view_info(settings: Mapping[str, str | None]) -> ViewInfo | None:
-    """What the settings of a topic say of the view that it is; None if it is none."""
+    """The view that the settings of a topic describe; None if it is not a view."""
     if _SOURCE not in settings:
         return None
     return ViewInfo(
@@ -283,5 +283,5 @@ def _view_info(settings: Mapping[str, str | None]) -> ViewInfo | None:
 
 
 def _words(value: Any) -> str:
-    """PREPARING_REBALANCING as the protocol writes it: PreparingRebalancing."""
+    """Convert PREPARING_REBALANCING to the protocol's spelling: PreparingRebalancing."""
     return "".join(word.capitalize() for word in value.name.split("_"))

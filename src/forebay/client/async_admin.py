@@ -29,7 +29,7 @@ def _awaited(
 
 
 class AsyncAdmin:
-    """As `Admin`, awaited."""
+    """Like `Admin`, awaited."""
 
     def __init__(self, servers: str | Sequence[str], *, settings: Settings | None = None) -> None:
         self._sync = Admin(servers, settings=settings)
@@ -61,4 +61,4 @@ class AsyncAdmin:
         return self
 
     async def __aexit__(self, *_exception: object) -> None:
-        """As with `Admin`, nothing is left to be closed."""
+        """As with `Admin`, there is nothing to close."""

@@ -1,7 +1,6 @@
-"""The consumer for asyncio: librdkafka's calls in one thread of its own, messages handed out on the loop.
+"""The consumer for asyncio: librdkafka's calls in a separate thread, messages handed out on the loop.
 
-Messages that a fetch brought wait in the consumer, not in the task that asked for them, so that a cancelled
-`anext` loses none.
+Fetched messages wait in the consumer, not in the task that asked for them, so a cancelled `anext` loses none.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from forebay.client.transactions import Outcome, Progress
 
 
 class AsyncConsumer:
-    """As `Consumer`, awaited: `async for message in consumer`. For one task at a time."""
+    """Like `Consumer`, awaited: `async for message in consumer`. For one task at a time."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class AsyncConsumer:
         return message
 
     async def poll(self, timeout_s: float = FILL_SECONDS) -> Message | None:
-        """The next message, or None when none came in time."""
+        """The next message, or None if none came in time."""
         if self._calls.is_idle and (message := self._sync.try_next()) is not None:
             return message
         await self._fill(self._batch_max, timeout_s)
@@ -84,7 +83,8 @@ class AsyncConsumer:
         return self._sync.hand_out(count)
 
     async def _fill(self, count: int, timeout_s: float) -> None:
-        """In short waits: one that a cancelled task leaves behind does not hold up the next call for long."""
+        """Fetch in short waits: one that a cancelled task leaves behind does not delay the next call for
+        long."""
         deadline = self._loop.time() + timeout_s
         while True:
             left_s = max(deadline - self._loop.time(), 0.0)
@@ -93,26 +93,26 @@ class AsyncConsumer:
                 return
 
     async def commit(self) -> bool:
-        """Everything handed out is done: commit it now. False when the group has moved on meanwhile."""
+        """Commit everything handed out now. False if the group has rebalanced meanwhile."""
         return await self._calls.run(self._sync.commit)
 
     async def progress(self) -> Progress:
         return await self._calls.run(self._sync.progress)
 
     async def conclude(self, outcome: Outcome) -> None:
-        """The transaction with `progress` in it has ended."""
+        """Note that the transaction with `progress` in it has ended."""
         await self._calls.run(lambda: self._sync.conclude(outcome))
 
     async def rewind(self) -> None:
-        """Hand out again what is in hand and not done: it was not processed after all."""
+        """Hand out unfinished messages again: they were not processed after all."""
         await self._calls.run(self._sync.rewind)
 
     async def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Read on at this offset. Messages of the partition that are in hand will not be committed."""
+        """Continue at this offset. Messages of the partition that are in hand will not be committed."""
         await self._calls.run(lambda: self._sync.seek(topic, partition, offset))
 
     async def close(self) -> None:
-        """Commit what is done, and leave the group. What is still in hand will be handed out again."""
+        """Commit finished messages, and leave the group. Messages still in hand will be handed out again."""
         if self._closing is None or _has_failed(self._closing):
             self._closing = self._calls.start(self._sync.close)
         await asyncio.shield(self._closing)

@@ -1,4 +1,4 @@
-"""Consume, transform, produce for asyncio: as `processing`, with a transform that may be awaited."""
+"""Consume, transform, produce for asyncio: like `processing`, with a transform that may be awaited."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ async def process_async(
     idle_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Send what `transform` makes of each message; returns how many messages were processed.
+    """Send the results of `transform` for each message; returns how many messages were processed.
+
+    If cancelled, it leaves the batch undone, as with any exception.
 
     Cancelled, it leaves the batch undone, as with any exception.
     """

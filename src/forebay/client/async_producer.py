@@ -1,8 +1,8 @@
 """The producer for asyncio.
 
-librdkafka does its work in threads of its own and never blocks when a message is queued, so sending needs no
-thread of ours. One thread polls, which is what makes delivery reports arrive; another runs the calls
-that wait: flushing, and the steps of a transaction.
+librdkafka works in its own threads and never blocks when a message is queued, so sending needs no thread
+here. One thread polls for delivery reports; another runs the calls that wait: flushing, and the steps of a
+transaction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROOM_SECONDS = 0.01
 
 
 class AsyncProducer:
-    """As `Producer`, awaited. Make it, use it and close it in one event loop."""
+    """Like `Producer`, awaited. Create it, use it and close it in one event loop."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class AsyncProducer:
         deliver_after: timedelta | float | None = None,
         schedule_key: str | bytes | None = None,
     ) -> None:
-        """Queue a message; waits only while the queue is full. Failures come with `flush`."""
+        """Queue a message; waits only while the queue is full. `flush` reports failures."""
         await self.send_record(
             Record(
                 topic=topic,
@@ -122,7 +122,7 @@ class AsyncProducer:
         key: str | bytes | None = None,
         partition: int | None = None,
     ) -> None:
-        """Cancel a message that waits, and wait for the acknowledgement; see `Producer.cancel`."""
+        """Cancel a delayed message, and wait for the acknowledgement; see `Producer.cancel`."""
         record = cancellation(topic, schedule_key, schedule_id=schedule_id, key=key, partition=partition)
         await self.send_and_wait(record)
 
@@ -147,7 +147,7 @@ class AsyncProducer:
 
     @contextlib.asynccontextmanager
     async def transaction(self, consumer: AsyncConsumer | None = None) -> AsyncIterator[None]:
-        """All that is sent inside becomes visible at once, with the consumer's offsets, or not at all."""
+        """Everything sent inside becomes visible at once, with the consumer's offsets, or not at all."""
         self._sync.check_may_begin()
         transactions = self._sync.transactions
         transactions.forget_outcome()
@@ -163,7 +163,7 @@ class AsyncProducer:
             await consumer.conclude("committed")
 
     async def _roll_back(self, error: BaseException, consumer: AsyncConsumer | None) -> None:
-        """Also when the task is cancelled again: the calls end in their threads, in this order."""
+        """Also if the task is cancelled again: the calls end in their threads, in this order."""
         try:
             await self._calls.run_to_end(lambda: self._sync.roll_back(error))
         finally:
@@ -173,7 +173,7 @@ class AsyncProducer:
     # -- life ------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Deliver what is queued. Raises DeliveryFailed if some of it could not be."""
+        """Deliver queued messages. Raises DeliveryFailed if some of them could not be."""
         await self._close(None)
 
     async def __aenter__(self) -> Self:
@@ -185,9 +185,9 @@ class AsyncProducer:
         await self._close(error)
 
     async def _close(self, error: BaseException | None) -> None:
-        """Cancelled, it gives up what is not delivered soon. A second close waits for the first to end."""
+        """If cancelled, it gives up what is not delivered soon. A second close waits for the first to end."""
         if self._closing is not None and self._closing.done():
-            return  # its errors have been raised
+            return  # its errors have been raised already
         if self._closing is None:
             deliver = self._deliver if error is None else self._sync.give_up
             self._closing = asyncio.ensure_future(self._deliver_and_stop(deliver))
@@ -210,7 +210,7 @@ class AsyncProducer:
                 self._sync.give_up()
 
     def _poll(self) -> None:
-        """Delivery reports come by this thread alone: nothing that a callback raises may end it."""
+        """Only this thread brings delivery reports: no exception of a callback may end it."""
         while not self._stopped.is_set():
             try:
                 self._sync.raw.poll(_POLL_SECONDS)
@@ -220,10 +220,10 @@ class AsyncProducer:
 
 
 class _Reports:
-    """Brings delivery reports from the threads that poll to the loop, waking it once for many.
+    """Brings delivery reports from the polling threads to the loop, waking it once for many.
 
-    Whether the loop is about to be woken is a flag under the lock of the queue: a report that is added either
-    finds it set, and then will be taken, or sets it.
+    A flag under the lock of the queue says that the loop is about to be woken: a report that is added either
+    finds it set, and will be taken, or sets it.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,8 +1,8 @@
-"""Calls that block, for an event loop: one thread runs them one after the other.
+"""Blocking calls for an event loop: one thread runs them one after the other.
 
 A task that waits for a call can be cancelled, the call cannot. `run` leaves it behind: it ends in the thread,
-before any call that is made later. `run_to_end` waits for it all the same, for callers that must know how it
-ended before they clean up.
+before any later call. `run_to_end` waits for it all the same, for callers that must know its outcome before
+they clean up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 class CallThread:
     def __init__(self, owner: str) -> None:
-        """`owner`: whose calls these are, for messages."""
+        """`owner`: the owner of these calls, for messages."""
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"forebay-{owner}")
@@ -28,7 +28,7 @@ class CallThread:
 
     @property
     def is_idle(self) -> bool:
-        """No call is under way, nor one that was left behind: what they use is the loop's to touch."""
+        """True if no call is under way, nor one that was left behind: the loop may touch what they use."""
         return self._under_way == 0
 
     def start(self, work: Callable[[], T]) -> asyncio.Future[T]:
@@ -47,14 +47,14 @@ class CallThread:
         return await uninterrupted(self.start(work), on_cancel)
 
     def shut(self) -> None:
-        """No more calls. Those that were made before are still run."""
+        """Accept no more calls. Earlier ones are still run."""
         self._shut = True
         self._executor.shutdown(wait=False)
 
     def _ended(self, future: asyncio.Future[Any]) -> None:
         self._under_way -= 1
         if not future.cancelled():
-            future.exception()  # marks it as seen, even if no task waits for it
+            future.exception()  # marks it as retrieved, even if no task waits for it
 
 
 async def uninterrupted(work: Awaitable[T], on_cancel: Callable[[], None] = lambda: None) -> T:
@@ -69,6 +69,6 @@ async def uninterrupted(work: Awaitable[T], on_cancel: Callable[[], None] = lamb
             on_cancel()
     if cancelled is not None:
         if not future.cancelled():
-            future.exception()  # seen
+            future.exception()  # retrieved
         raise cancelled
     return future.result()

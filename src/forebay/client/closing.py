@@ -1,9 +1,9 @@
 """The end of a librdkafka handle, which may hang in C code where nothing can interrupt it.
 
-librdkafka 2.16 waits for ever in `close` when it learns of its partitions while it leaves the group
+librdkafka 2.16 waits for ever in `close` when it gets its partitions while it leaves the group
 (docs/decisions/0040-close-has-a-bound.md). So a handle ends in a daemon thread, and its owner waits for that
-thread as long as it wants to. A handle that does not end in time is given up: it stays in memory, with its
-threads, until the process exits. Python must not destroy it then, which would hang as well.
+thread up to a limit. A handle that does not end in time is given up: it stays in memory, with its threads,
+until the process exits. Python must not destroy it then, which would hang as well.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Member(Protocol):
 CLOSE_SECONDS = 30.0
 """The default bound of a close, as in Java's consumer."""
 LEAVE_SECONDS = 5.0
-"""How long a consumer that gave librdkafka up tries to leave its group."""
+"""How long a consumer whose librdkafka was given up tries to leave its group."""
 
 
 def checked_close_seconds(seconds: float) -> float:
@@ -54,7 +54,7 @@ class CallGuard:
     The owner notes that it is closed, then waits until the calls under way have ended. A call that begins
     later finds the note when it is inside.
 
-    The thread that is inside may enter again, as a signal handler does that closes what it interrupted.
+    The thread that is inside may enter again, like a signal handler that closes what it interrupted.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class CallGuard:
 
     @contextlib.contextmanager
     def inside_if_free(self) -> Iterator[bool]:
-        """Yields False, without waiting, while a thread is inside, be it the calling one."""
+        """Yields False, without waiting, while a thread is inside, even the calling one."""
         if not self._lock.acquire(blocking=False):
             yield False
             return
@@ -100,8 +100,8 @@ class CallGuard:
 class Ending:
     """The end of one handle, once, in a daemon thread.
 
-    A program may forget to close what owns the handle. Then this object vanishes with the owner, and ends the
-    handle in the same way: the garbage collector would do it in any thread, also in the main one at exit.
+    A program may forget to close the owner of the handle. Then this object vanishes with the owner, and ends
+    the handle in the same way: the garbage collector would do it in any thread, even in the main one at exit.
     """
 
     _handle: object = None
@@ -120,7 +120,7 @@ class Ending:
         self._handle = handle  # the last: `__del__` is called also when this constructor was interrupted
 
     def start(self, end: Callable[[], object] = lambda: None) -> None:
-        """Does nothing when the end has begun already."""
+        """Start the end; does nothing if it has already begun."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, args=(end,), name="forebay-close", daemon=True)
             self._started_s = time.monotonic()
@@ -164,12 +164,13 @@ class Ending:
 
 
 class MemberHandle:
-    """librdkafka's member of a group: its calls, apart from its end, which any thread may ask for."""
+    """librdkafka's member of a group: separates its calls from its end, which any thread may request."""
 
     def __init__(
         self, raw: Member, owner: str, seconds: float, close: Callable[[], object] | None = None
     ) -> None:
-        """`owner`: what is closed, for messages. `seconds`: how long it may take. `close`: its last call."""
+        """`owner`: the closed object, for messages. `seconds`: how long it may take. `close`: its last
+        call."""
         self._close = raw.close if close is None else close
         self._owner = owner
         self._seconds = seconds
@@ -187,14 +188,14 @@ class MemberHandle:
 
     @contextlib.contextmanager
     def using_if_free(self) -> Iterator[bool]:
-        """The same, or False where a call is under way already. Never waits."""
+        """Like `using`, or False if a call is already under way. Never waits."""
         with self._guard.inside_if_free() as is_free, kafka_errors():
             if is_free:
                 self._check_open()
             yield is_free
 
     def close(self, leave: Callable[[], object]) -> bool:
-        """Call `leave`, and close the handle. False when librdkafka was given up, the first time only."""
+        """Call `leave`, and close the handle. False if librdkafka was given up, the first time only."""
         if self._has_left:
             return True
         self.start_close(leave)
@@ -224,7 +225,7 @@ class MemberHandle:
 
 
 def close_share_consumer(raw: ShareConsumer, seconds: float = CLOSE_SECONDS) -> bool:
-    """Leave the group and close; False when librdkafka did not do it in time."""
+    """Leave the group and close; False if librdkafka did not do it in time."""
     return share_handle(raw, "share consumer", seconds).close(lambda: None)
 
 
@@ -234,7 +235,7 @@ def share_handle(raw: ShareConsumer, owner: str, seconds: float) -> MemberHandle
 
 def _unsubscribe_and_close(raw: ShareConsumer) -> None:
     """librdkafka 2.16 hangs if it is closed between the answer with its partitions and the metadata that it
-    then asks for. To unsubscribe makes it forget those partitions, to close does not."""
+    then requests. Unsubscribing makes it forget those partitions, closing does not."""
     with contextlib.suppress(KafkaException, RuntimeError):  # after a fatal error, or on a closed one
         raw.unsubscribe()
     raw.close()
@@ -243,8 +244,8 @@ def _unsubscribe_and_close(raw: ShareConsumer) -> None:
 class ProducerHandle:
     """librdkafka's producer, until it is destroyed.
 
-    Any thread may be inside one of its calls, and keeps it alive for that long. So to destroy it is only to
-    forget it.
+    Any thread may be inside one of its calls, and keeps it alive for that time. So destroying it just drops
+    the reference.
     """
 
     def __init__(self, raw: confluent_kafka.Producer) -> None:
@@ -263,7 +264,7 @@ class ProducerHandle:
         return self._raw is None
 
     def destroy(self, seconds: float) -> None:
-        """Messages that are still queued are thrown away."""
+        """Destroy it. Messages that are still queued are discarded."""
         if self._raw is None:
             return
         self._raw = None
@@ -279,10 +280,10 @@ class ProducerHandle:
 def leave_in_time(settings: Mapping[str, Any], group: str, member_id: str | None) -> None:
     """Take a member whose librdkafka was given up out of its consumer group."""
     if member_id is None or "group.instance.id" in settings:
-        return  # it never joined, or is to keep its partitions over a restart
+        return  # it never joined, or should keep its partitions over a restart
 
     def leave() -> None:
-        from forebay.client.leaving import leave_group  # brings the protocol, which nothing else needs here
+        from forebay.client.leaving import leave_group  # imports the protocol, which nothing else needs here
 
         try:
             leave_group(settings, group, member_id)
@@ -295,5 +296,5 @@ def leave_in_time(settings: Mapping[str, Any], group: str, member_id: str | None
 
 
 def keep_for_ever(handle: object) -> None:
-    """Count one reference more than there are, so that Python never destroys the handle."""
+    """Add one reference more than there are, so that Python never destroys the handle."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))

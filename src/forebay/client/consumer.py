@@ -1,4 +1,4 @@
-"""A consumer that is iterated, and whose offsets are committed as its delivery mode says.
+"""A consumer that is iterated, and whose offsets are committed according to its delivery mode.
 
     at-most-once   committed, and the commit answered, before a message is handed out
     at-least-once  asking for the next message says that those before are done; done ones are committed in the
@@ -8,7 +8,7 @@
 Messages are fetched some at a time and wait in `_ready`. Messages that were handed out and are not committed
 yet are unacknowledged, or in hand (`OffsetsToCommit`). A partition that is taken away takes its waiting
 messages with it: its next owner reads them again from the committed offset. `Positions` knows where reading
-continues, so a call that raises loses no message either.
+continues, so a call that raises does not lose a message either.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ log = logging.getLogger("forebay.client")
 FILL_SECONDS = 1.0
 """One wait of the iterator; Ctrl-C is noticed between two of them."""
 _STORE_SECONDS = 0.2
-"""How often a slow program tells which messages are done; a fast one does it with every fetch."""
+"""How often a slow program reports finished messages; a fast one does it with every fetch."""
 
-# A subscribed topic that does not exist may yet be created, and a member that was too slow joins again.
+# A subscribed topic that does not exist may still be created, and a member that was too slow joins again.
 _PASSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MAX_POLL_EXCEEDED})
-# The group has moved on: the partitions come back, or go to others, with the offset that was committed.
+# The group has rebalanced: the partitions come back, or go to others, with the committed offset.
 _REBALANCED = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -71,8 +71,8 @@ class Consumer:
         close_seconds: float = CLOSE_SECONDS,
         settings: Settings | None = None,
     ) -> None:
-        """`start`: where a group without committed offsets begins. `batch_max`: how many may wait here.
-        `close_seconds`: how long `close` may take.
+        """`start`: where a group without committed offsets begins. `batch_max`: the number of messages that
+        may wait here. `close_seconds`: how long `close` may take.
         """
         if batch_max < 1:
             raise ConfigError(f"batch_max={batch_max}: write 1 or more")
@@ -83,9 +83,10 @@ class Consumer:
         self._ready: deque[Message] = deque()
         self._to_commit = OffsetsToCommit()
         self._half_done = False
-        """A change of what waits and what is in hand has begun, and was perhaps interrupted (Ctrl-C)."""
+        """True while waiting and handed-out messages are being changed, perhaps after an interrupt
+        (Ctrl-C)."""
         self._stored: dict[Place, int] = {}
-        """Offsets that librdkafka will commit in the background, if it has not done so yet."""
+        """Offsets that librdkafka will commit in the background, unless it has already."""
         self._taken_away: set[Place] = set()
         self._store_at = 0.0
         self._failure: ClientError | None = None
@@ -105,12 +106,12 @@ class Consumer:
                 topics, on_assign=self._assign, on_revoke=self._take_away, on_lost=self._take_away
             )
         except BaseException:
-            self.close()  # or it would stay a member of the group, and keep its partitions
+            self.close()  # otherwise it would stay a member of the group, and keep its partitions
             raise
 
     @property
     def raw(self) -> confluent_kafka.Consumer:
-        """librdkafka's consumer, for what is not here (pause, watermarks)."""
+        """librdkafka's consumer, for everything that is not here (pause, watermarks)."""
         return self._raw
 
     # -- messages --------------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ class Consumer:
         return message
 
     def poll(self, timeout_s: float = FILL_SECONDS) -> Message | None:
-        """The next message, or None when none came in time."""
+        """The next message, or None if none came in time."""
         message = self.try_next()
         if message is None and self.fill(self._batch_max, timeout_s):
             # Not `try_next`: after a long wait it asks for `fill` again.
@@ -138,7 +139,7 @@ class Consumer:
         return self.hand_out(count)
 
     def try_next(self) -> Message | None:
-        """A message that waits already; None asks for `fill`. Never calls librdkafka."""
+        """A waiting message; None means that `fill` is needed. Never calls librdkafka."""
         self._mend()
         self._finish()
         if not self._ready or time.monotonic() >= self._store_at:
@@ -146,7 +147,7 @@ class Consumer:
         return self.hand_out(1)[0]
 
     def fill(self, count: int, timeout_s: float) -> bool:
-        """Write down what is done, and fetch if nothing waits; whether something waits then. Blocks."""
+        """Store finished offsets, and fetch if nothing waits; True if something waits then. Blocks."""
         with self._handle.using():
             return self._fill(count, timeout_s)
 
@@ -166,7 +167,7 @@ class Consumer:
         return bool(fetched)
 
     def hand_out(self, count: int) -> list[Message]:
-        """Up to that many of those that wait."""
+        """Up to that many waiting messages."""
         handed = list(itertools.islice(self._ready, count))
         self._half_done = self.delivery != "at-most-once"  # there it may be lost
         if self._half_done:
@@ -189,7 +190,7 @@ class Consumer:
             first = self._raw.poll(timeout_s)
             if first is None:
                 return []
-            self._taken_away.clear()  # what poll returned belongs to us now, whatever happened before it
+            self._taken_away.clear()  # the messages belong to this consumer now, whatever happened before
             more = self._raw.consume(count - 1, 0) if count > 1 else []
         fetched = [messages.from_kafka(raw) for raw in (first, *more) if self._is_message(raw)]
         self._positions.distrust(self._taken_away)  # those that were given back meanwhile
@@ -212,7 +213,9 @@ class Consumer:
     # -- offsets ---------------------------------------------------------------------------------------
 
     def commit(self) -> bool:
-        """Everything handed out is done: commit it now, and wait for the answer.
+        """Commit everything handed out now, and wait for the answer.
+
+        False if the group has rebalanced meanwhile: then some of it comes again, here or at another member.
 
         False when the group has moved on meanwhile: then some of it comes again, here or to another member.
         """
@@ -225,7 +228,7 @@ class Consumer:
         done = self._stored | {(each.topic, each.partition): each.offset for each in self._to_commit.done()}
         if self.delivery == "at-least-once":
             for offset in _offsets(done):
-                self._store(offset)  # or closing would commit what was stored before, and go back
+                self._store(offset)  # otherwise closing would commit older stored offsets, and go back
         if self._try_commit(_offsets(done)):
             return False
         self._stored.clear()
@@ -233,7 +236,8 @@ class Consumer:
         return True
 
     def progress(self) -> tuple[list[TopicPartition], Any]:
-        """What a transaction has to say to commit everything handed out: offsets and the group's member."""
+        """The parameters of a transaction that commits everything handed out: offsets and the group's
+        member."""
         if self._to_commit.torn:
             raise TransactionAborted("a partition was taken away while some of its messages were in hand")
         if self._half_done:
@@ -242,7 +246,7 @@ class Consumer:
             return self._to_commit.nexts(), self._raw.consumer_group_metadata()
 
     def conclude(self, outcome: Outcome) -> None:
-        """The transaction with `progress` in it has ended. Never fails, never calls librdkafka."""
+        """Note that the transaction with `progress` in it has ended. Never fails, never calls librdkafka."""
         if outcome == "committed":
             self._to_commit.finish()
             self._to_commit.forget_done()
@@ -252,14 +256,14 @@ class Consumer:
             self._put_back(self._positions.read_from_committed)
 
     def rewind(self) -> None:
-        """Hand out again what is in hand and not done: it was not processed after all.
+        """Hand out unfinished messages again: they were not processed after all.
 
         Never fails, never calls librdkafka: the next fetch begins there.
         """
         self._put_back(self._positions.read_again)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Read on at this offset. Messages of the partition that are in hand will not be committed.
+        """Continue at this offset. Messages of the partition that are in hand will not be committed.
 
         Only for a partition that this member has, so not before the first message or `poll`.
         """
@@ -274,7 +278,7 @@ class Consumer:
         self._positions.read_again({place: offset})
 
     def _put_back(self, note: Callable[[dict[Place, int]], None]) -> None:
-        """Where to read again is noted first: interrupted, this can be done once more."""
+        """The offset to return to is noted first: if interrupted, this can be repeated."""
         self._half_done = True
         again = {(each.topic, each.partition): each.offset for each in _firsts(self._ready)}
         note(again | self._to_commit.undone())
@@ -283,7 +287,7 @@ class Consumer:
         self._half_done = False
 
     def _finish(self) -> None:
-        """More is asked for: with at-least-once this says that what was handed out is done."""
+        """More messages are requested: with at-least-once this means that those handed out are done."""
         if self.delivery == "at-least-once":
             self._to_commit.finish()
 
@@ -297,7 +301,7 @@ class Consumer:
         self._to_commit.forget_done()
 
     def _store(self, offset: TopicPartition) -> bool:
-        """Have librdkafka commit this when it next does; False if the partition is not ours any more."""
+        """Have librdkafka commit this with its next commit; False if the partition is no longer assigned."""
         try:
             self._raw.store_offsets(offsets=[offset])
         except KafkaException as exception:
@@ -307,7 +311,7 @@ class Consumer:
         return True
 
     def _commit_first(self, fetched: list[Message]) -> list[Message]:
-        """Those messages whose offsets are committed now; the others will be fetched again."""
+        """The messages whose offsets are committed now; the others will be fetched again."""
         refused = self._try_commit(_offsets(_nexts(fetched)))
         if refused:
             dropped = _firsts(each for each in fetched if (each.topic, each.partition) in refused)
@@ -315,7 +319,7 @@ class Consumer:
         return [each for each in fetched if (each.topic, each.partition) not in refused]
 
     def _try_commit(self, offsets: list[TopicPartition]) -> set[Place]:
-        """The partitions that were refused because the group has moved on, or for the moment."""
+        """The partitions that were refused because the group has rebalanced, or for the moment."""
         if not offsets:
             return set()
         try:
@@ -351,7 +355,7 @@ class Consumer:
     # -- life ------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit what is done, and leave the group. What is still in hand will be handed out again.
+        """Commit finished messages, and leave the group. Messages still in hand will be handed out again.
 
         Any thread may call this. Returns after the bound at the latest: a librdkafka that hangs is given up.
         """
@@ -380,7 +384,7 @@ class Consumer:
 
 
 def _firsts(fetched: Iterable[Message]) -> list[TopicPartition]:
-    """Where to read again from, to get all of these."""
+    """The offsets to read from again, to get all of these."""
     firsts: dict[Place, int] = {}
     for each in fetched:
         firsts.setdefault((each.topic, each.partition), each.offset)

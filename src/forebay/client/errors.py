@@ -1,4 +1,4 @@
-"""What can go wrong for a client: librdkafka's errors as exceptions that say what to do about them."""
+"""Errors of a client: librdkafka's errors as exceptions that say what to do about them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ClientError(ForebayError):
         self.retriable = retriable
         """The same call may succeed later."""
         self.fatal = fatal
-        """This producer or consumer is of no more use: close it."""
+        """This producer or consumer cannot be used any more: close it."""
 
 
 class DeliveryFailed(ClientError):
-    """Messages were not acknowledged; `count` of them since the last time this was said."""
+    """Messages were not acknowledged; `count` of them since this was last raised."""
 
     count = 1
 
@@ -43,7 +43,9 @@ class ProducerFenced(ClientError):
 
 
 class LockLost(ClientError):
-    """The lock on a message ran out before it was acknowledged: another worker may have it, or get it.
+    """The lock on a message expired before it was acknowledged: another worker may have it, or get it.
+
+    Its work may be done twice. Give the group longer locks, or do less per message.
 
     What was done with the message may be done twice. Give the group longer locks, or do less per message.
     """
@@ -73,7 +75,7 @@ def error_of(exception: KafkaException) -> KafkaError:
 
 @contextlib.contextmanager
 def kafka_errors() -> Iterator[None]:
-    """KafkaException inside becomes ClientError outside."""
+    """Turns KafkaException inside into ClientError outside."""
     try:
         yield
     except KafkaException as exception:

@@ -1,7 +1,7 @@
-"""Leaving a consumer group without librdkafka, for a member whose librdkafka does not close.
+"""Leaves a consumer group without librdkafka, for a member whose librdkafka does not close.
 
-Its threads may go on sending heartbeats, so the member would keep its partitions for as long as the process
-lives. The broker is told by a connection of our own that the member has left.
+Its threads may continue to send heartbeats, so the member would keep its partitions for as long as the
+process lives. A separate connection tells the broker that the member has left.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 _SECONDS = 5.0
-"""For one connection, and for one answer."""
+"""The time limit of one connection, and of one answer."""
 _LEAVES = -1
-"""The member epoch that says so."""
+"""The member epoch that means leaving."""
 _ONE_COORDINATOR_VERSION = 3
 _REASON = "the consumer was closed"
 
@@ -29,7 +29,7 @@ _REASON = "the consumer was closed"
 def leave_group(settings: Mapping[str, Any], group: str, member_id: str) -> None:
     """Raises ForebayError when no broker answers, or the coordinator refuses.
 
-    `settings`: those of the consumer. A member that is not in the group any more has left.
+    `settings`: those of the consumer. A member that is no longer in the group counts as left.
     """
     protection = security({name: str(value) for name, value in settings.items()})
     host, port = _coordinator(str(settings["bootstrap.servers"]), protection, group)

@@ -1,4 +1,4 @@
-"""A message that was received, and one that is to be sent, at once or later (docs/delays.md)."""
+"""A received message, and a record to be sent, at once or later (docs/delays.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forebay.client.errors import ClientError
 from forebay.lazy import dataclass
 
 Place = tuple[str, int]
-"""A topic and the number of one of its partitions."""
+"""A topic and the index of one of its partitions."""
 Headers = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 
 DELIVER_AT = "forebay-deliver-at"
@@ -30,33 +30,33 @@ _ID = re.compile(r"(\d{1,10})-(\d{1,19})", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One that a partition holds, at its offset there."""
+    """A message of a partition, with its offset there."""
 
     topic: str
     partition: int
     offset: int
-    """-1 when it is not known: a producer without acknowledgements never learns it."""
+    """-1 if it is not known: a producer without acknowledgements never learns it."""
     timestamp_ms: int
-    """When it was created, or appended, as the topic says; -1 when it is not known."""
+    """When it was created, or appended, depending on the topic; -1 if it is not known."""
     key: bytes | None = None
     value: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     leader_epoch: int = -1
-    """The term of the leader that appended it; -1 when it is not known."""
+    """The epoch of the leader that appended it; -1 if it is not known."""
 
     @property
     def schedule_id(self) -> str:
-        """Of a message that was sent for later: by this name it can be cancelled."""
+        """The id of a delayed message, by which it can be cancelled."""
         return f"{self.partition}-{self.offset}"
 
     def header(self, name: str) -> bytes | None:
-        """The last header of that name, as Kafka's clients have it."""
+        """The last header of that name, as in Kafka's clients."""
         return next((value for key, value in reversed(self.headers) if key == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One to be sent; what is left out is decided by the partitioner and the clock."""
+    """A record to be sent; the partitioner and the clock decide about omitted fields."""
 
     topic: str
     key: str | bytes | None = None
@@ -67,9 +67,9 @@ class Record:
     deliver_at: datetime | int | None = None
     """Not before this time, or these milliseconds since 1970; see docs/delays.md."""
     deliver_after: timedelta | float | None = None
-    """Not before this much time, or so many seconds, after the broker has got it."""
+    """Not before this much time, or this many seconds, after the broker has received it."""
     schedule_key: str | bytes | None = None
-    """It replaces what waits under this key in its partition."""
+    """It replaces the message that waits under this key in its partition."""
 
     @property
     def is_scheduled(self) -> bool:
@@ -82,7 +82,7 @@ def from_kafka(raw: confluent_kafka.Message) -> Message:
 
 
 def fields_of(raw: confluent_kafka.Message) -> dict[str, Any]:
-    """The fields of `Message`, for it and for what extends it."""
+    """The fields of `Message`, for it and its subclasses."""
     topic, partition, offset, epoch = raw.topic(), raw.partition(), raw.offset(), raw.leader_epoch()
     assert topic is not None
     return {
@@ -135,7 +135,7 @@ def cancellation(
     key: str | bytes | None,
     partition: int | None,
 ) -> Record:
-    """The record that cancels what waits. Raises ClientError."""
+    """The record that cancels a delayed message. Raises ClientError."""
     if (schedule_key is None) == (schedule_id is None):
         raise ClientError("cancel by a schedule_key or by a schedule_id")
     if schedule_id is None:

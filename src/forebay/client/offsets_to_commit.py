@@ -1,7 +1,7 @@
-"""Which offsets to commit: which messages of each partition a program holds, and which of them are done.
+"""The offsets to commit: which messages of each partition a program holds, and which of them are done.
 
-Per partition there are three offsets: where what is in hand begins, up to where messages were handed out,
-and up to where they are done. Kafka's committed offset is the next one to read, so all ends are exclusive.
+Per partition there are three offsets: the first message in hand, the end of the messages handed out, and the
+end of the finished ones. Kafka's committed offset is the next one to read, so all ends are exclusive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OffsetsToCommit:
     def __init__(self) -> None:
         self._spans: dict[Place, _Span] = {}
         self.torn = False
-        """A partition was taken away, or cut, while some of its messages were in hand."""
+        """True if a partition was revoked, or its log truncated, while some of its messages were in hand."""
 
     def hand_out(self, message: Message) -> None:
         span = self._spans.get((message.topic, message.partition))
@@ -37,12 +37,12 @@ class OffsetsToCommit:
             span.next = message.offset + 1
 
     def finish(self) -> None:
-        """Everything that was handed out is done."""
+        """Note that everything handed out is done."""
         for span in self._spans.values():
             span.done = span.next
 
     def done(self) -> list[TopicPartition]:
-        """Where to read on, in partitions with messages that are done, since the last `forget_done`."""
+        """The offsets to continue at, in partitions with finished messages, since the last `forget_done`."""
         return [
             TopicPartition(topic, index, span.done)
             for (topic, index), span in self._spans.items()
@@ -50,7 +50,7 @@ class OffsetsToCommit:
         ]
 
     def forget_done(self) -> None:
-        """What is done has been written down: it is in hand no more."""
+        """Note that finished offsets were stored: these messages are no longer in hand."""
         for at, span in list(self._spans.items()):
             if span.done == span.next:
                 del self._spans[at]
@@ -58,15 +58,15 @@ class OffsetsToCommit:
                 span.first = span.done
 
     def nexts(self) -> list[TopicPartition]:
-        """Where to read on, once everything in hand is done."""
+        """The offsets to continue at, once everything in hand is done."""
         return [TopicPartition(topic, index, span.next) for (topic, index), span in self._spans.items()]
 
     def undone(self) -> dict[Place, int]:
-        """From where each partition has to be read again to get what is in hand and not done."""
+        """The offset from which each partition has to be read again to get unfinished messages."""
         return {place: span.done for place, span in self._spans.items() if span.done < span.next}
 
     def put_back(self) -> None:
-        """What is not done is in hand no more."""
+        """Unfinished messages are no longer in hand."""
         for place, span in list(self._spans.items()):
             if span.done == span.first:
                 del self._spans[place]

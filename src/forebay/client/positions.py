@@ -1,7 +1,7 @@
-"""Where a consumer reads on in each of its partitions, so that no message is passed over or handed out again.
+"""The position of a consumer in each of its partitions, so that no message is skipped or handed out again.
 
 librdkafka moves on with every message that it returns. Two things make it necessary to go back. Messages that
-were handed out can turn out not to be processed. And a call that raises takes with it what it had fetched:
+were handed out can turn out not to be processed. And a call that raises loses what it had fetched:
 confluent-kafka drops those messages when Ctrl-C arrives or a callback raises, though the position has moved.
 
 Going back is first noted, which cannot fail, and done before the next fetch. Until it has been done for a
@@ -30,11 +30,11 @@ from forebay.client.presets import Start
 _LOOKUP_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
 _AGAIN_SECONDS = 30.0
-"""How long other partitions are read before a look-up that failed is made again, since it holds them up."""
+"""How long other partitions are read before a failed look-up is repeated, since it delays them."""
 _log = logging.getLogger("forebay.client")
-# The partition's fetcher starts or stops at this moment.
+# The partition's fetcher is starting or stopping at this moment.
 _NOT_NOW = frozenset({KafkaError._STATE, KafkaError._PREV_IN_PROGRESS})
-# A look-up that fails with one of these may succeed later: a broker is away, a transaction is still open.
+# A look-up that fails with one of these may succeed later: a broker is down, a transaction is still open.
 _PASSING = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -72,7 +72,7 @@ class Positions:
         self._start: Start = start
         self._nexts: dict[Place, int] = {}
         self._epochs: dict[Place, int] = {}
-        """Those of the last messages."""
+        """The leader epochs of the last messages."""
         self._again: dict[Place, int] = {}
         """Offsets to go back to."""
         self._in_doubt: dict[Place, int | None] = {}
@@ -84,11 +84,11 @@ class Positions:
 
     @property
     def is_fetching(self) -> bool:
-        """Between `begin_fetch` and `end_fetch`; outside of a fetch this means that it was interrupted."""
+        """True between `begin_fetch` and `end_fetch`; outside a fetch this means that it was interrupted."""
         return self._fetching
 
     def begin_fetch(self) -> None:
-        """Go back where that is necessary. What is fetched then counts as arrived from `end_fetch` on."""
+        """Go back where necessary. Messages fetched then count as arrived from `end_fetch` on."""
         if self._fetching:
             self.distrust(self._assigned())
             self._fetching = False
@@ -99,7 +99,7 @@ class Positions:
         self._fetching = True
 
     def accept(self, fetched: Iterable[Message]) -> list[Message]:
-        """Those that follow what has arrived before."""
+        """The messages that follow those that have arrived before."""
         lasts: dict[Place, Message] = {}
         accepted = []
         for message in fetched:
@@ -116,7 +116,7 @@ class Positions:
         return accepted
 
     def end_fetch(self, accepted: Iterable[Message]) -> None:
-        """These have arrived."""
+        """Note that these have arrived."""
         lasts = {(each.topic, each.partition): each for each in accepted}
         nexts = self._nexts | {place: each.offset + 1 for place, each in lasts.items()}
         epochs = self._epochs | {place: each.leader_epoch for place, each in lasts.items()}
@@ -124,7 +124,9 @@ class Positions:
         self._nexts, self._epochs, self._fetching = nexts, epochs, False
 
     def _is_new(self, message: Message, expected: int, epoch: int) -> bool:
-        """Whether librdkafka is right to go back, since the log was cut or made anew.
+        """True if librdkafka is right to go back, since the log was truncated or created again.
+
+        Then it does not reach that far, or has been rewritten by a later leader.
 
         Then it does not reach that far, or has been written again by a later leader.
         """
@@ -142,14 +144,14 @@ class Positions:
         self._again.update(offsets)
 
     def read_from_committed(self, otherwise: Mapping[Place, int | None]) -> None:
-        """Go on at the committed offset; where there is none, at this one, or where new groups begin."""
+        """Continue at the committed offset; if there is none, at this one, or where new groups begin."""
         for place, offset in otherwise.items():
             self._forget(place)
             self._in_doubt[place] = offset
             self._look_up_at = 0.0
 
     def distrust(self, places: Iterable[Place]) -> None:
-        """librdkafka has moved on in these, and what it returned was lost: go back to where they were."""
+        """librdkafka has moved on in these, and the messages it returned were lost: go back."""
         for place in places:
             if place in self._again or place in self._in_doubt:
                 continue
@@ -169,7 +171,7 @@ class Positions:
         self._in_doubt.pop(place, None)
 
     def _forget_lost(self) -> None:
-        """Partitions that went to another member, which begins at the committed offset."""
+        """Forget partitions that went to another member, which begins at the committed offset."""
         assigned = self._assigned()
         self.take_away([place for place in (*self._again, *self._in_doubt) if place not in assigned])
 
@@ -183,7 +185,8 @@ class Positions:
     # -- what is looked up -----------------------------------------------------------------------------
 
     def assign(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The same with the offsets to begin at, if they can be found; else before a later fetch."""
+        """The same partitions with the offsets to begin at, if they can be found; else before a later
+        fetch."""
         places = [(each.topic, each.partition) for each in partitions]
         self.read_from_committed(dict.fromkeys(places))
         try:
@@ -199,7 +202,7 @@ class Positions:
         return [starts.get((each.topic, each.partition), each) for each in partitions]
 
     def _resolve_doubts(self) -> None:
-        """Find out where to go on, now or later: no message of the partitions counts before that."""
+        """Find the positions, now or later: no message of the partitions counts before that."""
         if not self._in_doubt or (self._nexts and time.monotonic() < self._look_up_at):
             return
         try:
@@ -220,7 +223,7 @@ class Positions:
         self._look_up_at = time.monotonic() + _AGAIN_SECONDS
 
     def _find_starts(self, otherwise: Mapping[Place, int | None]) -> dict[Place, TopicPartition]:
-        """The committed offset, or the one that is given; without either, where new groups begin."""
+        """The committed offset, or the given one; without either, where new groups begin."""
         starts = {
             place: TopicPartition(*place, offset) for place, offset in self._committed(otherwise).items()
         }
@@ -248,7 +251,7 @@ class Positions:
             time.sleep(_PAUSE_SECONDS)
 
     def _log_ends(self, places: list[Place]) -> dict[Place, TopicPartition]:
-        """Where the logs begin or end. A partition that has no leader just now is left out."""
+        """The starts or ends of the logs. A partition without a leader at the moment is left out."""
         if not places:
             return {}
         # Kafka's two special times are librdkafka's two special offsets.

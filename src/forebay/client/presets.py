@@ -1,7 +1,7 @@
-"""What `delivery` and `profile` mean, as librdkafka's settings. docs/client.md shows the same tables.
+"""The meaning of `delivery` and `profile`, as librdkafka's settings. docs/client.md shows the same tables.
 
-What a delivery mode decides cannot be set otherwise: a single changed setting would quietly void the promise.
-Everything else can.
+Settings that a delivery mode decides cannot be changed: a single change would silently void the guarantee.
+All others can.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Acks = Literal[0, 1]
 Settings = Mapping[str, Any]
 
 PRODUCER_DELIVERY: dict[str, dict[str, Any]] = {
-    # Fire and forget. With the argument acks=1 the leader answers, and what it refuses comes to light.
+    # Fire and forget. With the argument acks=1 the leader answers, and its refusals become visible.
     "at-most-once": {"acks": 0, "enable.idempotence": False, "retries": 0},
-    # Idempotence keeps retries from doubling or reordering messages.
+    # Idempotence keeps retries from duplicating or reordering messages.
     "at-least-once": {"acks": "all", "enable.idempotence": True},
     "exactly-once": {"acks": "all", "enable.idempotence": True},
 }
@@ -37,7 +37,7 @@ CONSUMER_DELIVERY: dict[str, dict[str, Any]] = {
     "exactly-once": {"enable.auto.commit": False},
 }
 CONSUMER_ALWAYS: dict[str, Any] = {
-    # Which messages are done is ours to say: librdkafka only sees what was handed out.
+    # This client decides which messages are done: librdkafka only knows which were handed out.
     "enable.auto.offset.store": False,
     "isolation.level": "read_committed",
     "enable.partition.eof": False,
@@ -90,7 +90,11 @@ def _chosen_acks(delivery: str, acks: Acks | None) -> dict[str, Any]:
 
 
 def _remembering_brokers() -> dict[str, Any]:
-    """librdkafka forgets a broker that is away, and may then wait for ever to send offsets to it.
+    """librdkafka forgets a broker that is down, and may then wait for ever to send offsets to it.
+
+    See its issues 5456 and 5511; versions before 2.11 forget nothing. A single broker is remembered by the
+    strategy. In a cluster the wait ends when the connection to any other broker comes or goes: so idle ones
+    are closed soon.
 
     Its issues 5456 and 5511 tell of it; versions before 2.11 forget nothing. A single broker is remembered by
     the strategy. In a cluster the wait ends when the connection to any other broker comes or goes: so idle
@@ -132,7 +136,7 @@ def share_consumer_settings(
     decided = {
         "group.id": group,
         "max.poll.records": batch_max,
-        # What becomes of a message is said for each; librdkafka would accept what it has handed out.
+        # The outcome is reported for each message; librdkafka would accept those that it has handed out.
         "share.acknowledgement.mode": "explicit",
     }
     return _merge(servers, defaults, settings, decided, "")
@@ -143,9 +147,9 @@ def admin_settings(servers: str | Sequence[str], settings: Settings | None) -> d
 
 
 def assigns_in_steps(settings: Settings) -> bool:
-    """Whether partitions come and go one by one in the group, and not all at once."""
+    """True if partitions are assigned and revoked one by one in the group, and not all at once."""
     strategy = settings.get("partition.assignment.strategy", "")
-    # librdkafka takes CONSUMER, too, as Java's programs write it.
+    # librdkafka accepts CONSUMER, too, as Java's programs write it.
     return settings.get("group.protocol", "").lower() == "consumer" or "cooperative" in strategy
 
 
@@ -165,10 +169,10 @@ def _merge(
             raise ConfigError(f"{name} is not yours to set: {decider} it")
     common = {
         "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers),
-        # What librdkafka has to say goes where the program's other log records go, not to stderr.
+        # librdkafka's log goes where the program's other log records go, not to stderr.
         "logger": logging.getLogger("forebay.client"),
         "log.connection.close": False,
-        # A broker that hangs, though its connections stand, is given up after this, not after a minute.
+        # A broker that hangs, with open connections, is given up after this time, not after a minute.
         "socket.timeout.ms": _HANGING_MS_MAX,
     }
     fixed = {name: value for name, value in decided.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Consume, transform, produce: the loop that keeps the promise of its delivery mode.
+"""Consume, transform, produce: the loop that keeps the guarantee of its delivery mode.
 
 exactly-once   messages and offsets in one transaction; rolled back and repeated as one
 at-least-once  the offsets are committed after what was made of the messages is acknowledged
@@ -34,7 +34,11 @@ def process(
     idle_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Send what `transform` makes of each message; returns how many messages were processed.
+    """Send the results of `transform` for each message; returns how many messages were processed.
+
+    Ends if nothing came for `idle_s`, or if `stop()`, called between batches, returns True; by default never.
+    An exception is raised with the batch undone: called again, this continues with the same messages. Only in
+    at-most-once mode are they gone.
 
     Ends when nothing came for `idle_s`, or when `stop()`, asked between batches, says so; by default never.
     An exception is raised with the batch undone: called again, this goes on with the same messages. Only in
@@ -42,7 +46,7 @@ def process(
     """
     check_modes(consumer.delivery, producer.delivery)
     if producer.delivery == "exactly-once":
-        producer.transactions.init()  # what a predecessor left open is aborted before offsets are read
+        producer.transactions.init()  # a predecessor's open transactions are aborted first
     count = 0
     watch = IdleWatch(idle_s)
     while not stop() and not watch.expired():
@@ -69,7 +73,7 @@ def _once(consumer: Consumer, producer: Producer, transform: Transform, batch_ma
         if batch:
             _deliver(consumer, producer, transform, batch)
     except BaseException:
-        consumer.rewind()  # or asking for the next batch would say that this one is done
+        consumer.rewind()  # otherwise asking for the next batch would mean that this one is done
         raise
     return len(batch)
 
@@ -105,7 +109,7 @@ def check_modes(consumer: str, producer: str) -> None:
 
 
 class IdleWatch:
-    """Tells when nothing has come for `idle_s`."""
+    """Detects that nothing has come for `idle_s`."""
 
     def __init__(self, idle_s: float | None) -> None:
         self._idle_s = idle_s
@@ -119,7 +123,7 @@ class IdleWatch:
         return self._idle_s is not None and time.monotonic() - self._last >= self._idle_s
 
     def wait_s(self) -> float:
-        """How long the next wait may take, so that `stop` is asked now and then."""
+        """How long the next wait may take, so that `stop` is called now and then."""
         if self._idle_s is None:
             return 1.0
         return min(1.0, max(0.0, self._last + self._idle_s - time.monotonic()))

@@ -1,7 +1,7 @@
 """A producer whose delivery mode is one word.
 
-`send` queues a message and returns; librdkafka gathers batches and sends them. Failures come to light in
-`flush`, in `close`, or at the end of a transaction, never silently.
+`send` queues a message and returns; librdkafka gathers batches and sends them. `flush`, `close`, or the end
+of a transaction report failures; none is silent.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ QUEUE_SECONDS_MAX = 60.0
 """How long `send` waits for room in the queue."""
 _SLICE_SECONDS = 0.5
 GIVE_UP_SECONDS = 5.0
-"""How long a producer that is closed because of an error tries to deliver what is queued."""
-# An aborted transaction throws away what was on its way: that is no failure.
+"""How long a producer that is closed because of an error tries to deliver queued messages."""
+# An aborted transaction discards messages in flight: that is no failure.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
 class Producer:
-    """Any thread may send. Close it, or use `with`: what is queued is delivered first."""
+    """Any thread may send. Close it, or use `with`: queued messages are delivered first."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Producer:
     ) -> None:
         """`acks`: for at-most-once, 1 to get the offsets of messages, or the errors that the broker answers.
 
-        `transactional_id`: for exactly-once, a name that stays the same over restarts and that one process
-        at a time uses: a new process then fences the old one. Without it a name is made up, and what a
-        crashed process left open is aborted by its timeout only.
+        `transactional_id`: for exactly-once, a name that stays the same over restarts and that one process at
+        a time uses: a new process then fences the old one. Without it a name is generated, and transactions
+        that a crashed process left open are aborted by their timeout only.
 
         `close_seconds`: how long `close` waits for librdkafka to end, when everything is delivered or has
         failed.
@@ -77,7 +77,7 @@ class Producer:
 
     @property
     def raw(self) -> confluent_kafka.Producer:
-        """librdkafka's producer, for what is not here. Raises ClientError after `close`."""
+        """librdkafka's producer, for everything that is not here. Raises ClientError after `close`."""
         return self._handle.raw
 
     # -- sending ---------------------------------------------------------------------------------------
@@ -119,7 +119,9 @@ class Producer:
         self._poll(0)
 
     def send_and_wait(self, record: Record) -> Message:
-        """Send one message and wait until it is acknowledged; what is returned knows its offset.
+        """Send one message and wait until it is acknowledged; the returned message has its offset.
+
+        With acks=0 it only waits until the message is sent, and the offset is -1.
 
         With acks=0 it is not waited for longer than the message needs to leave, and the offset is -1.
         """
@@ -144,7 +146,10 @@ class Producer:
         key: str | bytes | None = None,
         partition: int | None = None,
     ) -> None:
-        """Cancel a message that waits: by its schedule key, in the partition of its key, or by its id.
+        """Cancel a delayed message: by its schedule key, in the partition of its key, or by its id.
+
+        Waits for the acknowledgement: a message that was not delivered by then will not be. It is no error if
+        nothing waits there (any more).
 
         Waits for the acknowledgement: what was not delivered by then will not be. It is no error if nothing
         waits there (any more).
@@ -160,7 +165,7 @@ class Producer:
             self._poll(0.1)
 
     def try_send(self, record: Record, on_delivery: Callback) -> bool:
-        """False when the queue is full. Never blocks; `on_delivery` is called by the thread that polls."""
+        """False if the queue is full. Never blocks; `on_delivery` is called by the thread that polls."""
         if self._closed:
             raise ClientError("the producer is closed", fatal=True)
         if self.delivery == "exactly-once" and not self.transactions.open:
@@ -200,7 +205,7 @@ class Producer:
     def wait_for_reports(
         self, timeout_s: float | None = None, given_up: Callable[[], bool] = lambda: False
     ) -> None:
-        """As `flush`, without telling of failures. Ends soon after `given_up()`."""
+        """Like `flush`, without reporting failures. Ends soon after `given_up()`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while left := self._flush(_SLICE_SECONDS if deadline is None else _until(deadline)):
             if given_up() or (deadline is not None and time.monotonic() >= deadline):
@@ -235,7 +240,7 @@ class Producer:
 
     @contextlib.contextmanager
     def transaction(self, consumer: Consumer | None = None) -> Iterator[None]:
-        """All that is sent inside becomes visible at once, or not at all.
+        """Everything sent inside becomes visible at once, or not at all.
 
         With a consumer, so do its offsets: everything it handed out is committed in the same transaction, and
         handed out again if that is rolled back. TransactionAborted means: rolled back, do it again.
@@ -257,7 +262,7 @@ class Producer:
             raise
 
     def check_may_begin(self) -> None:
-        """Raises what is a mistake of the program: then no transaction has begun, nor is one undone."""
+        """Raises errors of the program: then no transaction has begun, nor is one undone."""
         if self.delivery != "exactly-once":
             raise ClientError(f"delivery={self.delivery!r} has no transactions: write 'exactly-once'")
         if self._closed:
@@ -279,23 +284,25 @@ class Producer:
     # -- life ------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Deliver what is queued. Raises DeliveryFailed if some of it could not be."""
+        """Deliver queued messages. Raises DeliveryFailed if some of them could not be."""
         try:
             self.deliver()
-        except DeliveryFailed:  # else some of it may be delivered yet, by another close
+        except DeliveryFailed:  # otherwise some of them may still be delivered, by another close
             self.destroy()
             raise
         self.destroy()
 
     def deliver(self, given_up: Callable[[], bool] = lambda: False) -> None:
-        """As `close`, for callers that still poll: they call `destroy` afterwards."""
+        """Like `close`, for callers that still poll: they call `destroy` afterwards."""
         self._closed = True
         if not self._useless:
             self.wait_for_reports(None, given_up)
             self.raise_failures()
 
     def give_up(self) -> None:
-        """Take no more messages; what is not delivered soon is thrown away. Then call `destroy`.
+        """Accept no more messages; those not delivered soon are discarded. Then call `destroy`.
+
+        Waiters for the report of such a message get the error.
 
         Waiters for the report of such a message get the error.
         """
@@ -306,7 +313,7 @@ class Producer:
                 self._flush(_SLICE_SECONDS)
 
     def destroy(self) -> None:
-        """Let librdkafka's producer go. Returns after the bound at the latest."""
+        """Release librdkafka's producer. Returns after the bound at the latest."""
         self._handle.destroy(self._close_seconds)
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
-"""A producer's transactions: begun, committed or rolled back, with librdkafka's retries brought to an end.
+"""A producer's transactions: begun, committed or rolled back, with a limit on librdkafka's retries.
 
-A call that fails for the moment is repeated until its time is up. After that a commit may still have
-happened: only the coordinator knows. Nothing must be done again then in this process, so the error is fatal.
+A call that fails temporarily is repeated until its time is up. After that a commit may still have happened:
+only the coordinator knows. This process must not repeat anything then, so the error is fatal.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Transactions:
         self._handle = handle
         self._initialised = False
         self._must_abort = False
-        """A roll-back did not come to its end."""
+        """A roll-back did not finish."""
         self.open = False
         self.committed = False
-        """How the last transaction ended."""
+        """True if the last transaction was committed."""
         self._commit_asked = False
         self.undecided = False
         """A commit got no answer: nothing can follow it in this producer."""
@@ -47,22 +47,23 @@ class Transactions:
 
     @property
     def outcome(self) -> Outcome:
-        """How the last transaction ended, after `commit` or `abort`, however they went."""
+        """How the last transaction ended, after `commit` or `abort`, even if they raised."""
         if self.committed:
             return "committed"
         return "unknown" if self._commit_asked else "aborted"
 
     def init(self) -> None:
-        """Take over the transactional id: what was left open, here or by an earlier producer, is aborted."""
+        """Take over the transactional id: transactions left open, here or by an earlier producer, are
+        aborted."""
         if not self._initialised:
-            # Not the right state for it: a call that raised had done it all the same.
+            # The wrong state for it: a call that raised had done it all the same.
             self._repeat(self._raw.init_transactions, unless=KafkaError._STATE)
             self._initialised = True
         if self._must_abort:
             self._abort()
 
     def begin(self) -> None:
-        """May have begun also when it raises: then `abort` it."""
+        """It may have begun even if this raises: then `abort` it."""
         self.check_none_open()
         self.forget_outcome()
         self.init()
@@ -71,7 +72,7 @@ class Transactions:
             self._raw.begin_transaction()
 
     def forget_outcome(self) -> None:
-        """Of the transaction before: whatever raises from now on has nothing to do with it."""
+        """Forget the outcome of the previous transaction: later errors have nothing to do with it."""
         self.committed, self._commit_asked = False, False
 
     def check_none_open(self) -> None:
@@ -94,7 +95,7 @@ class Transactions:
         self.open, self.committed = False, True
 
     def abort(self) -> None:
-        """End it, unless it is committed; `outcome` then says how. If this raises, `init` does it again."""
+        """End it, unless it is committed; `outcome` then says how. If this raises, `init` repeats it."""
         if not self.open:
             return
         self.open, self._must_abort = False, True
@@ -103,11 +104,14 @@ class Transactions:
     def _abort(self) -> None:
         if self._repeat(self._raw.abort_transaction, unless=KafkaError._STATE):
             self._commit_asked = False  # refused or not, it is aborted now
-        # Else there is none: it was never begun, or has ended without our hearing how.
+        # Otherwise there is none: it was never begun, or has ended without a known outcome.
         self._must_abort = False
 
     def _repeat(self, call: Callable[[float], None], unless: int | None = None) -> bool:
-        """Until it succeeds, fails for good, or the time is up: then the last error, still retriable.
+        """Repeat until it succeeds, fails for good, or the time is up: then raise the last error, still
+        retriable.
+
+        False if the error is the expected one.
 
         False when the error is the one that is expected.
         """
@@ -120,7 +124,7 @@ class Transactions:
                 error = error_of(exception)
                 if error.code() == unless and not error.fatal():
                     return False
-                # A conflict is with a call that did not come to its end, and that only the same call resumes.
+                # A conflict is with a call that did not finish, and that only the same call resumes.
                 is_final = not error.retriable() or error.code() == KafkaError._CONFLICT
                 if is_final or time.monotonic() >= deadline:
                     raise from_kafka(error) from None

@@ -1,7 +1,7 @@
-"""A private authority, and certificates of it: what a first cluster needs for TLS.
+"""A private certificate authority, and its certificates, for the TLS of a first cluster.
 
 The keys are elliptic curves (P-256): every client knows them, and a handshake costs a fraction of one with
-RSA. Files are PEM. A file with a key can be read by its owner alone, from the moment that it is there.
+RSA. Files are PEM. A file with a key is readable by its owner only, from its creation on.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CA_KEY_FILE = "ca.key.pem"
 DAYS = 825
 AUTHORITY_DAYS = 3650
 _BEFORE = timedelta(minutes=5)
-"""Certificates are good for this time before they are made, for machines whose clocks are late."""
+"""Certificates are valid from this long before their creation, for machines whose clocks are late."""
 
 
 class Authority:
-    """Who vouches for brokers and clients. Its key stays where it was made."""
+    """The authority that signs certificates of brokers and clients. Its key stays where it was created."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
         self._key = key
@@ -107,7 +107,7 @@ def write_certificate(path: Path, text: bytes) -> None:
 
 
 def write_secret(path: Path, text: bytes) -> None:
-    """Replaces the file at once: a broker that reads it in the meantime sees the old one or the new one."""
+    """Replace the file atomically: a broker that reads it meanwhile sees the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """A broker in a child process, seen from its parent.
 
-The child gets its settings as one line on its standard input and says where it listens with one line on its
-standard output. Its input stays open as long as the parent lives: when it ends, however the parent came to
-its end, the child stops. So no test run leaves brokers behind.
+The child gets its settings as one line on its standard input and reports its address with one line on its
+standard output. Its input stays open as long as the parent lives: when it ends, however the parent ended, the
+child stops. So no test run leaves brokers behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOG_BYTES_SHOWN = 4000
 
 
 class ChildBroker:
-    """What the broker logs goes to a file of yours, or to one that is gone with the child."""
+    """The broker logs to the given file, or to one that is removed with the child."""
 
     def __init__(self, log_path: Path | None = None) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -74,8 +74,8 @@ class ChildBroker:
         return line.decode().strip()
 
     def terminate(self) -> None:
-        """SIGTERM; `stop` waits for what comes of it."""
-        # Once: a broker that is about to end has taken its handler away, and would die of another signal.
+        """SIGTERM; `stop` waits for the end."""
+        # Once: a broker that is about to end has removed its handler, and would die of another signal.
         if self.alive and not self._asked_to_stop:
             os.kill(self.pid, signal.SIGTERM)
             self._asked_to_stop = True
@@ -106,7 +106,7 @@ class ChildBroker:
                 pipe.close()
 
     def log_text(self) -> str:
-        """The end of what the broker had to say."""
+        """The end of the broker's log."""
         end = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, end - _LOG_BYTES_SHOWN))
         return self._log.read().decode(errors="replace").strip() or "it said nothing"
@@ -119,7 +119,7 @@ def _open_log(path: Path | None) -> IO[bytes]:
 
 
 def _read_line(fd: int, seconds_max: float) -> bytes:
-    """One line; without its end when the time is up or the child is gone."""
+    """One line; without its end if the time is up or the child is gone."""
     line = b""
     deadline = time.monotonic() + seconds_max
     with selectors.DefaultSelector() as selector:

@@ -1,6 +1,6 @@
 """A whole cluster on this machine: etcd, and brokers as child processes that can be killed, paused and added.
 
-Brokers are known by their node ids, 1 and up, which are also what metadata shows: `cluster.kill(leader)`.
+Brokers are identified by their node ids, 1 and up, as in the metadata: `cluster.kill(leader)`.
 
     with Cluster(brokers=3) as cluster:
         client = AnyKafkaClient(bootstrap_servers=cluster.bootstrap_servers)
@@ -38,10 +38,10 @@ _NAME = "local"
 class Cluster:
     """Use it with `with`, or with open() and close().
 
-    `settings` are those of every broker; `racks` names the rack of each. A
-    `data_dir` of yours is kept, and what is in it comes back; otherwise all is gone after close(). With
-    `port` the brokers listen on that port and the following ones, else on free ones. `secure`: with TLS,
-    logins and ACLs; `client_settings` then has an administrator's login.
+    `settings` apply to every broker; `racks` names the rack of each. A given `data_dir` is kept, and its data
+    is used again; otherwise everything is removed by close(). With `port` the brokers listen on that port and
+    the following ones, else on free ones. `secure`: with TLS, logins and ACLs; `client_settings` then has an
+    administrator's login.
     """
 
     def __init__(
@@ -79,15 +79,15 @@ class Cluster:
         self._ports: dict[int, ReservedPort] = {}
         self._children: dict[int, ChildBroker] = {}
         self.client_file: Path | None = None
-        """The administrator's login, of a cluster that is secure."""
+        """The file with the administrator's login, for a secure cluster."""
         self.paused: set[int] = set()
-        """The brokers that stand still until they are resumed."""
+        """The brokers that are paused until they are resumed."""
 
     # -- what there is -------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
-        """Every broker that was ever started: clients go on when some of them are down."""
+        """Every broker that was ever started: clients continue when some of them are down."""
         return ",".join(self._addresses.values())
 
     @property
@@ -120,11 +120,11 @@ class Cluster:
         return self.data_dir / f"broker-{node_id}.log"
 
     def log(self, node_id: int) -> str:
-        """Everything that the broker has logged, over all its lives."""
+        """Everything that the broker has logged, over all its runs."""
         return self.log_path(node_id).read_text(errors="replace")
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The running broker that leads it, as soon as there is one; raises BrokerFailed."""
+        """The running broker that leads the partition, as soon as there is one; raises BrokerFailed."""
         deadline = time.monotonic() + _READY_SECONDS_MAX
         while time.monotonic() < deadline:
             awake = [node for node in self.running if node not in self.paused]
@@ -152,7 +152,7 @@ class Cluster:
         return self
 
     def close(self) -> None:
-        """Ends everything. Raises BrokerFailed if a broker had ended by itself."""
+        """End everything. Raises BrokerFailed if a broker had ended by itself."""
         dead = [node for node, child in self._children.items() if not child.alive]
         words = {node: self._children[node].log_text() for node in dead}
         try:
@@ -169,18 +169,18 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What went wrong in the block matters more than what goes wrong afterwards.
+        # An error in the block matters more than errors afterwards.
         with contextlib.suppress(BrokerFailed) if error is not None else contextlib.nullcontext():
             self.close()
 
     def start(self, node_id: int) -> None:
-        """Brings a broker back that was stopped or killed: same data, same address."""
+        """Restart a broker that was stopped or killed: same data, same address."""
         if node_id not in self._addresses:
             raise BrokerFailed(f"there is no broker {node_id}, only {self.node_ids}; add() makes a new one")
         self._start([node_id])
 
     def stop(self, node_id: int) -> None:
-        """As a service is stopped: its leaders move to others first."""
+        """Stop a broker like a service: its leaders move to others first."""
         self.resume(node_id)
         self._child(node_id).stop()
         del self._children[node_id]
@@ -202,14 +202,14 @@ class Cluster:
             self.paused.discard(node_id)
 
     def add(self, rack: str | None = None) -> int:
-        """Starts one broker more, empty, and returns its node id."""
+        """Start one more broker, empty, and return its node id."""
         node_id = max(self.node_ids, default=0) + 1
         self._racks = (*self._racks, *[""] * (node_id - 1 - len(self._racks)), rack or "")[:node_id]
         self._start([node_id])
         return node_id
 
     def wait_until_ready(self) -> None:
-        """Until all running brokers know each other and agree on a controller; raises BrokerFailed."""
+        """Wait until all running brokers know each other and agree on a controller; raises BrokerFailed."""
         deadline = time.monotonic() + _READY_SECONDS_MAX
         wanted = set(self.running) - self.paused
         waiting = sorted(wanted)
@@ -227,7 +227,7 @@ class Cluster:
             time.sleep(_POLL_SECONDS)
 
     def seen_by(self, node_id: int) -> Seen | None:
-        """What a broker believes about the cluster; None when it does not answer."""
+        """A broker's view of the cluster; None if it does not answer."""
         return seen_by(self._addresses[node_id], self.client_settings)
 
     # -- how -----------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class Cluster:
             self.client_file = self._secure.write_client_files(self.bootstrap_servers)
 
     def broker_settings(self, node_id: int) -> dict[str, str]:
-        """What the broker is started with; a subclass may say it differently."""
+        """The settings of a broker at its start; a subclass may change them."""
         address = self._addresses.get(node_id) or f"{HOST}:{self._port_of(node_id)}"
         own = {
             **self._etcd_settings(),
@@ -276,7 +276,7 @@ class Cluster:
         }
         if node_id <= len(self._racks) and self._racks[node_id - 1]:
             own["broker.rack"] = self._racks[node_id - 1]
-        # Data that is kept is kept as safe as a broker would by itself.
+        # Data that is kept is kept as safely as by a normal broker.
         defaults = {} if self._kept else TEST_SETTINGS
         security = self._secure.settings() if self._secure is not None else {}
         return {**defaults, **security, **self._settings, **own}
@@ -320,7 +320,7 @@ class Cluster:
 
 
 def _existing_setup(data_dir: Path) -> SecureSetup | None:
-    """What an earlier secure start has left; None where there was none, or its etcd had no TLS."""
+    """The setup of an earlier secure start; None if there was none, or its etcd had no TLS."""
     if not (data_dir / "security").exists():
         return None
     found = _secure_setup(data_dir)

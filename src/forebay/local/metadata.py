@@ -1,4 +1,4 @@
-"""What a broker believes about its cluster, as any client would ask it."""
+"""A broker's view of its cluster, as any client would request it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Seen:
     brokers: tuple[int, ...]
     controller_id: int
     leaders: dict[int, int]
-    """How many partitions each broker leads."""
+    """The number of partitions that each broker leads."""
     replicas: dict[int, int]
     partitions: int
     under_replicated: int
@@ -28,7 +28,7 @@ class Seen:
 
 
 def seen_by(address: str, login: Mapping[str, str] | None = None) -> Seen | None:
-    """None when the broker does not answer. `login`: librdkafka's settings of a client that may ask."""
+    """None if the broker does not answer. `login`: librdkafka's settings of a client that may ask."""
     found = _metadata(address, login)
     if found is None:
         return None
@@ -47,7 +47,7 @@ def seen_by(address: str, login: Mapping[str, str] | None = None) -> Seen | None
 def leader_seen_by(
     address: str, topic: str, partition: int, login: Mapping[str, str] | None = None
 ) -> int | None:
-    """None when the broker does not answer, or knows of no such partition; -1 when it has no leader."""
+    """None if the broker does not answer, or has no such partition; -1 if it has no leader."""
     found = _metadata(address, login)
     known = found.topics.get(topic) if found is not None else None
     return known.partitions[partition].leader if known and partition in known.partitions else None
@@ -55,7 +55,7 @@ def leader_seen_by(
 
 def _metadata(address: str, login: Mapping[str, str] | None) -> ClusterMetadata | None:
     if not _listens(address):
-        return None  # librdkafka would go on trying until the time is up
+        return None  # librdkafka would retry until the time is up
     quiet: dict[str, Any] = {"log_level": 0, "error_cb": _ignore}
     settings = {**(login or {}), "bootstrap.servers": address, **quiet}
     try:
@@ -74,4 +74,4 @@ def _listens(address: str) -> bool:
 
 
 def _ignore(_error: KafkaError) -> None:
-    """A broker that is down is no news here."""
+    """A broker that is down is expected here."""

@@ -1,14 +1,15 @@
-"""Everything that a secure broker needs, made at its first start: `serve --secure`, `cluster start --secure`.
+"""Everything that a secure broker needs, created at its first start: `serve --secure`, `cluster start
+--secure`.
 
 In one directory: a private authority, a certificate for the brokers, the passwords of two users (the brokers'
-own, and an administrator's), and the settings with which clients log in as the administrator. What is there
-is used again. Brokers get a SASL_SSL listener, SCRAM and ACLs; both users may do everything. The directory
-above it, with the data, is made for its owner alone.
+own, and an administrator's), and the settings with which clients log in as the administrator. Existing files
+are used again. Brokers get a SASL_SSL listener, SCRAM and ACLs; both users may do everything. The directory
+above it, with the data, is accessible to its owner only.
 
-The etcd of a cluster has an authority of its own, which vouches for its servers and for the brokers: whoever
-can write there can add users, so that a certificate of a client must not open it. etcd takes any certificate
-of its authority. So the authority is made anew at each start, and its key is not kept: nobody can issue
-another one.
+The etcd of a cluster has its own authority, which signs for its servers and for the brokers: anybody who can
+write there can add users, so a client's certificate must not open it. etcd accepts any certificate of its
+authority. So the authority is created anew at each start, and its key is not kept: nobody can issue another
+one.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _PASSWORD_BYTES = 24
 _ETCD, _ETCD_SETTINGS = "etcd", "etcd.toml"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OURS, _ON_EMPTY_DISKS = {META, "security", "etcd", CA_FILE}, {"lost+found"}
-"""What is in a directory that a secure start has made, or a broker or a cluster before it."""
+"""The possible contents of a directory that a secure start has created, or a broker or a cluster before
+it."""
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 
@@ -48,7 +50,7 @@ class SecureSetup:
         self.directory = directory.absolute()
 
     def make_files(self, hosts: Iterable[str]) -> None:
-        """What is missing: the authority, the brokers' certificate for these hosts, the passwords."""
+        """Create what is missing: the authority, the brokers' certificate for these hosts, the passwords."""
         make_private(self.directory.parent)
         make_private(self.directory)
         ours = [host for host in hosts if host not in _EVERY_INTERFACE]
@@ -66,7 +68,7 @@ class SecureSetup:
 
     @property
     def etcd_tls(self) -> EtcdTls:
-        """What etcd's servers are started with."""
+        """The TLS files of etcd's servers."""
         place, certificate = self.directory / _ETCD, self.directory / _ETCD / "server.pem"
         return EtcdTls(ca_file=place / CA_FILE, cert_file=certificate, key_file=certificate)
 
@@ -83,7 +85,7 @@ class SecureSetup:
         return self.etcd_tls.cert_file.exists()
 
     def etcd_settings(self, url: str) -> dict[str, str]:
-        """How brokers reach etcd."""
+        """The settings by which brokers reach etcd."""
         return {
             "forebay.cluster": url,
             "forebay.etcd.ca.file": str(self.directory / _ETCD / CA_FILE),
@@ -91,7 +93,7 @@ class SecureSetup:
         }
 
     def write_etcd_settings(self, url: str) -> None:
-        """For commands that go to etcd without a broker (`--offline --config`)."""
+        """For commands that use etcd without a broker (`--offline --config`)."""
         lines = (
             f"{json.dumps(name)} = {json.dumps(text)}\n" for name, text in self.etcd_settings(url).items()
         )
@@ -100,7 +102,7 @@ class SecureSetup:
     # -- users ---------------------------------------------------------------------------------------
 
     def add_users(self, config: BrokerConfig) -> None:
-        """Put the two users into the store that these settings name, unless they are there."""
+        """Add the two users to the store that these settings name, unless they exist."""
         users = StoredUsers(config)
         known = users.credentials()
         for name, password in self._passwords().items():
@@ -109,7 +111,7 @@ class SecureSetup:
                 users.put(name, mechanisms, password, ITERATIONS_DEFAULT)
 
     def settings(self) -> dict[str, str]:
-        """Of the brokers, but for their listeners."""
+        """The settings of the brokers, except their listeners."""
         return {
             "ssl.keystore.location": str(self.directory / "broker.pem"),
             "ssl.truststore.location": str(self.directory / CA_FILE),
@@ -121,7 +123,7 @@ class SecureSetup:
         }
 
     def client_settings(self, bootstrap: str) -> dict[str, str]:
-        """By librdkafka's names."""
+        """The settings of clients, by librdkafka's names."""
         return {
             "bootstrap.servers": bootstrap,
             "security.protocol": PROTOCOL,
@@ -132,7 +134,7 @@ class SecureSetup:
         }
 
     def write_client_files(self, bootstrap: str) -> Path:
-        """The administrator's login for clients; where that for librdkafka is."""
+        """Write the administrator's login for clients; returns the path of the file for librdkafka."""
         librdkafka = self.client_settings(bootstrap)
         login = "org.apache.kafka.common.security.scram.ScramLoginModule"
         java = {

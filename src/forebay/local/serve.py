@@ -32,7 +32,7 @@ def _say_ready(host: str, port: int) -> None:
 
 
 def _stop_with_parent() -> None:
-    # Not through sys.stdin: its lock, held by this thread, would be in the way when the interpreter ends.
+    # Not through sys.stdin: its lock, held by this thread, would block the interpreter's exit.
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

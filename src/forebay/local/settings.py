@@ -1,11 +1,11 @@
-"""Settings of brokers that live on one machine for a short time."""
+"""Settings of short-lived brokers on one machine."""
 
 from __future__ import annotations
 
 from forebay.errors import ForebayError
 
-# Tests end before the power does: nothing has to be forced to disk. Internal topics need not be spread, and
-# each of their partitions is a log to open.
+# Tests need not survive a power failure: nothing has to be forced to disk. Internal topics need not be
+# spread, and each of their partitions is a log to open.
 TEST_SETTINGS = {
     "forebay.flush.policy": "interval",
     "offsets.topic.num.partitions": "1",
@@ -18,7 +18,7 @@ class BrokerFailed(ForebayError):
 
 
 def setting_text(value: object) -> str:
-    """A setting as a config file has it."""
+    """A setting as in a config file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

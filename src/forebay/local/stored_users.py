@@ -1,7 +1,7 @@
-"""Users straight in the store, without a broker.
+"""Users directly in the store, without a broker.
 
-In etcd that works at any time: brokers that run see the change. The store of a single broker is a file that
-one process owns, so that its broker must be stopped.
+In etcd that works at any time: running brokers see the change. The store of a single broker is a file that
+one process owns, so its broker must be stopped.
 """
 
 from __future__ import annotations
@@ -88,6 +88,6 @@ class StoredUsers:
             finally:
                 await store.close()
 
-        # In a thread, because the caller may have a loop of its own running: a test, for example.
+        # In a thread, because the caller may have a running loop: a test, for example.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, run()).result()

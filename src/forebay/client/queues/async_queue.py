@@ -1,4 +1,4 @@
-"""The queue for asyncio: librdkafka's calls in one thread of its own.
+"""The queue for asyncio: librdkafka's calls in a separate thread.
 
 A message that a cancelled task has waited for stays in the queue, locked, and is handed out by the next call.
 """
@@ -38,7 +38,7 @@ AsyncHandler = Callable[[QueueMessage], Awaitable[object]]
 
 
 class AsyncQueue:
-    """As `Queue`, awaited: `async with queue.receive() as message`. For one task at a time."""
+    """Like `Queue`, awaited: `async with queue.receive() as message`. For one task at a time."""
 
     def __init__(
         self, servers: str | Sequence[str], topic: str, *, group: str | None = None, **options: Any
@@ -62,7 +62,7 @@ class AsyncQueue:
 
     @contextlib.asynccontextmanager
     async def receive(self, timeout_s: float | None = None) -> AsyncIterator[QueueMessage]:
-        """The next message, as `Queue.receive`. A cancelled block releases it."""
+        """The next message, like `Queue.receive`. A cancelled block releases it."""
         message = await self._next(timeout_s)
         try:
             yield message
@@ -109,6 +109,8 @@ class AsyncQueue:
     async def try_next(self, wait_s: float) -> QueueMessage | None:
         """A message that waits, or that comes within this time, which should be short.
 
+        The caller acknowledges it; programs use `receive`.
+
         It is yours to acknowledge; programs use `receive`.
         """
         await self._calls.run(lambda: self._sync.receiver.fill(wait_s))
@@ -126,7 +128,10 @@ class AsyncQueue:
     # -- working ---------------------------------------------------------------------------------------
 
     async def work(self, handle: AsyncHandler, *, jobs: int = 1, idle_s: float | None = None) -> WorkSummary:
-        """Await `handle` for each message, in `jobs` tasks, each a member of the group of its own.
+        """Await `handle` for each message, in `jobs` tasks, each with its own member of the group.
+
+        A return accepts the message, an exception releases it, `Reject` rejects it. Ends if nothing came for
+        `idle_s`, or if it is cancelled: messages being handled are then released.
 
         A return accepts the message, an exception releases it, `Reject` rejects it. Ends when nothing came
         for `idle_s`, or when it is cancelled: what is being handled is then released.
@@ -138,7 +143,7 @@ class AsyncQueue:
                 for _ in range(jobs):
                     group.create_task(self._job(handle, progress))
         except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None  # the others have failed of the same, or were cancelled
+            raise failures.exceptions[0] from None  # the others failed likewise, or were cancelled
         return progress.summary
 
     async def _job(self, handle: AsyncHandler, progress: Progress) -> None:
@@ -177,7 +182,7 @@ class AsyncQueue:
     async def send(
         self, value: str | bytes | None = None, *, key: str | bytes | None = None, headers: Headers = ()
     ) -> Message:
-        """Send a message and wait until all replicas have it; what is returned knows its offset."""
+        """Send a message and wait until all replicas have it; the returned message has its offset."""
         return await asyncio.to_thread(self._sync.send_and_wait, value, key=key, headers=headers)
 
     # -- life ------------------------------------------------------------------------------------------

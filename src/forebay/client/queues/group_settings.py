@@ -1,4 +1,4 @@
-"""The settings of a share group that a queue is read by. They are the group's, not the client's.
+"""The settings of the share group that reads a queue. They belong to the group, not to the client.
 
 Only values that differ from those in force are written. So a program without the right to change them can use
 a group that was set up before.
@@ -30,7 +30,7 @@ _BACKOFF_MAX_DEFAULT_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """What is None stays as it is in the group."""
+    """A value of None leaves the group's setting unchanged."""
 
     start: Start | None = "earliest"
     """Where the group begins in a partition that is new to it."""
@@ -41,7 +41,7 @@ class QueueSettings:
     retry_backoff_seconds: float | None = None
     """The wait after a message's first release; twice as long after each further one. Forebay only."""
     dead_letter_topic: str | None = None
-    """Where messages go, with key, value and headers, that were rejected or delivered too often."""
+    """The topic for messages, with key, value and headers, that were rejected or delivered too often."""
 
     def __post_init__(self) -> None:
         if self.start not in (None, "earliest", "latest"):
@@ -54,7 +54,7 @@ class QueueSettings:
             raise ConfigError(f"retry_backoff_seconds={self.retry_backoff_seconds}: write 0 or more")
 
     def config(self) -> dict[str, str]:
-        """As the group's settings are named and written."""
+        """The values by the names of the group's settings."""
         chosen: dict[str, str | None] = {
             _START: self.start,
             _LOCK: _milliseconds(self.lock_seconds),
@@ -67,13 +67,13 @@ class QueueSettings:
 
 
 def changes(wanted: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
-    """What has to be written, so that what is wanted is in force. `current`: all that the broker knows."""
+    """The settings to write, so that the wanted ones are in force. `current`: all that the broker knows."""
     unknown = sorted(wanted.keys() - current.keys())
     if unknown:
         raise ClientError(f"the broker has no setting {unknown[0]} for groups: leave the argument for it out")
     chosen = dict(wanted)
     if _RECORD_LIMIT in current:
-        # Or librdkafka gets whole batches, and one worker holds messages that others could work on.
+        # Otherwise librdkafka gets whole batches, and one worker holds messages that others could process.
         chosen[_RECORD_LIMIT] = "true"
     if int(chosen.get(_BACKOFF, 0)) > int(current.get(_BACKOFF_MAX) or _BACKOFF_MAX_DEFAULT_MS):
         chosen[_BACKOFF_MAX] = chosen[_BACKOFF]
@@ -81,7 +81,7 @@ def changes(wanted: Mapping[str, str], current: Mapping[str, str]) -> dict[str, 
 
 
 def prepare(admin: Admin, topic: str, group: str, settings: QueueSettings) -> float:
-    """Check that the topic is there, bring the group's settings into force; the lock time in seconds."""
+    """Check that the topic exists and apply the group's settings; returns the lock time in seconds."""
     if topic not in admin.topics():
         raise ClientError(f"there is no topic {topic!r}: create it first, with Admin.create_topic({topic!r})")
     if settings.dead_letter_topic is not None:
@@ -95,7 +95,8 @@ def prepare(admin: Admin, topic: str, group: str, settings: QueueSettings) -> fl
 
 
 def _prepare_dead_letters(admin: Admin, topic: str) -> None:
-    """Brokers want a topic's settings to allow dead letters, so that none go where they were not meant to."""
+    """Brokers require a topic setting that allows dead letters, so that none go where they were not meant
+    to."""
     if topic not in admin.topics():
         admin.create_topic(topic, config={_TAKES_DEAD_LETTERS: "true"}, exist_ok=True)
     elif admin.topic_config(topic).get(_TAKES_DEAD_LETTERS) != "true":

@@ -1,9 +1,9 @@
 """Loops over a queue: asking for the next message accepts the one before, leaving the loop releases it.
 
-A message is done when its own loop asks for the next one. A loop that is begun again, by a further `for` over
-it, was left before: by `break`, by an exception, or because its task was cancelled. So was one that vanished.
-In CPython that happens at once, when the `for` ends. The exception is a loop inside an async generator: the
-event loop closes the generator some turns later.
+A message is done when its own loop asks for the next one. A loop that is begun again, by another `for` over
+it, was left before: by `break`, by an exception, or because its task was cancelled. So was a loop that was
+garbage collected. In CPython that happens at once, when the `for` ends. The exception is a loop inside an
+async generator: the event loop closes the generator some turns later.
 """
 
 from __future__ import annotations

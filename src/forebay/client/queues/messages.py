@@ -1,4 +1,4 @@
-"""A message of a queue, and what becomes of it."""
+"""A message of a queue, and its outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay.lazy import dataclass
 
 
 class Outcome(enum.Enum):
-    """What becomes of a message. The numbers are the protocol's."""
+    """The outcome of a message. The numbers are the protocol's."""
 
     ACCEPT = 1
     """It is done, and never delivered again."""
@@ -28,7 +28,7 @@ class Reject(Exception):
 
 
 class _Decision:
-    """The one thing about a message that its handler may change."""
+    """The only part of a message that its handler may change."""
 
     __slots__ = ("outcome", "reason")
 
@@ -39,17 +39,17 @@ class _Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueMessage(Message):
-    """One that this worker holds the lock of."""
+    """A message that this worker has locked."""
 
     delivery_count: int = 1
-    """How often it has been delivered, this time included."""
+    """How often it has been delivered, including this time."""
     lock_deadline_s: float = 0.0
-    """When the lock runs out, at the latest, by `time.monotonic()`."""
+    """When the lock expires, at the latest, by `time.monotonic()`."""
     _decision: _Decision = field(default_factory=_Decision, repr=False, compare=False)
 
     @property
     def lock_seconds_left(self) -> float:
-        """How long the lock lasts, at most; 0 when it has run out. It cannot be renewed."""
+        """How long the lock lasts, at most; 0 if it has expired. It cannot be renewed."""
         return max(0.0, self.lock_deadline_s - time.monotonic())
 
     @property
@@ -59,7 +59,7 @@ class QueueMessage(Message):
 
     @property
     def outcome(self) -> Outcome | None:
-        """What was decided by `reject` or `release`; None as long as nothing was."""
+        """The outcome set by `reject` or `release`; None if neither was called."""
         return self._decision.outcome
 
     @property
@@ -80,7 +80,7 @@ class QueueMessage(Message):
 
 
 def unfinished_outcome(message: QueueMessage) -> Outcome:
-    """The outcome of a message whose handling did not come to its end."""
+    """The outcome of a message whose handling did not finish."""
     return Outcome.REJECT if message.outcome is Outcome.REJECT else Outcome.RELEASE
 
 

@@ -1,11 +1,11 @@
-"""A queue for programs: send messages, receive them one at a time, and say what became of each.
+"""A queue for programs: send messages, receive them one at a time, and report the outcome of each.
 
     with Queue(servers, "jobs", group="resize") as queue:
         with queue.receive() as message:
             resize(message.value)
 
 The end of the block accepts the message, an exception releases it. The group is joined by the first
-`receive`, so a program that only sends is no member of it.
+`receive`, so a program that only sends is not a member of it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Queue:
         settings: Settings | None = None,
     ) -> None:
         """`group` is needed to receive. The arguments from `start` to `dead_letter_topic` are settings of the
-        group, for all its members; what is None stays as it is there. `batch_max`: how many messages may be
+        group, for all its members; None leaves a setting unchanged. `batch_max`: how many messages may be
         fetched at once and wait here, locked. `close_seconds`: how long leaving the group may take, and
         afterwards the end of the producer. `settings`: librdkafka's.
         """
@@ -79,7 +79,7 @@ class Queue:
             dead_letter_topic=dead_letter_topic,
         )
         self._lock_s: float | None = None
-        """How long a message may be held; None until the group's settings were looked at."""
+        """How long a message may be held; None until the group's settings were read."""
         self._receiver: Receiver | None = None
         self._producer: Producer | None = None
         self._producer_lock = threading.Lock()
@@ -116,7 +116,7 @@ class Queue:
 
     @contextlib.contextmanager
     def receive(self, timeout_s: float | None = None) -> Iterator[QueueMessage]:
-        """The next message. Raises `QueueEmpty` when none came in time; waits for ever without `timeout_s`.
+        """The next message. Raises `QueueEmpty` if none came in time; waits for ever without `timeout_s`.
 
         The end of the block accepts the message and returns when the broker has persisted that. An exception
         releases it; `Reject`, or `message.reject()`, rejects it. Raises `LockLost` when the block took longer
@@ -161,7 +161,7 @@ class Queue:
         self.receiver.tell_left()
 
     def _undo(self, message: QueueMessage, error: BaseException) -> None:
-        """The block has failed: its exception is the one to be raised, whatever happens here."""
+        """The block has failed: its exception is raised, whatever happens here."""
         try:
             self._acknowledge(message, outcome_of(message, error))
         except ClientError as failure:
@@ -172,7 +172,7 @@ class Queue:
     def work(
         self, handle: Handler, *, jobs: int = 1, idle_s: float | None = None, stop: Stop | None = None
     ) -> WorkSummary:
-        """Call `handle` for each message, in `jobs` threads, each a member of the group of its own.
+        """Call `handle` for each message, in `jobs` threads, each with its own member of the group.
 
         A return accepts the message, an exception releases it, `Reject` rejects it. Runs until `stop` is set,
         or nothing came for `idle_s`. Messages that are being handled are handled to the end.
@@ -195,7 +195,7 @@ class Queue:
     def send_and_wait(
         self, value: str | bytes | None = None, *, key: str | bytes | None = None, headers: Headers = ()
     ) -> Message:
-        """Send a message and wait until all replicas have it; what is returned knows its offset."""
+        """Send a message and wait until all replicas have it; the returned message has its offset."""
         record = Record(topic=self.topic, value=value, key=key, headers=headers)
         return self._sender().send_and_wait(record)
 

@@ -1,13 +1,13 @@
-"""A member of a share group: gets messages under a lock, and tells the broker what became of each.
+"""A member of a share group: gets messages under a lock, and reports the outcome of each to the broker.
 
-On confluent-kafka's ShareConsumer, in explicit mode. An acknowledgement is sent at once and waited for, so
-that a message counts as accepted only when the broker has persisted it. librdkafka 2.16 cannot renew a lock:
-a message that is held for longer is delivered again, and its acknowledgement fails with `LockLost`.
+It uses confluent-kafka's ShareConsumer, in explicit mode. An acknowledgement is sent at once and waited for,
+so that a message counts as accepted only when the broker has persisted it. librdkafka 2.16 cannot renew a
+lock: a message that is held for longer is delivered again, and its acknowledgement fails with `LockLost`.
 
-A poll may bring more messages than are handed out at once. They wait in `_ready`, under their locks. One
-whose lock has run out is not handed out: it is on its way to another worker. librdkafka wants every message
-of a poll acknowledged before the next poll, so such a message is released, which the broker refuses without
-harm.
+A poll may return more messages than are handed out at once. They wait in `_ready`, under their locks. A
+message whose lock has expired is not handed out: it is on its way to another worker. librdkafka requires
+every message of a poll to be acknowledged before the next poll, so such a message is released, which the
+broker refuses without harm.
 
 Any thread may close a receiver, also while another one waits in it: the wait ends within `POLL_SECONDS`.
 """
@@ -40,7 +40,7 @@ _Key = tuple[str, int, int]
 """Topic, partition and offset of a message."""
 
 POLL_SECONDS = 1.0
-"""One wait for messages; what stops a program is noticed between two of them."""
+"""One wait for messages; a stop is noticed between two of them."""
 COMMIT_SECONDS = 30.0
 _INVALID_RECORD_STATE = 121
 # A topic that was deleted may be created again, and a member that was too slow joins again.
@@ -72,7 +72,7 @@ class Receiver:
         self._held: set[_Key] = set()
         """Messages that were handed out and not acknowledged. librdkafka polls only when there is none."""
         self._left: deque[QueueMessage] = deque()
-        """Messages of loops that were left. The next call tells the broker."""
+        """Messages of loops that were left. The next call reports them to the broker."""
         chosen = share_consumer_settings(servers, group, batch_max, lock_s, settings)
         with _calls():
             self._raw = confluent_kafka.ShareConsumer(chosen)
@@ -96,7 +96,7 @@ class Receiver:
     # -- getting messages ------------------------------------------------------------------------------
 
     def take(self) -> QueueMessage | None:
-        """A message that waits already and whose lock has not run out. Never calls librdkafka."""
+        """A waiting message whose lock has not expired. Never calls librdkafka."""
         if self._handle.closed or not self._ready or self._ready[0].lock_seconds_left <= 0:
             return None
         message = self._ready.popleft()
@@ -104,7 +104,7 @@ class Receiver:
         return message
 
     def fill(self, timeout_s: float) -> bool:
-        """Ask the broker if nothing waits; whether something waits then. Blocks."""
+        """Ask the broker if nothing waits; True if something waits then. Blocks."""
         with _calls(), self._handle.using():
             return self._fill(timeout_s)
 
@@ -125,7 +125,7 @@ class Receiver:
         return bool(self._ready)
 
     def _arrived(self, polled: list[confluent_kafka.Message], lock_deadline_s: float) -> ClientError | None:
-        """Messages wait for `take`. What must not be passed over in silence is returned."""
+        """Make messages available to `take`. Returns an error that must not be ignored."""
         failure = None
         for raw in polled:
             error = raw.error()
@@ -154,7 +154,7 @@ class Receiver:
     # -- acknowledging ---------------------------------------------------------------------------------
 
     def acknowledge(self, message: QueueMessage, outcome: Outcome) -> None:
-        """Returns when the broker has persisted it. Raises `LockLost` when the lock had run out."""
+        """Returns when the broker has persisted it. Raises `LockLost` if the lock had expired."""
         with _calls(), self._handle.using():
             self._acknowledge(message, outcome)
 
@@ -169,13 +169,13 @@ class Receiver:
                 raise _refused(message, error_of(answer), self._lock_s)
         if is_late:
             # Brokers accept anything about a message that the group is past, so another worker may have had
-            # this one. In the milliseconds between their clock and ours that goes unnoticed.
+            # this one. A difference of milliseconds between the clocks goes unnoticed.
             raise _lost(message, self._lock_s)
         if outcome is Outcome.REJECT:
             log.warning("%s is rejected: %s", message.place, message.reason or "no reason given")
 
     def _note(self, message: QueueMessage, outcome: Outcome) -> bool:
-        """True when the next commit says this about the message; librdkafka may know of no lock any more."""
+        """True if the next commit includes this message; librdkafka may no longer know of the lock."""
         kind = confluent_kafka.AcknowledgeType(outcome.value)
         try:
             self._raw.acknowledge_offset(message.topic, message.partition, message.offset, kind)
@@ -184,7 +184,7 @@ class Receiver:
         return True
 
     def let_go(self, message: QueueMessage) -> None:
-        """Note that the handling of a message did not come to its end. Never blocks, any thread may call it.
+        """Note that the handling of a message did not finish. Never blocks, any thread may call it.
 
         `tell_left`, the next `fill` or `close` tells the broker: the message is released, or rejected if that
         was decided.
@@ -192,7 +192,7 @@ class Receiver:
         self._left.append(message)
 
     def tell_left(self) -> None:
-        """Tell the broker what was let go. Where another call is under way, the next one does it."""
+        """Report released messages to the broker. If another call is under way, the next one does it."""
         with contextlib.suppress(ClientError), _calls(), self._handle.using_if_free() as is_free:
             if is_free:
                 self._tell_left()
@@ -208,7 +208,7 @@ class Receiver:
     # -- leaving ---------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Leave the group. The broker releases what waits here.
+        """Leave the group. The broker releases waiting messages.
 
         Any thread may call this. Returns after the bound at the latest: a librdkafka that hangs is given up.
         """
@@ -263,7 +263,7 @@ def _lost(message: QueueMessage, lock_s: float) -> LockLost:
 
 @contextlib.contextmanager
 def _calls() -> Iterator[None]:
-    """What confluent-kafka raises inside is a ClientError outside."""
+    """Turns exceptions of confluent-kafka inside into ClientError outside."""
     try:
         with kafka_errors():
             yield

@@ -1,6 +1,6 @@
-"""Messages handled by a function, several at a time: each job is a thread and a member of the group.
+"""Handles messages by a function, several at a time: each job is a thread and a member of the group.
 
-A member of its own for each job: a slow message then holds up nothing but its own job.
+Each job has its own member, so a slow message delays only its own job.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Handler = Callable[[QueueMessage], object]
 Stop = threading.Event
 
 WAIT_SECONDS = 0.5
-"""One wait for a message. What stops the work is noticed between two of them."""
+"""One wait for a message. A stop is noticed between two of them."""
 JOBS_MAX = 200
-"""What a broker lets into one group, unless its settings say otherwise."""
+"""The default limit of a broker for one group."""
 
 
 @dataclass(slots=True, kw_only=True)
 class WorkSummary:
-    """What became of the messages that were handled."""
+    """The outcomes of the handled messages."""
 
     accepted: int = 0
     rejected: int = 0
@@ -57,7 +57,7 @@ class WorkSummary:
 
 
 class Progress:
-    """What all jobs together have done, and whether they are done."""
+    """The progress of all jobs together, and their end."""
 
     def __init__(self, idle_s: float | None) -> None:
         self.summary = WorkSummary()
@@ -73,7 +73,7 @@ class Progress:
         self._last_s = time.monotonic()
 
     def is_idle(self) -> bool:
-        """A message that is being handled may be released yet: as long as there is one, nobody is idle."""
+        """A message that is being handled may still be released: as long as there is one, nobody is idle."""
         idle_s = self._idle_s
         return idle_s is not None and not self._busy and time.monotonic() - self._last_s >= idle_s
 
@@ -98,7 +98,7 @@ class Work:
         self._failure: BaseException | None = None
 
     def run(self) -> WorkSummary:
-        """Until it is stopped or idle. The first failure of the client stops all jobs, and is raised."""
+        """Run until stopped or idle. The first failure of the client stops all jobs, and is raised."""
         receivers: list[Receiver] = []
         try:
             receivers.extend(self._new_receiver() for _ in range(self._jobs))
@@ -118,7 +118,7 @@ class Work:
             thread.start()
         try:
             _join(threads)
-        except BaseException:  # Ctrl-C: what is being handled is handled to the end, a second one ends that
+        except BaseException:  # Ctrl-C: messages being handled are finished; a second Ctrl-C ends that
             self._stop.set()
             _join(threads)
             raise
@@ -159,14 +159,14 @@ class Work:
 
 
 def outcome_of(message: QueueMessage, error: BaseException) -> Outcome:
-    """What becomes of a message whose handling has raised this."""
+    """The outcome of a message whose handling has raised this."""
     if isinstance(error, Reject):
         message.reject(str(error))
     return unfinished_outcome(message)
 
 
 def logged_outcome_of(message: QueueMessage, error: Exception) -> Outcome:
-    """The same, for errors that are not raised any further."""
+    """Like `outcome_of`, for errors that are not raised any further."""
     outcome = outcome_of(message, error)
     if outcome is Outcome.RELEASE:
         count = message.delivery_count
@@ -175,7 +175,7 @@ def logged_outcome_of(message: QueueMessage, error: Exception) -> Outcome:
 
 
 def acknowledged(receiver: Receiver, message: QueueMessage, outcome: Outcome) -> bool:
-    """Whether the broker has persisted this. What ends the whole work is raised."""
+    """True if the broker has persisted this. Errors that end the whole work are raised."""
     try:
         receiver.acknowledge(message, outcome)
     except LockLost as lost:
@@ -202,7 +202,7 @@ def check_jobs(jobs: int) -> None:
 
 
 def _close(receivers: list[Receiver]) -> None:
-    """All at the same time: many that hang take no longer than one. The first failure is raised."""
+    """Close all at the same time: many that hang take no longer than one. The first failure is raised."""
     for receiver in receivers:
         receiver.start_close()
     with contextlib.ExitStack() as closing:
@@ -211,7 +211,7 @@ def _close(receivers: list[Receiver]) -> None:
 
 
 def _join(threads: list[threading.Thread]) -> None:
-    """In short waits, or signals would be noticed only when a thread ends."""
+    """Join in short waits; otherwise signals would be noticed only when a thread ends."""
     for thread in threads:
         while thread.is_alive():
             thread.join(0.2)
