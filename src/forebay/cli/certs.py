@@ -1,4 +1,4 @@
-"""`forebay certs`: certificates for a first cluster, from an authority of its own."""
+"""`forebay certs`: certificates for a first cluster, from its own authority."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _path(directory: Path, name: str) -> Path:
 
 
 def _check_free(paths: list[Path], *, renew: bool) -> None:
-    """Nothing is made if one of them is there: a broker may be using it."""
+    """Create nothing if one of them exists: a broker may be using it."""
     if len(set(paths)) < len(paths):
         raise ConfigError("two certificates have the same name")
     there = [str(path) for path in paths if path.exists()]

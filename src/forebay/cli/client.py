@@ -1,7 +1,7 @@
-"""How the commands reach a broker: common options, one place for connecting, one place for what goes wrong.
+"""The commands' access to a broker: common options, connecting, and error messages in one place.
 
-librdkafka retries in silence and logs to stderr. A person at a terminal wants an answer, so a command first
-knocks on the door itself: when nobody listens it says so within seconds, with what to do next.
+librdkafka retries silently and logs to stderr. A person at a terminal wants an answer, so a command first
+tries to connect itself: if nobody listens it says so within seconds, with what to do next.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class CommandError(ForebayError):
-    """What a command could not do, and what the user can do about it."""
+    """A failure of a command, and what the user can do about it."""
 
     def __init__(self, message: str, *, exit_code: int = 1) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class NoAnswer(CommandError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """Where the broker is, and how to talk to it."""
+    """The address of the broker, and the settings of the connection."""
 
     bootstrap: str
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Client:
         return handle
 
     def knock(self) -> None:
-        """Succeeds as soon as one of the addresses takes a connection."""
+        """Succeeds as soon as one of the addresses accepts a connection."""
         problems = []
         for address in self.bootstrap.split(","):
             host, port = split_address(address.strip())
@@ -112,7 +112,7 @@ class Client:
         )
 
     def metadata(self, handle: AdminClient | Consumer | Producer) -> ClusterMetadata:
-        """All brokers and topics. Asking for one topic by name could create it, so nobody does."""
+        """All brokers and topics. Asking for one topic by name could create it, so this asks for all."""
         from confluent_kafka import KafkaException
 
         try:
@@ -162,7 +162,7 @@ def pairs_option(*names: str, metavar: str, help: str) -> Callable[[Callable[...
 
 
 def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say where the broker is; the command gets them as `client`."""
+    """Add the options for the broker's address; the command gets them as `client`."""
 
     @click.option(
         "-b",
@@ -220,7 +220,7 @@ def _require_names(context: click.Context) -> None:
 
 
 def pairs(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Turns repeated KEY=VALUE options into pairs; click reports what is not one."""
+    """Turn repeated KEY=VALUE options into pairs; click reports invalid ones."""
     split = []
     for value in values:
         key, equals, rest = value.partition("=")
@@ -231,7 +231,7 @@ def pairs(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, .
 
 
 def settle(future: Future[T]) -> T:
-    """The result of an admin request, or the one line that says why there is none."""
+    """The result of an admin request; otherwise an error of one line that says why."""
     from confluent_kafka import KafkaException
 
     try:

@@ -98,7 +98,7 @@ def read_configs(admin: AdminClient, resource: str, name: str) -> list[dict[str,
 def alter_configs(
     admin: AdminClient, resource: str, name: str, settings: Sequence[tuple[str, str]], deleted: Sequence[str]
 ) -> None:
-    """All of it or nothing: the broker validates the whole request first."""
+    """Change all of them or none: the broker validates the whole request first."""
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
     changes = [

@@ -1,4 +1,4 @@
-"""What deleting has in common, whatever is deleted: asking first, and going on past what cannot be."""
+"""Common parts of all deletions: asking first, and continuing after a failure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from forebay.cli.client import CommandError, settle
 
 
 def confirm(names: Sequence[str], what_goes: str) -> None:
-    """Ask whether these may go, and `what_goes` with them; ends the command if not."""
+    """Ask if these may be deleted, and `what_goes` with them; ends the command if not."""
     if not sys.stdin.isatty():
         raise click.UsageError("deleting needs --yes when nobody can be asked")
     click.confirm(f"Delete {', '.join(names)} and {what_goes}?", abort=True)
 
 
 def settle_each(kind: str, futures: Mapping[str, Any]) -> None:
-    """Report each deletion as it settles, and at the end those that failed."""
+    """Report each deletion as it completes, and at the end those that failed."""
     problems = []
     for name, future in futures.items():
         try:

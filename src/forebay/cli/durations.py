@@ -14,7 +14,7 @@ _DURATION = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
 
 
 class Duration(click.ParamType[int]):
-    """An option that is a time; the command gets milliseconds."""
+    """An option with a duration; the command gets milliseconds."""
 
     name = "TIME"
 
@@ -28,7 +28,7 @@ class Duration(click.ParamType[int]):
 
 
 def local_time(ms: int) -> str:
-    """A moment as people read it, in the time of this machine."""
+    """A moment for people, in the local time of this machine."""
     try:
         return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "seconds")
     except (ValueError, OverflowError, OSError):

@@ -1,8 +1,8 @@
-"""`forebay log dump FILE`: what is in a segment, straight from the file, without a broker.
+"""`forebay log dump FILE`: the contents of a segment, read from the file, without a broker.
 
-The walk goes from header to header and tells three things apart: a batch whose CRC does not match (reported,
-the walk goes on), bytes that are no batch at all (reported, nothing behind them can be found), and a tail cut
-short (what a crash leaves; the broker truncates it when it next starts).
+The walk goes from header to header and distinguishes three things: a batch whose CRC does not match
+(reported, the walk continues), bytes that are not a batch (reported, nothing after them can be found), and an
+incomplete tail (left by a crash; the broker truncates it at its next start).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Where the walk had to end, and why."""
+    """The place where the walk had to end, and the reason."""
 
     position: int
     reason: str
@@ -137,7 +137,7 @@ class _Dump:
             click.echo(f"{damage.position:>12}  {damage.reason}")
 
     def _records_of(self, batch: Batch) -> list[dict[str, Any]]:
-        """The records, or one entry saying why they cannot be read."""
+        """The records, or one entry that says why they cannot be read."""
         end = batch.position + batch.header.size
         with self._view[batch.position : end] as whole:
             try:

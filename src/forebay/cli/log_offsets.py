@@ -1,4 +1,4 @@
-"""Where the logs of partitions begin and end, and which offset they have at a time."""
+"""The starts and ends of partitions' logs, and their offsets at a time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 Place = tuple[str, int]
-"""A topic and the number of one of its partitions."""
+"""A topic and the index of one of its partitions."""
 
 
 class LogOffsets(NamedTuple):
-    """What a look-up found in the logs."""
+    """The result of a look-up in the logs."""
 
     found: dict[Place, int]
-    """Without the partitions that have no message at a time that was asked for."""
+    """Without the partitions that have no message at the requested time."""
     problems: dict[Place, KafkaError]
     """Why a partition gave no answer: deleted, for example, or without a leader."""
 
@@ -45,7 +45,7 @@ def log_offsets(admin: AdminClient, places: Iterable[Place], spec: Any) -> LogOf
 
 
 def ends_of(admin: AdminClient, places: Sequence[Place]) -> tuple[LogOffsets, LogOffsets]:
-    """The first offset and the next one to be written, of each partition."""
+    """The first offset and the next one to be written, for each partition."""
     from confluent_kafka.admin import OffsetSpec
 
     starts = log_offsets(admin, places, OffsetSpec.earliest())

@@ -1,8 +1,7 @@
 """The command `forebay`: finds the verb, and turns every failure into one line and an exit code.
 
 A verb's module is imported when the verb is used, so that `forebay serve` starts without the client library
-and without the table printer. Exit codes: 0 done (a closed pipe counts as done), 1 it failed, 2 it was asked
-wrongly.
+and without the table printer. Exit codes: 0 success (also with a closed pipe), 1 failure, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import click
 from forebay import __version__
 from forebay.errors import ConfigError, ForebayError
 
-# Order is the order of the help text: what a newcomer needs first comes first.
+# The order of the help text: what a newcomer needs first comes first.
 VERBS = {
     "serve": "forebay.cli.serve:serve",
     "topic": "forebay.cli.topic:topic",
@@ -68,7 +67,7 @@ def forebay() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script: never returns, never shows a traceback for what a user can cause."""
+    """The console script: never returns, never shows a traceback for an error that a user can cause."""
     sys.exit(run(arguments))
 
 
@@ -92,7 +91,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _invoke(arguments: Sequence[str]) -> int:
-    """What click's own main does, without its opinion that a closed pipe is a failure."""
+    """Like click's own main, but a closed pipe is not a failure."""
     try:
         with forebay.make_context("forebay", list(arguments)) as context:
             code = forebay.invoke(context)
@@ -108,5 +107,5 @@ def _fail(error: ForebayError, code: int) -> int:
 
 
 def _abandon_stdout() -> None:
-    """The reader has gone; without this the interpreter's last flush would complain about it."""
+    """The reader has gone; without this the interpreter's last flush would report an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""How old single messages are: read by a consumer that joins no group and commits nothing."""
+"""The ages of single messages: read by a consumer that joins no group and commits nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def message_ages(client: Client, offsets: Mapping[Place, int]) -> dict[Place, fl
 
 
 def _first_ages(consumer: Consumer, starts: Sequence[TopicPartition]) -> dict[Place, float]:
-    """Where only markers of transactions are left, nothing is waiting: no seconds."""
+    """Where only transaction markers are left, nothing is waiting: no age."""
     from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
     waiting = {(place.topic, place.partition) for place in starts}

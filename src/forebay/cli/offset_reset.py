@@ -1,6 +1,6 @@
-"""Where groups of any kind go on after a reset: the options that say it, the plan made from them, its report.
+"""Offset resets of groups of any kind: the options, the plan made from them, its report.
 
-A plan is made from where the group is now and from both ends of each log; every new offset is brought within
+A plan is made from the group's present offsets and both ends of each log; every new offset is clamped to
 them.
 """
 
@@ -25,15 +25,15 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class Logs(NamedTuple):
-    """What a new offset is computed from."""
+    """The inputs for a new offset."""
 
     current: Mapping[Place, int]
-    """Where the group is now."""
+    """The present offsets of the group."""
     starts: Mapping[Place, int]
     ends: Mapping[Place, int]
     at_time: Mapping[Place, int]
     gone: Set[Place]
-    """Partitions that are there no more: their topic was deleted."""
+    """Partitions that no longer exist: their topic was deleted."""
 
 
 class NewOffset(NamedTuple):
@@ -49,7 +49,8 @@ Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def reset_options(has: str, *more: Decorator) -> Decorator:
-    """The options of a reset. `has` is what a group has done with its topics; `more` are further targets."""
+    """The options of a reset. `has`: a verb for what a group has done with its topics; `more`: further
+    targets."""
     options: tuple[Decorator, ...] = (
         click.option("--to-earliest", is_flag=True, help="To the first message there is."),
         click.option("--to-latest", is_flag=True, help="To the end: only what comes from now on."),
@@ -83,7 +84,7 @@ def reset_options(has: str, *more: Decorator) -> Decorator:
 
 
 class Reset:
-    """What the options say."""
+    """The parsed options."""
 
     def __init__(self, to: Mapping[str, Any], topics: Sequence[str], **more: Target) -> None:
         """`more` are the targets of further options. Raises UsageError."""
@@ -98,7 +99,7 @@ class Reset:
     def plan(
         self, admin: AdminClient, places: Sequence[Place], current: Mapping[Place, int]
     ) -> list[NewOffset]:
-        """A new offset for each partition that is still there; the others are named on stderr."""
+        """A new offset for each existing partition; the others are named on stderr."""
         logs = _look_at_logs(admin, places, current, self._timestamp_ms)
         for topic, partition in sorted(logs.gone):
             click.echo(f"left out: {topic}-{partition} is there no more", err=True)
@@ -109,7 +110,7 @@ class Reset:
 def print_reset(
     name: str, planned: Sequence[NewOffset], executed: bool, as_json: bool, *, current: str
 ) -> None:
-    """`current` is the JSON name of where the group was."""
+    """`current` is the JSON name of the previous offset."""
     if as_json:
         keys = ("topic", "partition", current, "new_offset", "lag")
         rows = [dict(zip(keys, each, strict=True)) for each in planned]
@@ -123,7 +124,7 @@ def print_reset(
 
 
 def _target(to: Mapping[str, Any], more: Mapping[str, Target]) -> Target:
-    """The wanted offset, not yet within bounds."""
+    """The wanted offset, not yet clamped."""
     targets: dict[str, Target] = {
         "to_earliest": lambda logs, place: logs.starts[place],
         "to_latest": lambda logs, place: logs.ends[place],
@@ -139,7 +140,7 @@ def _target(to: Mapping[str, Any], more: Mapping[str, Target]) -> Target:
 
 
 def _chosen_partitions(client: Client, admin: AdminClient, topics: Iterable[str]) -> list[Place]:
-    """What TOPIC and TOPIC:0,1 stand for."""
+    """The partitions that TOPIC and TOPIC:0,1 stand for."""
     chosen: set[Place] = set()
     for text in topics:
         match = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", text)
@@ -168,7 +169,8 @@ def _look_at_logs(
 
 
 def _check(problems: Mapping[Place, KafkaError]) -> set[Place]:
-    """Those that are there no more. Any other problem ends the command: a part of a reset is none."""
+    """The partitions that no longer exist. Any other problem ends the command: a partial reset is not
+    allowed."""
     from confluent_kafka import KafkaError
 
     gone = {place for place, error in problems.items() if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART}

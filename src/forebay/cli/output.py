@@ -1,4 +1,4 @@
-"""What a command prints: a table for people at a terminal, plain columns in a pipe, JSON for programs."""
+"""The output of commands: a table for people at a terminal, plain columns in a pipe, JSON for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Numbers stand to the right, everything else to the left."""
+    """Numbers are aligned to the right, everything else to the left."""
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     numeric = [bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(headers))]
     if sys.stdout.isatty():
@@ -41,7 +41,7 @@ def _print_rich(headers: Sequence[str], cells: Sequence[Sequence[str]], numeric:
 
 
 def _print_plain(headers: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:
-    """Never wrapped and never cut: a pipe has no width, and grep wants whole lines."""
+    """Never wrapped and never cut: a pipe has no width, and grep needs whole lines."""
     lines = [list(headers), *cells]
     widths = [max(len(line[at]) for line in lines) for at in range(len(headers))]
     for line in lines:
@@ -53,7 +53,7 @@ def _print_plain(headers: Sequence[str], cells: Sequence[Sequence[str]], numeric
 
 
 def lag_text(messages: int, seconds: float | None) -> str:
-    """How far a group is behind: in messages, and if that is known in seconds."""
+    """The lag of a group: in messages, and if known in seconds."""
     text = f"{messages:,} message{'' if messages == 1 else 's'}"
     return text if seconds is None else f"{text}, {seconds_text(seconds)} s"
 

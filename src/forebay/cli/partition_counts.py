@@ -1,4 +1,4 @@
-"""Fewer partitions: folding them, and what is to be said of those that are folded or come back."""
+"""Fewer partitions: folding them, and notes about partitions that are folded or come back."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Copies(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """What is known of a topic's folded partitions."""
+    """A topic's folded partitions."""
 
     into: Mapping[int, int]
-    """Which of the others takes the messages for each of them."""
+    """The partition that takes the messages for each of them."""
     since_ms: int
     drop_ms: int | None
     copies: Copies | None = None
-    """If they are copied before they are closed."""
+    """Set if they are copied before they are closed."""
     gathering: tuple[int, ...] = ()
     """Partitions that are about to take messages again."""
     draining: tuple[int, ...] = ()
-    """Partitions that took their messages, and may have open transactions of them."""
+    """Partitions that took their messages, and may have open transactions with them."""
 
 
 def fold(client: Client, name: str, count: int, *, drop_after_ms: int | None, allow_key_moves: bool) -> None:
@@ -62,7 +62,7 @@ def fold(client: Client, name: str, count: int, *, drop_after_ms: int | None, al
 
 
 def closed_partitions(client: Client, names: Iterable[str]) -> dict[str, Closed]:
-    """Of topics with folded partitions. A broker that knows nothing of them says nothing."""
+    """The folded partitions of topics. A broker that does not know the request reports none."""
     found: dict[str, Closed] = {}
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name=name) for name in names], response_partition_limit=_PAGE
@@ -96,7 +96,7 @@ def closed_partitions(client: Client, names: Iterable[str]) -> dict[str, Closed]
 
 
 def closing_note(closed: Closed, retention_ms: int) -> str:
-    """What becomes of folded partitions: when they will be gone, or that they come back."""
+    """The fate of folded partitions: when they will be gone, or that they come back."""
     notes = [_growing_note(closed)] if closed.gathering or closed.draining else []
     if closed.copies is not None:
         notes.append(_copying_note(closed.copies, closed.drop_ms))
@@ -118,7 +118,7 @@ def _folded_note(closed: Closed, retention_ms: int) -> str:
 
 
 def _growing_note(closed: Closed) -> str:
-    """Until this is over, the count does not change again."""
+    """A note that the count cannot change again until this is over."""
     if closed.gathering:
         return (
             f"{listed(closed.gathering)} coming back: refused until the numbers of producers are known there "

@@ -1,4 +1,4 @@
-"""What partitions wait for that come back, or are copied before they are closed."""
+"""The obstacles of partitions that are being opened again, or copied before they are closed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import TopicDescription
 
 _NAMED_MAX = 5
-"""Producers that are named."""
+"""The number of producers that are named."""
 
 
 class _OpenTransaction(NamedTuple):
     producer_id: int
-    """As the partition keeps it: an alias, if it was sent for another one."""
+    """As the partition keeps it: an alias, if the batch was sent for another one."""
     start_offset: int
 
 
 def waits(client: Client, topic: TopicDescription, closed: Closed, min_insync: int) -> list[str]:
-    """One line for each reason that can be seen from outside."""
+    """One line for each reason that is visible from outside."""
     copied = closed.copies.next if closed.copies and closed.copies.next < closed.copies.end else None
     busy = {*closed.gathering, *closed.draining, *(() if copied is None else (copied,))}
     parts = {part.id: part for part in topic.partitions if part.id in busy}
@@ -54,7 +54,7 @@ def _of_replicas(part: TopicPartitionInfo, min_insync: int) -> Iterator[str]:
 def _open_transactions(
     connections: BrokerConnections, topic: str, part: TopicPartitionInfo
 ) -> list[_OpenTransaction]:
-    """As its leader knows them; none if it does not answer."""
+    """The open transactions as its leader knows them; none if it does not answer."""
     if part.leader is None or part.leader.id < 0:
         return []
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[part.id])])
@@ -72,7 +72,7 @@ def _open_transactions(
 
 
 def _of_interest(found: Iterable[_OpenTransaction], index: int, closed: Closed) -> list[_OpenTransaction]:
-    """All of them in a partition that is copied; else those of messages that go elsewhere now."""
+    """All of them in a partition that is being copied; else those of messages that now go elsewhere."""
     if index not in closed.draining:
         return list(found)
     return [

@@ -1,6 +1,6 @@
-"""Files of client properties, as Kafka's tools and librdkafka's have them: `key=value` on each line.
+"""Files of client properties, as for Kafka's tools and librdkafka's: `key=value` on each line.
 
-Files made for Java's tools work too: what librdkafka calls by another name is translated.
+Files made for Java's tools work too: their names are translated to librdkafka's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOST_CHECK = "ssl.endpoint.identification.algorithm"
 
 
 def read_properties(file: Path) -> dict[str, str]:
-    """By librdkafka's names; raises ConfigError."""
+    """The properties by librdkafka's names; raises ConfigError."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -40,7 +40,7 @@ def _parsed(file: Path, text: str) -> dict[str, str]:
             continue
         key, equals, value = stripped.partition("=")
         if not equals or not key.strip():
-            # Without the line itself: it may be half a password.
+            # Without the line itself: it may contain a part of a password.
             raise ConfigError(f"{file}, line {number}: write key=value")
         found[key.strip()] = value.strip()
     return found

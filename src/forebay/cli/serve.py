@@ -107,13 +107,13 @@ def _listener(listen: str | None, protocol: str) -> str | None:
 def _secured(
     file: Path | None, settings: tuple[str, ...], flags: Mapping[str, str | None], listen: str | None
 ) -> tuple[SecureSetup, list[str]]:
-    """What --secure has made, and the settings that use it."""
+    """The setup that --secure has created, and the settings that use it."""
     from forebay.config import load
     from forebay.local.secure_setup import PROTOCOL, SecureSetup
 
     if listen is not None and "://" in listen:
         raise click.UsageError(f"--secure listens with {PROTOCOL}: give --listen HOST:PORT")
-    # To find the data directory and the store, whatever the listeners will be.
+    # To find the data directory and the store, independently of the listeners.
     place = {**flags, "listeners": "PLAINTEXT://127.0.0.1:0", "forebay.cluster": ""}
     before = load(file, os.environ, [*settings, *_texts(place)])
     setup = SecureSetup(before.node.data_dir / "security")
@@ -128,12 +128,12 @@ def _texts(settings: Mapping[str, str | None]) -> list[str]:
 
 
 def _reachable(host: str) -> str:
-    """How a client on this machine reaches a broker that listens everywhere."""
+    """The address at which a client on this machine reaches a broker that listens on all interfaces."""
     return "localhost" if host in ("", "0.0.0.0", "::") else host
 
 
 def _node_id(config: BrokerConfig) -> int | str:
-    """The number it was given, or the one it was assigned, which a broker that is ready has written down."""
+    """The configured node id, or the allocated one, which a broker has written down when it is ready."""
     if config.node.node_id is not None:
         return config.node.node_id
     from forebay.storage.checkpoint import read_properties

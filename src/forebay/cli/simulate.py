@@ -1,4 +1,4 @@
-"""`forebay simulate`: a whole cluster in this process, on virtual time, among the faults of a seed.
+"""`forebay simulate`: a whole cluster in this process, on virtual time, with the faults of a seed.
 
 The same seed tells the same story to the last event; its trace hash proves it.
 """

@@ -1,4 +1,5 @@
-"""`forebay log strays`: logs that a broker has put aside, because it could not be sure that they may go.
+"""`forebay log strays`: logs that a broker has set aside, because it could not be sure that they may be
+deleted.
 
 The commands work on the data directory itself and need no broker.
 """

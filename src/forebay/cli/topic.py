@@ -189,7 +189,7 @@ def delete(names: tuple[str, ...], yes: bool, client: Client) -> None:
 
 
 def _shown_by(client: Client, names: Sequence[str]) -> list[str]:
-    """Why topics cannot be deleted of which there are views. The client library does not pass it on."""
+    """Why topics with views cannot be deleted. The client library does not pass it on."""
     from forebay.cli.views.described import read_views
     from forebay.cli.wire import WireConnection
 
@@ -206,7 +206,7 @@ def _shown_by(client: Client, names: Sequence[str]) -> list[str]:
 
 
 def _note_on(admin: AdminClient, name: str) -> str | None:
-    """What whoever creates a topic should know of it."""
+    """A note for the creator of a topic."""
     from confluent_kafka import KafkaException, TopicCollection
 
     try:
@@ -214,7 +214,7 @@ def _note_on(admin: AdminClient, name: str) -> str | None:
         replicas = _replicas(futures[name].result(timeout=REQUEST_SECONDS * 2).partitions)
         return _stopping_note(replicas, _min_insync(read_configs(admin, "topic", name)))
     except (KafkaException, CommandError, TimeoutError):
-        return None  # the topic is there; another broker may not have heard of it yet
+        return None  # the topic exists; another broker may not know it yet
 
 
 def _replicas(partitions: Iterable[Any]) -> int:
@@ -245,7 +245,7 @@ def _set_partitions(admin: AdminClient, name: str, count: int) -> None:
 def _describe(client: Client, admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
     """A few requests for any number of topics: partitions, offsets at both ends, settings.
 
-    More of them for topics whose number of partitions is changing.
+    Topics whose number of partitions is changing take more.
     """
     from confluent_kafka import TopicCollection
 
@@ -274,7 +274,7 @@ def _describe(client: Client, admin: AdminClient, names: Sequence[str]) -> list[
 def _closing(
     client: Client, topic: TopicDescription, closed: Closed | None, entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """What there is to say of folded partitions, if the topic has some or takes some back."""
+    """The description of folded partitions, if the topic has some or is opening some again."""
     if closed is None:
         return None
     retention_ms = next(int(entry["value"]) for entry in entries if entry["name"] == "retention.ms")
@@ -311,7 +311,7 @@ def _partition_rows(
 
 
 def _overrides(entries: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
-    """The settings that this topic has of its own."""
+    """The overrides of this topic."""
     return {entry["name"]: entry["value"] for entry in entries if entry["source"] == "DYNAMIC_TOPIC_CONFIG"}
 
 

@@ -32,7 +32,7 @@ class WireConnection:
 
     @classmethod
     def open(cls, client: Client) -> WireConnection:
-        """To the first of the client's addresses that answers."""
+        """Connect to the first of the client's addresses that answers."""
         protection = security(client.properties)
         connected, address = _connect(client, protection)
         try:
@@ -60,7 +60,8 @@ class WireConnection:
         return answer
 
     def serves(self, request: type[Request]) -> bool:
-        """Whether the broker knows an API that only Forebay has. It tells its own clients, if they say so."""
+        """True if the broker has an API that only Forebay has. It tells clients that identify themselves as
+        Forebay's."""
         try:
             self._connection.ask(
                 ApiVersionsRequest(
@@ -114,7 +115,7 @@ def _connect(client: Client, protection: Security) -> tuple[socket.socket, str]:
 
 
 def check(error_code: int, message: str | None) -> None:
-    """Raises CommandError for an error that a broker answered with."""
+    """Raises CommandError for an error in a broker's answer."""
     if error_code:
         raise CommandError(error_text(error_code, message))
 

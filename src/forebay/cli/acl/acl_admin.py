@@ -1,4 +1,4 @@
-"""ACLs as the command line asks a broker for them."""
+"""Administration of ACLs at a broker, for the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Acls(Protocol):
     def create(self, acls: Sequence[AclBinding]) -> None: ...
     def describe(self, wanted: AclFilter) -> list[AclBinding]: ...
     def delete(self, filters: Sequence[AclFilter]) -> list[AclBinding]:
-        """What was deleted."""
+        """Delete rules; returns those that were deleted."""
 
 
 class AclAdmin:
@@ -31,7 +31,7 @@ class AclAdmin:
 
     @cached_property
     def acls(self) -> Acls:
-        """By requests of our own, but where only the client library knows how to log in."""
+        """Uses Forebay's own requests, except where only the client library can log in."""
         properties = self._client.properties
         if "OAUTHBEARER" in (properties.get("sasl.mechanism"), properties.get("sasl.mechanisms")):
             from forebay.cli.acl.library_acls import LibraryAcls

@@ -83,7 +83,7 @@ def _rules(
     prefix: bool,
     host: str,
 ) -> list[AclBinding]:
-    """The rules that a command line means; click reports what cannot be one."""
+    """The rules in a command line; click reports invalid ones."""
     kind = RESOURCES[resource]
     found = [
         AclBinding(

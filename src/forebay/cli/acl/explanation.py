@@ -1,4 +1,6 @@
-"""Whether a principal may do something, as the brokers decide it, and why.
+"""Explains if a principal may do something, as the brokers decide it.
+
+The decision is made here, by the same code as in brokers, from the rules and settings of a broker.
 
 The decision is made here, by the code that brokers use, from the rules and settings that a broker tells.
 """
@@ -45,7 +47,7 @@ def explain(
 
 
 def _settings(admin: AclAdmin) -> dict[str, str]:
-    """Of any broker: all should have the same."""
+    """The settings of any broker: all should have the same."""
     brokers = admin.admin.list_topics(timeout=METADATA_SECONDS).brokers
     if not brokers:
         raise CommandError("no broker is known; try again")

@@ -27,7 +27,7 @@ class LibraryAcls:
         return sorted(_ours(acl) for acl in found)
 
     def delete(self, filters: Sequence[AclFilter]) -> list[AclBinding]:
-        """What was deleted."""
+        """Delete rules; returns those that were deleted."""
         wanted = [_their_filter(each) for each in filters]
         futures = self._admin.delete_acls(wanted, request_timeout=REQUEST_SECONDS)
         return sorted({_ours(acl) for future in futures.values() for acl in settle(future)})

@@ -1,4 +1,4 @@
-"""ACLs by requests of our own: librdkafka knows neither delegation tokens nor users as resources."""
+"""ACLs by Forebay's own requests: librdkafka knows neither delegation tokens nor users as resources."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class WireAcls:
         return sorted(read_described(resource, acl) for resource in answer.resources for acl in resource.acls)
 
     def delete(self, filters: Sequence[AclFilter]) -> list[AclBinding]:
-        """What was deleted."""
+        """Delete rules; returns those that were deleted."""
         asked = [
             DeleteAclsFilter(
                 resource_type_filter=wanted.resource_type,

@@ -1,4 +1,4 @@
-"""`forebay cluster check`: what the brokers' disks hold against what the store says.
+"""`forebay cluster check`: compares the brokers' disks with the store.
 
 Each broker is asked over the protocol, so the command works from anywhere. The data directory of a broker
 that is stopped can be looked at instead.
@@ -86,7 +86,7 @@ def _ask_all(client: Client) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def found_in(image: ClusterImage, reports: dict[int, DescribeDiskResponse]) -> list[Problem]:
-    """All that is wrong."""
+    """All problems that were found."""
     problems = [*_away(image)]
     for node, report in reports.items():
         problems += _store_problems(node, report)
@@ -136,7 +136,7 @@ def _store_problems(node: int, report: DescribeDiskResponse) -> Iterator[Problem
 
 
 def _short_replicas(image: ClusterImage, reports: dict[int, DescribeDiskResponse]) -> Iterator[Problem]:
-    """Replicas that are in sync by the store, and lack what the leader has committed."""
+    """Replicas that are in sync according to the store, but lack committed messages of the leader."""
     held = {
         (each.topic, each.partition, node): each
         for node, report in reports.items()
@@ -187,7 +187,7 @@ def _name(partition: DiskPartition) -> str:
 
 
 def _look_at(data_dir: Path) -> tuple[dict[str, Any], list[Problem]]:
-    """What a data directory says by itself; it is only read."""
+    """The contents and problems of a data directory; it is only read."""
     from dataclasses import asdict
 
     from forebay.errors import StorageError

@@ -1,6 +1,6 @@
-"""The cluster as a command sees it: what Metadata says, which partitions are being moved, who was drained.
+"""The cluster as a command sees it: its metadata, the reassignments under way, the drained brokers.
 
-It is made into an image, so that the same pure functions that a controller would use decide here.
+It is turned into an image, so that the controller's own pure functions decide here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from forebay.wire.messages.metadata import (
 )
 
 Place = tuple[str, int]
-"""A topic and the number of one of its partitions."""
+"""A topic and the index of one of its partitions."""
 
 
 def moves_under_way(connection: WireConnection) -> dict[Place, OngoingPartitionReassignment]:
@@ -143,7 +143,7 @@ def states(image: ClusterImage) -> Iterator[tuple[str, PartitionState]]:
 
 
 def broker_loads(image: ClusterImage) -> list[BrokerLoad]:
-    """Every live broker, and every other one that partitions still name."""
+    """Every live broker, and every other one that still has partitions."""
     leaders = Counter(state.leader for _, state in states(image))
     replicas = Counter(replica for _, state in states(image) for replica in state.replicas)
     behind = Counter(
@@ -167,7 +167,7 @@ def broker_loads(image: ClusterImage) -> list[BrokerLoad]:
 
 
 def under_replicated(image: ClusterImage) -> list[tuple[str, PartitionState]]:
-    """Partitions with a replica that is not in sync, not counting those that a move is just bringing."""
+    """Partitions with a replica that is not in sync, except those that a reassignment is adding."""
     return [
         (name, state)
         for name, state in states(image)

@@ -1,6 +1,6 @@
-"""Carrying moves of partitions out: some at a time, with progress, until the last one has ended.
+"""Carries out reassignments: some at a time, with progress, until the last one has ended.
 
-A move, once begun, is the cluster's business: it goes on when this command is interrupted.
+Once begun, a move belongs to the cluster: it continues if this command is interrupted.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _PREFERRED = 0
 _HARMLESS = {
     ErrorCode.NONE,
     ErrorCode.ELECTION_NOT_NEEDED,
-    # It may have died since; the controller will see to it when it is back.
+    # It may have died since; the controller will handle that when it is back.
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 
 
 def carry_out(connection: WireConnection, moves: Sequence[Move], *, at_once: int, seconds_max: float) -> None:
-    """Raises CommandError when a move is refused, or when the time is up."""
+    """Raises CommandError if a move is refused, or if the time is up."""
     waiting = list(moves)
     under_way: set[Place] = set()
     deadline = time.monotonic() + seconds_max
@@ -106,7 +106,7 @@ def _said_when_interrupted() -> Iterator[None]:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Shows how many are done: a bar at a terminal, a line for each step elsewhere."""
+    """Show how many are done: a bar at a terminal, a line for each step elsewhere."""
     if not sys.stderr.isatty():
         yield _Lines(total)
         return

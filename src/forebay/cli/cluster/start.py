@@ -92,13 +92,13 @@ def start(
             _tell_changes(cluster, stopping)
         click.echo("stopping")
     finally:
-        # Who tries things out kills brokers on purpose, and has seen them end.
+        # Users who try things out kill brokers on purpose, and know that they have ended.
         with contextlib.suppress(BrokerFailed):
             cluster.close()
 
 
 def _stop_by_signal() -> threading.Event:
-    """Set by Ctrl-C and SIGTERM. The brokers do not see them: they are to stop while etcd is still there."""
+    """Set by Ctrl-C and SIGTERM. The brokers do not get them: they should stop while etcd is still there."""
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())

@@ -1,8 +1,8 @@
 """Runs a redrive so that each letter is moved exactly once, however often it is killed and run again.
 
-The messages and how far the redrive has come (`progress.py`) are committed in one transaction. Its
-transactional id is made from the topic's name, so a redrive that begins ends what an earlier one left open,
-and fences it. Positions are read after that: what was committed is moved, everything else is not.
+The messages and the redrive's progress (`progress.py`) are committed in one transaction. Its transactional id
+is made from the topic's name, so a new redrive aborts what an earlier one left open, and fences it. Positions
+are read after that: letters in committed transactions are moved, all others are not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 MESSAGE_BYTES_MAX = 100_000_000
-"""Generous, because it is the broker's message.max.bytes that decides."""
+"""Generous, because the broker's message.max.bytes decides."""
 
 
 def redrive_letters(
@@ -99,7 +99,7 @@ def _unsure_below(
 def _begin_unknown(
     progress: dict[int, Progress], starts: Mapping[Place, int], unsure_below: Mapping[Place, int]
 ) -> None:
-    """Progress for the partitions from which nothing was moved, or whose position has expired."""
+    """The initial progress of partitions from which nothing was moved, or whose position has expired."""
     for place, start in starts.items():
         progress.setdefault(
             place[1], Progress(position=start, read_to=start, unsure_below=unsure_below.get(place, 0))
@@ -113,7 +113,7 @@ def _first_offsets(
     starts: Mapping[Place, int],
     ends: Mapping[Place, int],
 ) -> dict[Place, int]:
-    """Where to begin to read. What is skipped because it is too old is left."""
+    """The offsets to begin reading at. Letters that are skipped because they are too old are left."""
     wanted = starts if since_ms is None else first_since(admin, since_ms, starts, ends)
     first = {}
     for place, start in starts.items():

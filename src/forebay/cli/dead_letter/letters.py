@@ -29,7 +29,7 @@ class Letter(NamedTuple):
     """A message of a dead-letter topic, and where it came from."""
 
     line: Line
-    """As it stands in the dead-letter topic."""
+    """The message in the dead letter topic."""
     topic: str
     partition: int
     offset: int
@@ -37,11 +37,11 @@ class Letter(NamedTuple):
     deliveries: int | None
     reason: str | None
     headers: Headers
-    """Those of the record that was given up."""
+    """The headers of the record that was given up."""
 
     @property
     def at(self) -> str:
-        """Where it is in the dead-letter topic, as `--at` takes it."""
+        """Its place in the dead letter topic, in the form of `--at`."""
         return f"{self.line.partition}:{self.line.offset}"
 
     @property
@@ -50,12 +50,12 @@ class Letter(NamedTuple):
 
     @property
     def is_copy(self) -> bool:
-        """Whether the record is in it. One without key, value and headers looks as if it were not."""
+        """True if the record is in it. One without key, value and headers looks as if it were not."""
         return self.line.key is not None or self.line.value is not None or bool(self.headers)
 
 
 def letter_of(line: Line) -> Letter | None:
-    """None for a message that is no dead letter."""
+    """None for a message that is not a dead letter."""
     own: list[tuple[str, bytes | None]] = []
     about: dict[str, bytes] = {}
     for name, value in reversed(line.headers):
@@ -90,7 +90,7 @@ def _number(value: bytes | None) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which letters a command is about. What is None or empty allows all."""
+    """Selects letters for a command. None or empty allows all."""
 
     group: str | None = None
     source: str | None = None

@@ -53,7 +53,7 @@ def list_letters(topic: str, wanted: Filter, limit: int | None, as_json: bool, c
 
 
 def _letters(client: Client, topic: str, wanted: Filter) -> Generator[Letter]:
-    """Without their contents, which may be large."""
+    """The letters without their contents, which may be large."""
     admin = client.admin()
     starts, ends = bounds(admin, places_of(client, admin, topic))
     if wanted.since_ms is not None:

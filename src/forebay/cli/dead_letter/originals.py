@@ -1,4 +1,4 @@
-"""Reads records that were given up from where they came from, for dead letters that have no copy."""
+"""Reads the original records of dead letters that have no copy."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 _SKIP_OFFSETS_MAX = 500
-"""A record this near after the last one is reached by reading on."""
+"""A record this close after the last one is reached by reading on."""
 
 
 class Originals:
-    """A consumer that is made when the first record is wanted."""
+    """A consumer that is created when the first record is needed."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class Originals:
             self._consumer.close()
 
     def read(self, letter: Letter) -> Line | None:
-        """None if the record is there no more."""
+        """None if the record no longer exists."""
         consumer = self._at(letter)
         deadline = time.monotonic() + REQUEST_SECONDS
         while time.monotonic() < deadline:
@@ -61,8 +61,8 @@ class Originals:
         from confluent_kafka import TopicPartition
 
         if self._consumer is None:
-            # The group has seen the record whatever became of its transaction. An offset that is there no
-            # more is reported by the end of the partition, at once.
+            # The group has seen the record whatever the outcome of its transaction. A missing offset is
+            # reported at once, by the end of the partition.
             settings = {**reader_settings(committed=False), "auto.offset.reset": "latest"}
             self._consumer = self._client.consumer(settings)
         place = (letter.topic, letter.partition)

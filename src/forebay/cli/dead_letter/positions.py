@@ -1,4 +1,4 @@
-"""How far the redrive of a dead-letter topic has come: the committed offsets of a group of its own."""
+"""The progress of a dead letter topic's redrive: the committed offsets of a separate group."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def last_committed(client: Client, topic: str, partitions: Iterable[int]) -> dic
 
 
 def committed_by(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int, Progress]:
-    """Of the consumer's group. One that reads committed waits for the end of an open transaction."""
+    """The progress of the consumer's group. A read_committed consumer waits for the end of an open
+    transaction."""
     from confluent_kafka import KafkaException, TopicPartition
 
     asked = [TopicPartition(topic, number) for number in partitions]

@@ -1,12 +1,12 @@
-"""Which dead letters of a partition have been moved back: what a redrive commits with its messages.
+"""The dead letters of a partition that have been moved back, as a redrive commits them with its messages.
 
-A redrive may skip letters, by a filter or because a record is not to be had. So an offset alone does not say
+A redrive may skip letters, by a filter or because a record is not available. So an offset alone does not say
 what was moved. The *position* is the first letter that was not moved; the *note* committed with it has the
 letters after it that were, as a compressed bitmap. Brokers take notes of 4,096 bytes: that is enough for any
 24,000 letters after the position, and for millions that were moved in long runs.
 
 Committed positions expire (`offsets.retention.minutes`). A letter younger than that was not moved before if
-there is no position; of an older one nobody knows. `unsure_below` keeps the end of those, so that they are
+there is no position; for an older one nobody knows. `unsure_below` keeps the end of those, so that they are
 moved on request only.
 """
 
@@ -25,7 +25,7 @@ _FORMAT = "redrive1"
 
 
 class NoteTooLongError(ValueError):
-    """The moved letters lie too scattered to be written down."""
+    """The moved letters are too scattered to be recorded."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,9 +33,9 @@ class Progress:
     position: int
     unsure_below: int = 0
     moved: set[int] = field(default_factory=set)
-    """Of the letters at and after the position."""
+    """The moved letters at and after the position."""
     read_to: int = 0
-    """The offset after the last one that this redrive has looked at."""
+    """The offset after the last one that this redrive has read."""
     left: int | None = None
     """The first letter that this redrive has seen and not moved."""
 
@@ -46,7 +46,7 @@ class Progress:
         self.left = offset if self.left is None else min(self.left, offset)
 
     def advance(self) -> None:
-        """Everything that was read is decided: the position goes to the first letter that was left."""
+        """Everything that was read is decided: advance the position to the first letter that was left."""
         self.position = max(self.position, self.read_to if self.left is None else self.left)
         self.moved = {offset for offset in self.moved if offset >= self.position}
 
@@ -69,7 +69,7 @@ class Progress:
 
 
 def progress_of(position: int, note: str | None) -> Progress:
-    """What was committed. A position without a note of ours is one that somebody has set: it counts alone."""
+    """The committed progress. A position without a valid note was set by somebody else: it counts alone."""
     name, _, rest = (note or "").partition(";")
     unsure, _, packed = rest.partition(";")
     try:

@@ -1,4 +1,4 @@
-"""Reads a dead-letter topic from given offsets to where it ended, without joining a group."""
+"""Reads a dead letter topic from given offsets to its present end, without joining a group."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _complete(offsets: LogOffsets) -> dict[Place, int]:
 def read_lines(
     consumer: Consumer, starts: Mapping[Place, int], ends: Mapping[Place, int]
 ) -> Iterator[list[Line]]:
-    """The messages between, in the order of their offsets within each partition."""
+    """The messages in between, in the order of their offsets within each partition."""
     from confluent_kafka import TopicPartition
 
     waiting = {place: ends[place] for place, start in starts.items() if start < ends[place]}
@@ -84,7 +84,7 @@ def read_lines(
 
 
 def is_end(error: KafkaError) -> bool:
-    """Whether a partition has no more messages. Raises what will not pass by itself."""
+    """True if a partition has no more messages. Raises errors that are not temporary."""
     from confluent_kafka import KafkaError
 
     if error.code() == KafkaError._PARTITION_EOF:

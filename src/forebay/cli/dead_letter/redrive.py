@@ -1,4 +1,4 @@
-"""`forebay dead-letter redrive`: first shows what would be moved, and does it when told to."""
+"""`forebay dead-letter redrive`: first shows what would be moved, and moves it with --execute."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One pass over a dead-letter topic: which letters go back, as which records, and which are left.
+"""One pass over a dead letter topic: which letters are moved back, as which records, and which are left.
 
-Nothing here is final. A batch of moves and how far the pass has come are handed to `commit` together.
+Nothing here is final. A batch of moves and the progress of the pass are given to `commit` together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from forebay.lazy import dataclass
 
 
 class Left(NamedTuple):
-    """A letter that was wanted and could not be moved."""
+    """A selected letter that could not be moved."""
 
     letter: Letter
     why: str
@@ -31,12 +31,12 @@ class Move(NamedTuple):
 @dataclass(slots=True)
 class Outcome:
     moved: list[Letter] = field(default_factory=list)
-    """Or those that would be."""
+    """The letters that were moved, or would be."""
     left: list[Left] = field(default_factory=list)
 
 
 class Destinations:
-    """Where letters go: to their sources, or all to one topic."""
+    """The targets of letters: their sources, or one topic for all."""
 
     def __init__(self, partitions: Mapping[str, Sequence[int]], to: str | None) -> None:
         self._partitions = partitions
@@ -58,12 +58,12 @@ class Destinations:
 
 class ReadOriginal(Protocol):
     def __call__(self, letter: Letter) -> Line | None:
-        """The record at the letter's source; None if it is there no more."""
+        """The record at the letter's source; None if it no longer exists."""
 
 
 class Commit(Protocol):
     def __call__(self, moves: Sequence[Move], progress: Mapping[int, Progress]) -> None:
-        """Makes moves final, and the progress of their partitions with them."""
+        """Commits moves, and the progress of their partitions with them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class Redrive:
             moves.append(Move(letter, record))
 
     def _record(self, letter: Letter, progress: Progress) -> Record | str:
-        """What to send, or why there is nothing to send."""
+        """The record to send, or the reason why there is none."""
         if letter.line.offset < progress.unsure_below and not self.include_old:
             return "it is older than positions are kept and may have been moved before: see --include-old"
         if problem := self.destinations.problem(letter):
@@ -129,5 +129,5 @@ class Redrive:
 
 
 def _emptied(letter: Letter) -> Letter:
-    """To be reported: contents may be large."""
+    """The letter without contents, for the report: these may be large."""
     return letter._replace(line=letter.line._replace(key=None, value=None, headers=()), headers=())

@@ -70,7 +70,7 @@ def _change(
     problems = {each: problem for each, problem in outcomes.items() if problem is not None}
     count = len(outcomes) - len(problems)
     click.echo(f"{done} {count:,} message{'' if count == 1 else 's'} of {topic}")
-    if everything:  # what was delivered meanwhile is no mistake of the user
+    if everything:  # a message that was delivered meanwhile is not the user's mistake
         problems = {each: why for each, why in problems.items() if not why.startswith("does not wait")}
     if problems:
         lines = [f"{each}: {why}" for each, why in list(problems.items())[:_PROBLEMS_SHOWN_MAX]]

@@ -1,4 +1,4 @@
-"""Requests about messages that wait, to the leaders of partitions. The client library has none of them."""
+"""Requests about delayed messages, to the leaders of partitions. The client library has none of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R = TypeVar("R", DescribeDelaysResponse, AlterDelaysResponse)
 
 
 class ScheduleId(NamedTuple):
-    """A message that waits: its partition, and the offset that its producer was given."""
+    """A delayed message: its partition, and the offset that its producer was given."""
 
     partition: int
     offset: int
@@ -39,7 +39,7 @@ class ScheduleId(NamedTuple):
 
 
 def schedule_id(text: str) -> ScheduleId:
-    """An argument of a command; click reports what is none."""
+    """An argument of a command; click reports an invalid one."""
     match = _ID.fullmatch(text)
     if match is None:
         raise click.BadParameter(f"{text!r} is not an id such as 3-1742: `forebay delay list` shows them")
@@ -47,7 +47,7 @@ def schedule_id(text: str) -> ScheduleId:
 
 
 class DelayAdmin:
-    """What waits in one topic. Use it with `with`; connections are opened when they are needed."""
+    """The delayed messages of one topic. Use it with `with`; connections are opened when they are needed."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self._connections = BrokerConnections(client)
@@ -67,11 +67,11 @@ class DelayAdmin:
         return sorted(self._leaders())
 
     def pending(self, partition: int) -> int:
-        """How many wait there."""
+        """The number of waiting messages."""
         return self._describe(partition, limit=1).pending
 
     def messages(self, partition: int, page: int = _PAGE) -> Iterator[DelayedMessage]:
-        """All that wait there, without their values, in the order in which they are due."""
+        """All waiting messages, without their values, in the order in which they are due."""
         after_due_ms = after_id = FROM_THE_FIRST
         while True:
             answer = self._describe(
@@ -83,7 +83,7 @@ class DelayAdmin:
             after_due_ms, after_id = answer.messages[-1].due_ms, answer.messages[-1].id
 
     def message(self, wanted: ScheduleId) -> DelayedMessage:
-        """One that waits, with its value. Raises CommandError if it does not."""
+        """One waiting message, with its value. Raises CommandError if it does not wait."""
         found = self._describe(wanted.partition, ids=[wanted.offset], values=True).messages
         if not found:
             raise CommandError(f"{wanted} does not wait in {self._topic}: `forebay delay list {self._topic}`")
@@ -92,7 +92,7 @@ class DelayAdmin:
     # -- changing ------------------------------------------------------------------------------------
 
     def alter(self, action: int, ids: Sequence[ScheduleId]) -> dict[ScheduleId, str | None]:
-        """By message: None if it was cancelled or delivered now, as `action` says, or why not."""
+        """By message: None if it was cancelled or delivered now, depending on `action`, or why not."""
         offsets: dict[int, list[int]] = {}
         for each in ids:
             offsets.setdefault(each.partition, []).append(each.offset)
@@ -134,7 +134,7 @@ class DelayAdmin:
         return answer
 
     def _ask_leader(self, partition: int, ask: Callable[[WireConnection], R]) -> R:
-        """The answer of the leader, which may be changing, or not ready yet: asked again for a while."""
+        """The answer of the leader. It may be changing, or not ready yet: then ask again for a while."""
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             leaders = self._leaders()

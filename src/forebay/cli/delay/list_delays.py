@@ -57,7 +57,7 @@ def list_delays(topic: str, partition: int | None, limit: int, as_json: bool, cl
 
 
 def in_due_order(admin: DelayAdmin, partitions: Sequence[int], page: int) -> Iterator[Waiting]:
-    """What waits in these partitions; only as much is asked for as is taken."""
+    """The waiting messages of these partitions; requests only as many as are consumed."""
 
     def waiting(partition: int) -> Iterator[Waiting]:
         for message in admin.messages(partition, page):
@@ -95,7 +95,7 @@ def _table_row(schedule_id: ScheduleId, message: DelayedMessage, now_ms: int) ->
 
 
 def time_left(milliseconds: int) -> str:
-    """In the two largest units: 3d 4h, 59s."""
+    """The time in the two largest units: 3d 4h, 59s."""
     if milliseconds <= 0:
         return "now"
     seconds = -(-milliseconds // 1000)

@@ -1,8 +1,8 @@
-"""How far a group is behind: in messages, and in seconds.
+"""The lag of a group: in messages, and in seconds.
 
 The lag in messages is the distance from the committed offset to the end of the log. The lag in seconds is the
-age of the first message that the group has not committed, which only that message itself can tell: one
-message per lagging partition is read, by a consumer that joins nothing and commits nothing.
+age of the first message that the group has not committed, which only that message itself shows: one message
+per lagging partition is read, by a consumer that joins no group and commits nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PartitionLag:
 
     @property
     def position(self) -> int | None:
-        """Where the group goes on: what was deleted beneath it, it cannot read any more."""
+        """The next offset of the group: it cannot read messages that were deleted."""
         if self.committed is None or self.start_offset is None:
             return self.committed
         return max(self.committed, self.start_offset)

@@ -1,4 +1,4 @@
-"""`forebay group reset-offsets`: first shows what would be committed, and does it when told to."""
+"""`forebay group reset-offsets`: first shows what would be committed, and commits it with --execute."""
 
 from __future__ import annotations
 

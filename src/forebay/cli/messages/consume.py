@@ -1,8 +1,8 @@
 """`forebay consume TOPIC`: messages to standard output, without joining a group unless --share names one.
 
 The partitions are assigned by hand and nothing is committed, so looking into a topic never disturbs its
-consumers. With --share the messages are taken from a queue (`share_reader.py`). Ctrl-C and a reader that went
-away are ordinary ends: exit code 0.
+consumers. With --share the messages are taken from a queue (`share_reader.py`). Ctrl-C and a closed pipe are
+normal ends: exit code 0.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _at_time(consumer: Consumer, places: Iterable[TopicPartition], timestamp_ms:
 
 
 def _ends(consumer: Consumer, starts: Iterable[TopicPartition]) -> dict[int, int]:
-    """Where each partition ends now; those with nothing to read are left out."""
+    """The present end of each partition; those with nothing to read are left out."""
     from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
     ends = {}
@@ -250,7 +250,7 @@ class Reader:
                 return
 
     def _poll(self) -> list[Line]:
-        """The next messages, at most as many as are still wanted."""
+        """The next messages, at most as many as still wanted."""
         most = BATCH_MESSAGES if self._left is None else min(BATCH_MESSAGES, self._left)
         lines = []
         for message in self._take(most):
@@ -264,14 +264,15 @@ class Reader:
         return lines
 
     def _take(self, most: int) -> list[Message]:
-        """What is there already; waits for the first one only, so that a slow topic is shown as it comes."""
+        """Messages that are already there; waits for the first one only, so that a slow topic is shown as it
+        comes."""
         first = self._consumer.poll(POLL_SECONDS)
         if first is None:
             return []
         return [first, *(self._consumer.consume(most - 1, 0) if most > 1 else ())]
 
     def _wanted(self, message: Message) -> bool:
-        """Whether it lies between floor and end; the last message before the end closes its partition."""
+        """True if it lies between floor and end; the last message before the end closes its partition."""
         partition, offset = message.partition() or 0, message.offset() or 0
         if self._ends is None:
             return offset >= self._floor

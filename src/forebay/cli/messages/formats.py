@@ -1,7 +1,7 @@
-r"""How a message becomes a line: a format string such as '%p %o %k %v\n', or JSON.
+r"""Formats messages as lines: by a format string such as '%p %o %k %v\n', or as JSON.
 
-Messages are bytes. A format string writes them as they are, so that what was produced comes out unchanged;
-JSON must be text, so a key or value that is not UTF-8 appears in base64 under a name that says so.
+Messages are bytes. A format string writes them unchanged; JSON must be text, so a key or value that is not
+UTF-8 appears in base64 under a name that says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Line(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     delivery_count: int | None = None
-    """How often a share group has delivered it by now; None outside of share groups."""
+    """How often a share group has delivered it so far; None outside share groups."""
 
 
 Writer = Callable[[Line], bytes]
@@ -95,7 +95,7 @@ def json_line(line: Line) -> bytes:
 
 
 def json_headers(headers: Iterable[tuple[str, bytes | None]]) -> list[dict[str, Any]]:
-    """A list, not an object: a header may be there twice, and their order means something."""
+    """A list, not an object: a header may occur twice, and the order is significant."""
     return [{"name": name, **json_bytes("value", value)} for name, value in headers]
 
 

@@ -1,7 +1,7 @@
-"""Where to begin reading: what `--from` understands.
+"""Positions to begin reading at: the values of `--from`.
 
-A bare number is an offset, because that is what one copies from another tool's output. A time is anything
-that cannot be mistaken for it: an ISO date, `@` and epoch milliseconds, or how long ago (`5m`).
+A bare number is an offset, because people copy offsets from another tool's output. A time is anything that
+cannot be mistaken for one: an ISO date, `@` and epoch milliseconds, or how long ago (`5m`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def parse_position(text: str, now_ms: int) -> Position:
 
 
 def time_option(text: str | None) -> int | None:
-    """The milliseconds that an option means, if it is given; click reports what is no time."""
+    """The milliseconds that an option means, if it is given; click reports an invalid time."""
     if text is None:
         return None
     try:
@@ -87,6 +87,6 @@ def parse_time(text: str, now_ms: int) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise CommandError(f"{text!r} is no time: give {TIME_HELP}") from None
-    # A date without a zone means UTC, as every timestamp that these commands print.
+    # A date without a zone is in UTC, like every timestamp that these commands print.
     zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return max(0, round(zoned.timestamp() * 1000))

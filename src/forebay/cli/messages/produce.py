@@ -1,7 +1,7 @@
 """`forebay produce TOPIC`: one message per line of standard input or a file.
 
 Lines go to librdkafka's bounded queue; when it is full the reading waits, so input of any length needs little
-memory. With acks=all the producer is idempotent: a retry never doubles or reorders a line.
+memory. With acks=all the producer is idempotent: a retry never duplicates or reorders a line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Draft(NamedTuple):
-    """A message before it has a place."""
+    """A message before it has an offset."""
 
     key: bytes | None
     value: bytes | None
@@ -122,7 +122,7 @@ def _settings(acks: str, compression: str, source: BinaryIO) -> dict[str, Any]:
         # At a terminal each line goes out at once; a file is better sent in larger batches.
         "linger.ms": 0 if source.isatty() else 20,
         "message.timeout.ms": DELIVERY_SECONDS * 1000,
-        # Generous, because it is the broker's message.max.bytes that decides.
+        # Generous, because the broker's message.max.bytes decides.
         "message.max.bytes": LINE_BYTES_MAX + 1024 * 1024,
     }
 
@@ -146,7 +146,7 @@ def _place(partition: int | None, headers: Iterable[tuple[str, str]]) -> dict[st
 
 
 class Delivery:
-    """Sends drafts and counts what became of them; ends early once something has failed."""
+    """Sends drafts and counts the outcomes; ends early once something has failed."""
 
     def __init__(self, producer: Producer, topic: str, place: dict[str, Any], timeout_s: float) -> None:
         self._producer = producer
@@ -174,7 +174,7 @@ class Delivery:
         self._progress.clear()
 
     def _serve(self, seconds: float) -> None:
-        """Hear of deliveries. librdkafka raises what ends the producer: one that may not even have an id."""
+        """Serve delivery reports. librdkafka raises fatal errors: the producer may not even have an id."""
         from confluent_kafka import KafkaException
 
         try:
@@ -207,7 +207,7 @@ class Delivery:
                 raise self._explain(self._cause(error_of(error))) from None
 
     def _cause(self, error: KafkaError) -> KafkaError:
-        """Why the producer has ended before this message: librdkafka tells that once, when it is served."""
+        """Why the producer has ended before this message: librdkafka reports that once, when it is served."""
         from confluent_kafka import KafkaError
 
         if error.code() == KafkaError._FATAL:

@@ -1,7 +1,7 @@
 """`forebay consume TOPIC --share GROUP`: messages of a queue to standard output.
 
 A message is accepted after it was written and flushed, so none is lost when the reader of the pipe goes away.
-What was acquired beyond the messages that are wanted is released at once; it counts as delivered.
+Messages acquired beyond the requested number are released at once; they count as delivered.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def quota() -> None:
 
 
 def entity_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say whom a quota is for; the command gets `parts`."""
+    """Add the options for a quota's entity; the command gets `parts`."""
 
     @click.option("--user", metavar="NAME", help="A user: ada for the principal User:ada.")
     @click.option("--user-defaults", is_flag=True, help="All users that have no quota of their own.")
@@ -119,7 +119,7 @@ def _text(value: float | None) -> str:
 def list_(parts: Parts, as_json: bool, client: Client) -> None:
     """List the quotas: all, or those in which the given user, client id or address occurs."""
     if parts:
-        _entity(parts)  # what cannot be one is said here
+        _entity(parts)  # an invalid entity is reported here
     found = QuotaAdmin(client).describe([component(kind, name) for kind, name in parts])
     if as_json:
         print_json([{"entity": dict(entity.parts), "quotas": values} for entity, values in found])
@@ -191,7 +191,7 @@ def show(user: str | None, client_id: str | None, ip: str | None, as_json: bool,
 def _effective(
     user: str | None, client_id: str | None, ip: str | None, client: Client
 ) -> dict[QuotaKey, Quota | None]:
-    """Decided here, by the code that brokers use, from the quotas that a broker tells."""
+    """Decided here, by the same code as in brokers, from the quotas of a broker."""
     if ip is not None:
         if user is not None or client_id is not None:
             raise click.UsageError("an address, or a user and a client id: not both")

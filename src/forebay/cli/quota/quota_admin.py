@@ -1,4 +1,4 @@
-"""Client quotas as the command line asks a broker for them: the client library has no requests for them."""
+"""Administration of client quotas at a broker: the client library has no requests for them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`forebay share describe`: members, how far the group has come, what is under way, and its settings.
+"""`forebay share describe`: members, progress, deliveries under way, and settings of a share group.
 
-The lag in messages is what the broker counts: records from the start offset on that are not finished. The lag
-in seconds is the age of the record at the start offset. What is under way is known to the leaders of the
-partitions, as long as they are in use.
+The broker counts the lag in messages: unfinished records from the start offset on. The lag in seconds is the
+age of the record at the start offset. The leaders of the partitions know the deliveries under way, as long as
+the partitions are in use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ SETTINGS = (
     "share.auto.offset.reset",
     "errors.deadletterqueue.topic.name",
 )
-"""Those that answer "why does this message come now, again, or not at all?". A broker may know fewer."""
+"""The settings that answer "why does this message come now, again, or not at all?". A broker may know
+fewer."""
 
 
 @click.command()
@@ -104,7 +105,7 @@ def _as_dict(
 
 
 def _window(window: ShareWindow | None) -> dict[str, Any] | None:
-    """Of a partition that is in use."""
+    """The window of a partition that is in use."""
     if window is None:
         return None
     return {
@@ -149,7 +150,7 @@ def _print_description(group: Mapping[str, Any]) -> None:
 
 
 def _print_windows(partitions: Sequence[Mapping[str, Any]]) -> None:
-    """What is under way, and who holds it."""
+    """Print the deliveries under way, and their members."""
     if not partitions:
         return
     click.echo()

@@ -1,6 +1,6 @@
-"""`forebay share reset-offsets`: first shows where the group would go on, and does it when told to.
+"""`forebay share reset-offsets`: first shows the new start offsets, and sets them with --execute.
 
-A reset begins the group anew there: what it had accepted beyond the new offset comes again, and delivery
+A reset restarts the group there: records that it had accepted after the new offset come again, and delivery
 counts begin at one.
 """
 

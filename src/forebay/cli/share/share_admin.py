@@ -1,4 +1,4 @@
-"""Requests about share groups, each at the broker that can answer it. The client library has none of them."""
+"""Requests about share groups, each to the broker that can answer it. The client library has none of them."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ _MOVING = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""The coordinator is being found, or is loading the group: asked again for a while."""
+"""The coordinator is being found, or is loading the group: ask again for a while."""
 
 
 class Progress(NamedTuple):
-    """How far a share group has come in a partition."""
+    """A share group's progress in a partition."""
 
     start_offset: int | None
-    """The first record that is not finished; None before the first fetch of a member has set it."""
+    """The first unfinished record; None before the first fetch of a member has set it."""
     lag: int | None
     problem: str | None = None
 
@@ -106,7 +106,7 @@ class ShareAdmin:
         return found
 
     def progress(self, group: str) -> dict[Place, Progress]:
-        """Every partition that the group has begun with."""
+        """The progress in every partition that the group has begun with."""
         answer = self._ask_coordinator(
             group,
             DescribeShareGroupOffsetsRequest(
@@ -132,7 +132,7 @@ class ShareAdmin:
         }
 
     def windows(self, group: str) -> dict[Place, ShareWindow]:
-        """What the leaders of its partitions know of the deliveries; nothing of those that are not in use."""
+        """The delivery state at the leaders of its partitions; nothing for those that are not in use."""
         return {
             (window.topic_name, window.partition_index): window
             for connection in self._brokers()
@@ -174,7 +174,7 @@ class ShareAdmin:
         )
 
     def delete_topics(self, group: str, topics: Sequence[str]) -> None:
-        """Forget how far the group has come there."""
+        """Forget the group's progress in these topics."""
         answer = self._ask_coordinator(
             group,
             DeleteShareGroupOffsetsRequest(
@@ -192,7 +192,7 @@ class ShareAdmin:
         )
 
     def delete(self, group: str) -> None:
-        """DeleteGroups would delete a group of any kind, so that the kind is checked first."""
+        """DeleteGroups would delete a group of any kind, so the kind is checked first."""
         self.describe(group)
         answer = self._ask_coordinator(
             group,

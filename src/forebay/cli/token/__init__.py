@@ -1,1 +1,1 @@
-"""`forebay token`: logins for a while."""
+"""`forebay token`: temporary logins."""

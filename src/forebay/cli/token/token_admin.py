@@ -1,4 +1,4 @@
-"""Delegation tokens as the command line asks a broker for them. The client library has no such requests."""
+"""Administration of delegation tokens at a broker. The client library has no such requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HINTS = {
 
 
 def user_name(text: str) -> str:
-    """Of a user that is written as ada or User:ada."""
+    """The name of a user that is written as ada or User:ada."""
     return text.removeprefix("User:")
 
 
@@ -70,7 +70,7 @@ class TokenAdmin:
         return answer
 
     def renew(self, token: str, period_ms: int) -> int:
-        """When it expires now."""
+        """Renew a token; returns its new expiry time."""
         request = RenewDelegationTokenRequest(hmac=_given(token), renew_period_ms=period_ms)
         answer = self._connection.ask(request, RenewDelegationTokenResponse)
         _check(answer.error_code)
@@ -83,7 +83,7 @@ class TokenAdmin:
         return answer.expiry_timestamp_ms
 
     def describe(self, owners: Sequence[str]) -> list[description.DescribedDelegationToken]:
-        """All that may be seen, or those that belong to one of these."""
+        """All visible tokens, or those that belong to one of these."""
         asked = [
             description.DescribeDelegationTokenOwner(principal_type="User", principal_name=user_name(each))
             for each in owners
@@ -95,7 +95,7 @@ class TokenAdmin:
 
 
 def _given(token: str) -> bytes:
-    """A secret is told from an id by its length."""
+    """A secret is distinguished from an id by its length."""
     if len(token) == _SECRET_CHARS:
         try:
             return b64decode(token, validate=True)

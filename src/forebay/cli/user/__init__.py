@@ -1,1 +1,1 @@
-"""`forebay user`: who may log in."""
+"""`forebay user`: users that may log in."""

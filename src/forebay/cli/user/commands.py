@@ -1,6 +1,6 @@
 """`forebay user add|list|delete`: through a broker, or with --offline straight in the store.
 
-The first user of a cluster whose brokers let nobody in without a login can only be made offline.
+If all brokers of a cluster require a login, its first user can only be created offline.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GENERATED_BYTES = 18
 
 
 class UserStore(Protocol):
-    """Where users are changed: `ThroughBroker` or `StoredUsers`."""
+    """The interface for changing users: `ThroughBroker` or `StoredUsers`."""
 
     def credentials(self) -> Mapping[str, Mapping[str, int]]:
         """The mechanisms of each user, with their iterations."""
@@ -39,7 +39,7 @@ def user() -> None:
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say where users are changed; the command gets a `users`."""
+    """Add the options that say where users are changed; the command gets a `users`."""
 
     @client_options
     @click.option(

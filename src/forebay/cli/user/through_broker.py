@@ -1,4 +1,4 @@
-"""Users by way of a broker, with the client library's requests for SCRAM credentials."""
+"""Users through a broker, with the client library's requests for SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ThroughBroker:
         self._client = client
 
     def credentials(self) -> Mapping[str, Mapping[str, int]]:
-        admin = self._client.admin()  # kept: what it was asked ends with it
+        admin = self._client.admin()  # kept: pending requests end with it
         asked = admin.describe_user_scram_credentials(request_timeout=REQUEST_SECONDS)
         assert not isinstance(asked, dict), "everybody is described in one answer"
         found = settle(asked)

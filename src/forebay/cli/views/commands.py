@@ -157,7 +157,7 @@ def delete(name: str, yes: bool, client: Client) -> None:
 
 
 def _lags(admin: AdminClient, source: str, ends: Mapping[Place, int]) -> dict[int, int]:
-    """How many offsets of its source each partition has not got to yet."""
+    """The number of offsets of its source that each partition has not reached yet."""
     _, source_ends = ends_of(admin, [(source, index) for _, index in ends])
     return {
         index: max(source_ends.found[source, index] - end, 0)

@@ -1,4 +1,4 @@
-"""Which topics are views, and of what: brokers tell it with the settings of topics."""
+"""Topics that are views, and their queries: brokers report them with the settings of topics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class View:
 
 
 def read_views(connection: WireConnection, names: Collection[str] | None = None) -> dict[str, View]:
-    """Those of these names that are views, or all views."""
+    """The views with these names, or all views."""
     wanted = sorted(_all_names(connection) if names is None else names)
     if not wanted:
         return {}
@@ -68,7 +68,7 @@ def read_views(connection: WireConnection, names: Collection[str] | None = None)
 
 
 def read_stops(client: Client, admin: AdminClient, name: str) -> dict[int, str]:
-    """Why partitions of a materialized view are not filled, of those that are not, as their leaders say."""
+    """Why partitions of a materialized view are not being filled, as their leaders say; only those."""
     metadata = client.metadata(admin)
     brokers = {part.leader for part in metadata.topics[name].partitions.values()} & metadata.brokers.keys()
     request, stops = DescribeFillsRequest(topic=name), dict[int, str]()

@@ -1,4 +1,4 @@
-"""What a command learns about its message from the environment."""
+"""The environment variables that describe a message to its command."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def message_variables(message: QueueMessage, group: str) -> dict[str, str]:
 
 
 def _headers(message: QueueMessage) -> Iterator[tuple[str, str]]:
-    """The last of several with one name, as Kafka's clients have it."""
+    """The headers, the last of several with one name, as in Kafka's clients."""
     for name, value in message.headers:
         if value is not None:
             yield f"FOREBAY_HEADER_{_NOT_IN_NAMES.sub('_', name.upper())}", os.fsdecode(value)

@@ -1,4 +1,4 @@
-"""A command per message: its value on standard input, its exit code says what becomes of it."""
+"""Runs a command per message: the value is on standard input, the exit code decides the outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CANNOT_RUN = frozenset({errno.ENOENT, errno.EACCES, errno.ENOEXEC})
 
 
 class CommandRunner:
-    """Handles messages, in several threads. `failure` is set, and `stop`, when the command cannot be run."""
+    """Handles messages, in several threads. `failure` is set, and `stop`, if the command cannot be run."""
 
     def __init__(
         self, command: Sequence[str], *, group: str, environ: Mapping[str, str], stop: threading.Event
@@ -51,7 +51,7 @@ class CommandRunner:
             note(f"{message.place} is released: delivery {message.delivery_count} ended with {_ending(code)}")
 
     def _run(self, message: QueueMessage) -> int:
-        # In a session of its own: Ctrl-C at the terminal is for us, the command may finish.
+        # In a separate session: Ctrl-C at the terminal is for this program, and the command may finish.
         process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -80,7 +80,8 @@ class CommandRunner:
             note(f"{message.place} is released, the command could not be started: {reason}")
 
     def terminate(self) -> None:
-        """End what runs now. Called by a signal handler, so it takes no lock that a thread may hold."""
+        """End all running commands. Called by a signal handler, so it takes no lock that a thread may
+        hold."""
         for process in tuple(self._running):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)

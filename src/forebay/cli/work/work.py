@@ -117,7 +117,7 @@ def work(
 
 
 def _tell_stopping() -> None:
-    """From a signal handler: a buffered stream may be in the middle of something."""
+    """From a signal handler: a buffered stream may be in the middle of a write."""
     os.write(2, _STOPPING)
 
 
