@@ -28,8 +28,6 @@ async def process_async(
     """Send the results of `transform` for each message; returns how many messages were processed.
 
     If cancelled, it leaves the batch undone, as with any exception.
-
-    Cancelled, it leaves the batch undone, as with any exception.
     """
     check_modes(consumer.delivery, producer.delivery)
     if producer.delivery == "exactly-once":

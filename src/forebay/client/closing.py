@@ -131,7 +131,7 @@ class Ending:
         """True when the handle has ended. False when the time since its start is up: then it is given up.
 
         Raises what `end` raised; it may then be started again. May be interrupted (Ctrl-C) and called again:
-        the thread goes on.
+        the thread continues.
         """
         left_s = max(0.0, self._started_s + seconds - time.monotonic())
         if not self._given_up and not self._ended.wait(left_s):

@@ -6,9 +6,9 @@
     exactly-once   never by the consumer: offsets go into the producer's transaction, with its messages
 
 Messages are fetched some at a time and wait in `_ready`. Messages that were handed out and are not committed
-yet are unacknowledged, or in hand (`OffsetsToCommit`). A partition that is taken away takes its waiting
-messages with it: its next owner reads them again from the committed offset. `Positions` knows where reading
-continues, so a call that raises does not lose a message either.
+yet are unacknowledged, or in hand (`OffsetsToCommit`). If a partition is revoked, its waiting messages are
+dropped: its next owner reads them again from the committed offset. `Positions` knows where reading continues,
+so a call that raises does not lose a message either.
 """
 
 from __future__ import annotations
@@ -216,8 +216,6 @@ class Consumer:
         """Commit everything handed out now, and wait for the answer.
 
         False if the group has rebalanced meanwhile: then some of it comes again, here or at another member.
-
-        False when the group has moved on meanwhile: then some of it comes again, here or to another member.
         """
         with self._handle.using():
             return self._commit()

@@ -46,8 +46,6 @@ class LockLost(ClientError):
     """The lock on a message expired before it was acknowledged: another worker may have it, or get it.
 
     Its work may be done twice. Give the group longer locks, or do less per message.
-
-    What was done with the message may be done twice. Give the group longer locks, or do less per message.
     """
 
 

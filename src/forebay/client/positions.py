@@ -8,10 +8,10 @@ Going back is first noted, which cannot fail, and done before the next fetch. Un
 partition, no message of that partition counts.
 
 librdkafka also goes back by itself. It looks up where a log begins; if the partition is paused, sought or
-taken away before the answer is there, it asks again half a second later and begins there once more, whatever
-has happened meanwhile (its issues 2256 and 2782). A message that is taken from its queue while a rebalance
-pauses the partition comes a second time. So it gets offsets to begin at that need no look-up, and a
-message below the position counts only if the log was cut: it is shorter, or a later leader wrote it.
+revoked before the answer arrives, it asks again half a second later and begins there once more, whatever has
+happened meanwhile (its issues 2256 and 2782). A message that is taken from its queue while a rebalance pauses
+the partition comes a second time. So it gets offsets to begin at that need no look-up, and a message below
+the position counts only if the log was cut: it is shorter, or a later leader wrote it.
 """
 
 from __future__ import annotations
@@ -127,8 +127,6 @@ class Positions:
         """True if librdkafka is right to go back, since the log was truncated or created again.
 
         Then it does not reach that far, or has been rewritten by a later leader.
-
-        Then it does not reach that far, or has been written again by a later leader.
         """
         if 0 <= epoch < message.leader_epoch:
             return True

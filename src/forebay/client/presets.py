@@ -95,10 +95,6 @@ def _remembering_brokers() -> dict[str, Any]:
     See its issues 5456 and 5511; versions before 2.11 forget nothing. A single broker is remembered by the
     strategy. In a cluster the wait ends when the connection to any other broker comes or goes: so idle ones
     are closed soon.
-
-    Its issues 5456 and 5511 tell of it; versions before 2.11 forget nothing. A single broker is remembered by
-    the strategy. In a cluster the wait ends when the connection to any other broker comes or goes: so idle
-    ones are closed soon.
     """
     if confluent_kafka.libversion()[1] < _FORGETFUL_FROM:
         return {}

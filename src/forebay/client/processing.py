@@ -39,10 +39,6 @@ def process(
     Ends if nothing came for `idle_s`, or if `stop()`, called between batches, returns True; by default never.
     An exception is raised with the batch undone: called again, this continues with the same messages. Only in
     at-most-once mode are they gone.
-
-    Ends when nothing came for `idle_s`, or when `stop()`, asked between batches, says so; by default never.
-    An exception is raised with the batch undone: called again, this goes on with the same messages. Only in
-    at-most-once mode are they gone.
     """
     check_modes(consumer.delivery, producer.delivery)
     if producer.delivery == "exactly-once":

@@ -122,8 +122,6 @@ class Producer:
         """Send one message and wait until it is acknowledged; the returned message has its offset.
 
         With acks=0 it only waits until the message is sent, and the offset is -1.
-
-        With acks=0 it is not waited for longer than the message needs to leave, and the offset is -1.
         """
         results: list[Message | ClientError] = []
 
@@ -150,9 +148,6 @@ class Producer:
 
         Waits for the acknowledgement: a message that was not delivered by then will not be. It is no error if
         nothing waits there (any more).
-
-        Waits for the acknowledgement: what was not delivered by then will not be. It is no error if nothing
-        waits there (any more).
         """
         record = cancellation(topic, schedule_key, schedule_id=schedule_id, key=key, partition=partition)
         self.send_and_wait(record)
@@ -301,8 +296,6 @@ class Producer:
 
     def give_up(self) -> None:
         """Accept no more messages; those not delivered soon are discarded. Then call `destroy`.
-
-        Waiters for the report of such a message get the error.
 
         Waiters for the report of such a message get the error.
         """

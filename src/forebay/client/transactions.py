@@ -112,8 +112,6 @@ class Transactions:
         retriable.
 
         False if the error is the expected one.
-
-        False when the error is the one that is expected.
         """
         deadline = time.monotonic() + SECONDS_MAX
         while True:

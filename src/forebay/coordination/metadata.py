@@ -137,8 +137,6 @@ class Metadata:
         """Keep the image up to date until cancelled or the store is closed.
 
         The exception that ends it also reaches all waiters.
-
-        What ends it also reaches whoever waits.
         """
         try:
             await self._follow_for_ever()
@@ -171,9 +169,6 @@ class Metadata:
 
         The guards must hold as well; if one does not, nothing is written and Fenced is raised. Exceptions of
         `plan` are passed on.
-
-        The guards must hold as well; when one does not, nothing is written and Fenced is raised. What
-        `plan` raises is passed on.
         """
         image = self.image
         for _ in range(_ATTEMPTS_MAX):
@@ -196,9 +191,6 @@ class Metadata:
 
         A transaction that was overtaken fails as a whole and is not retried: its planner has to look at a
         newer image. When this returns, the image shows the successful ones, and is newer if anything failed.
-
-        A transaction that was overtaken fails as a whole and is not tried again: who planned it has to look
-        at a newer image. When this returns, the image shows what succeeded, and is newer if anything failed.
         """
         planned_at = self.image.revision
         slots = asyncio.Semaphore(_TXNS_IN_FLIGHT_MAX)
@@ -322,9 +314,6 @@ class Metadata:
 
         The watch ends then, whoever loads: it has no event for what happened before the image's revision, and
         would mix one history with another.
-
-        The watch ends then, whoever loads: it has no event for what happened before the image's revision, and
-        would go on adding one history to another.
         """
         before = self.image
         after = await load(self._store, self.keys)
@@ -356,9 +345,6 @@ class Metadata:
 
     def _must_load(self, events: Sequence[Event]) -> bool:
         """True if the events alone do not show what the store holds.
-
-        If a key was unreadable, the store has what depends on it, and the image does not. If the store was
-        restored, the image may have what was never there, or not before.
 
         If a key was unreadable, the store has what depends on it, and the image does not. If the store was
         restored, the image may have what was never there, or not before.

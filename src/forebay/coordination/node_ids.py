@@ -16,8 +16,6 @@ async def allocate_node_id(store: Store, keys: Keys) -> int:
     """Allocate the smallest free node id for good: write it down before it is used.
 
     If the caller dies first, the id is lost, which does no harm.
-
-    If the caller dies first, the number is lost, which harms nobody.
     """
     for _ in range(_ATTEMPTS_MAX):
         node_id = _smallest_free(await _taken(store, keys))

@@ -40,8 +40,6 @@ async def take_producer_ids(metadata: Metadata, store: Store, count: int, *, flo
     """Allocate a block of ids that nobody else ever gets; all below `floor` are in use already.
 
     Raises StoreError, and allocates nothing while the store is not trusted.
-
-    Raises StoreError, and nothing is taken while the store is not believed.
     """
     for _ in range(_ATTEMPTS_MAX):
         if metadata.refused is not None:

@@ -22,8 +22,6 @@ async def register_broker(store: Store, keys: Keys, broker: BrokerRegistration, 
     """Announce this broker for as long as the lease holds; returns its epoch.
 
     Raises ConfigError if the others write values that this broker cannot read.
-
-    Raises ConfigError if the others write what this broker cannot read.
     """
     key = keys.broker(broker.id)
     in_force, raised_at = await _format(store, keys)

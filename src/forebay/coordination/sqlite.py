@@ -240,8 +240,6 @@ def _create(path: Path) -> None:
     read it.
 
     SQLite gives the files beside it the same mode. An existing file keeps its mode.
-
-    SQLite gives the files beside it the same mode. One that is there keeps the mode that somebody gave it.
     """
     with contextlib.suppress(OSError):  # SQLite gets the same error, and reports it
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -53,8 +53,6 @@ class StoreMismatch(StoreError):
     """The answering store is not the one that this process has used so far, or is an older state of it.
 
     Nothing that it says is trusted. See `known_store.py`.
-
-    Nothing that it says is believed. See `known_store.py`.
     """
 
     def __init__(self, reason: MismatchReason, message: str) -> None:

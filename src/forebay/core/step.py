@@ -60,9 +60,9 @@ class Now(NamedTuple):
     ms: int
     """Monotonic: for deadlines. Not to be stored."""
     wall_ms: int
-    """Since the epoch: for what is stored. Not to be waited for."""
+    """Since the epoch: for stored times. Not for waiting."""
     trusted_ms: int
-    """Since the epoch, without sudden steps forward: for the age of what is stored."""
+    """Since the epoch, without sudden steps forward: for the age of stored data."""
 
 
 class Effect:

@@ -201,7 +201,7 @@ PLOTS: dict[str, Plot] = {
         faults=("copy_and_crash", "kill_a_newcomer"),
         settings={**_TWO, "log.cleaner.backoff.ms": "300", "log.flush.interval.ms": "10000"},
     ),
-    # Partitions are folded while their leaders change, and what is sent for them goes to other brokers.
+    # Partitions are folded while their leaders change, and messages for them go to other brokers.
     "folded-partitions": Plot(
         cast=("folds", "deposer", "elector"),
         faults=("kill", "pause", "isolate", "slow_link", "reset"),
@@ -217,8 +217,8 @@ PLOTS: dict[str, Plot] = {
         deposing_pause_s=2.0,
         resizes=(FOLDED_TO, len(FOLDED), FOLDED_TO, len(FOLDED)),
     ),
-    # They are folded and emptied, and disappear, while producers go on and groups commit. Nobody is away for
-    # longer than empty partitions stay: what is sent again later is not recognised.
+    # They are folded and emptied, and disappear, while producers continue and groups commit. No client is
+    # away for longer than empty partitions stay: later repeats are not recognised.
     "gone-partitions": Plot(
         cast=("folds", "deposer", "elector"),
         faults=("kill", "pause", "slow_link", "reset"),
@@ -231,7 +231,7 @@ PLOTS: dict[str, Plot] = {
         deposing_pause_s=2.0,
         empties=True,
     ),
-    # Partitions of a compacted topic are folded: what they hold is copied, while producers go on.
+    # Partitions of a compacted topic are folded: their records are copied, while producers continue.
     "copied-partitions": Plot(
         cast=("key-folds", "deposer", "elector"),
         faults=("kill", "pause", "isolate", "slow_link", "reset"),
@@ -289,7 +289,7 @@ PLOTS: dict[str, Plot] = {
         settings=_TWO,
         deposing_pause_s=1.0,
     ),
-    # The same, while retention and compaction cut the log, and indexes are made anew from what is left.
+    # The same, while retention and compaction cut the log, and indexes are rebuilt from the rest.
     "short-alarms": Plot(
         cast=("alarms", "deposer"),
         faults=("kill", "slow_link", "lose_power"),
@@ -396,7 +396,8 @@ PLOTS: dict[str, Plot] = {
         step_s=(1.0, 4.0),
         fault_s=(6.0, 12.0),
     ),
-    # All but one end, the last one goes on alone, and ends: the others go on without what it had.
+    # All brokers but one end, the last one continues alone, and ends: the others continue without its
+    # messages.
     "lost-records": Plot(
         cast=("shares",),
         faults=("leave_one_behind",),

@@ -48,8 +48,6 @@ class Checkpoints:
         """Write the checkpoints of all logs. Blocks; any thread, also while logs are deleted.
 
         Entries of logs that are on the disk and not open stay: they may be opened another time.
-
-        What is known of logs that are on the disk and not open stays: they may be opened another time.
         """
         with self._write_lock:
             # If a log is deleted meanwhile, nothing of it may be left to a new log of the same name
@@ -72,8 +70,6 @@ class Checkpoints:
         """For the truncation of a log: no checkpoint claims more than will be left. Blocks.
 
         Meanwhile none is written: the log itself still claims more.
-
-        Meanwhile none is written: the log itself still claims more.
         """
         key = (topic, partition)
         with self._write_lock:
@@ -88,8 +84,6 @@ class Checkpoints:
         """Record the start of a log that has just begun anew. Blocks.
 
         Without it, a log that begins above its checkpoint looks as if its beginning was lost.
-
-        Without it, a log that begins above what is written down looks as if its beginning was lost.
         """
         with self._write_lock:
             self._write(LOG_START_OFFSETS, {**self._points[LOG_START_OFFSETS], (topic, partition): offset})
@@ -100,8 +94,6 @@ class Checkpoints:
         """Record the progress of a log's compaction, unless the log was truncated since that generation.
 
         Blocks; any thread, also while the log is truncated or deleted.
-
-        Blocks; any thread, also while the log is cut or deleted.
         """
         with self._write_lock:
             if not log.discarded and log.generation == generation:

@@ -1,8 +1,6 @@
 """Explains if a principal may do something, as the brokers decide it.
 
 The decision is made here, by the same code as in brokers, from the rules and settings of a broker.
-
-The decision is made here, by the code that brokers use, from the rules and settings that a broker tells.
 """
 
 from __future__ import annotations

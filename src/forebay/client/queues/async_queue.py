@@ -110,8 +110,6 @@ class AsyncQueue:
         """A message that waits, or that comes within this time, which should be short.
 
         The caller acknowledges it; programs use `receive`.
-
-        It is yours to acknowledge; programs use `receive`.
         """
         await self._calls.run(lambda: self._sync.receiver.fill(wait_s))
         return self._sync.receiver.take()
@@ -132,9 +130,6 @@ class AsyncQueue:
 
         A return accepts the message, an exception releases it, `Reject` rejects it. Ends if nothing came for
         `idle_s`, or if it is cancelled: messages being handled are then released.
-
-        A return accepts the message, an exception releases it, `Reject` rejects it. Ends when nothing came
-        for `idle_s`, or when it is cancelled: what is being handled is then released.
         """
         check_jobs(jobs)
         progress = Progress(idle_s)

@@ -121,8 +121,6 @@ class Gateway:
         """Raises NoAnswer, Unreachable or Refused unless this very server is part of the working cluster.
 
         Its status shows its health, and a read of any key that the cluster has not gone back.
-
-        Its status says how it is, and a read of any key that the cluster has not gone back.
         """
         answer = await self.guard(self._ask(index, "/v3/maintenance/status", {}, self.answer_timeout_s))
         if int(answer.get("leader", 0)) == 0:
@@ -239,8 +237,6 @@ class Gateway:
         """A token; empty if this etcd has no users, so that none is needed.
 
         Checking a password is slow on purpose, so this may take longer than other requests.
-
-        Checking a password is made slow on purpose, so this may take longer than other requests.
         """
         connection = await self._connection(index)
         login = {"name": self.user, "password": self._password}

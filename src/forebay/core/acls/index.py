@@ -115,8 +115,6 @@ class AclIndex:
         rules.
 
         An ALLOW rule counts unless a DENY rule covers all of its names.
-
-        A rule that allows counts unless one that denies covers all of its names.
         """
         rules = list(self._of_kind(kind, principal))
         denied = [acl for acl in rules if _denies(acl, host, operation)]

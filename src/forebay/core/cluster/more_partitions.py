@@ -91,8 +91,6 @@ def gathered_by(topic: TopicImage, index: int) -> dict[int, dict[tuple[int, int 
     fold.
 
     The values are the folds under which they are kept from now on; None: under the producers' own ids.
-
-    With the fold by which they are kept from now on; None: under the producers' own ids.
     """
     folding, wanted = topic.record.folding, dict[int, dict[tuple[int, int | None], int | None]]()
     if folding is None or folding.growth is None:

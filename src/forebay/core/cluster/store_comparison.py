@@ -1,5 +1,4 @@
-"""Detects that the store has gone back: compares what a data directory remembers with what the store says
-now. What a data directory remembers of it, compared with what it says now.
+"""Detects that the store has gone back: compares a data directory's memory of it with its present state.
 
 Three things only rise in a store that was never restored: its revision, the index of its log, and what a
 broker has written under its own key. A store that was restored from a backup has begun a new log. So its
@@ -38,9 +37,6 @@ def signs_of_restore(before: Remembered, now: Present, nonce: str | None) -> lis
 
     `nonce` is the value under this broker's key: empty if there is none; None if another data directory of
     this broker wrote it, which proves nothing.
-
-    `nonce` is what the store has under this broker's key: empty if nothing, None if another data directory
-    of this broker has written it, which says nothing.
     """
     signs: list[str] = []
     if now.cluster != before.cluster:

@@ -12,7 +12,7 @@ Kafka's features (`features.py`) do not fit: they say what clients may use, and 
 The format says what brokers tell each other, and rises automatically.
 
 1  The first one. Its brokers end when they meet a value that they cannot read.
-2  Brokers pass over what they cannot read.
+2  Brokers skip values that they cannot read.
 """
 
 from __future__ import annotations

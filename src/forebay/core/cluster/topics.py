@@ -146,9 +146,6 @@ def create_partitions(
 
     Closed partitions are opened again before new ones are created. Topics that are filled from this one get
     as many new ones, in the same change.
-
-    Closed ones take messages again before new ones are made. Topics that are filled from this one get as many
-    new ones, in the same change.
     """
     topic = existing_topic(image, name)
     check_own(name, KEEPS_COUNT)

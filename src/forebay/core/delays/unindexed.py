@@ -93,8 +93,6 @@ class UnindexedNotes:
         transaction.
 
         `waiting`: the number of messages that it adds. `scheduled`: the keys under which they wait.
-
-        `waiting`: how many more messages wait by it. `scheduled`: the keys under which they do.
         """
         effect = _Effect(next_offset, tuple(keys), tuple(ids), waiting, tuple(scheduled))
         self.last_offset = next_offset

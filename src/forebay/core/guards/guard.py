@@ -159,9 +159,6 @@ class Access:
 
         By then a topic may have the id: the client knows it, and this broker does not yet. Then nobody would
         have checked that the client may use it.
-
-        A topic may have the id by then, of which this broker has not heard yet and the client has. Nobody
-        would have asked whether the client may use it.
         """
         name = self.named(topic)
         if name is None:

@@ -1,8 +1,6 @@
 """Guards for clients' views of topics: Metadata, DescribeTopicPartitions, DescribeCluster.
 
 A client cannot tell if a topic that it may not describe exists.
-
-A topic that a client may not describe looks the same to it whether it exists or not.
 """
 
 from __future__ import annotations

@@ -100,9 +100,6 @@ def cut_from_bytes(api_key: int) -> int | None:
 
     Produce is checked only if it has more elements than any normal client sends: its handler is fast, and its
     requests are many.
-
-    Produce is looked at only if it has more elements than any good client sends: its handler is fast, and its
-    requests are many.
     """
     if api_key == ApiKey.PRODUCE or api_key not in _FORMS:
         return None

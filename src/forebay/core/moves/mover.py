@@ -4,10 +4,10 @@ The target partition's ordinary check of sequence numbers finds repeats. So a mo
 identity (its own producer id, with the next sequence number), and a memory of what it has sent under which
 number. That memory is the journal (`journal.py`), and these are the rules:
 
-1. A mover sends only what the journal says is pending, under the numbers that stand there.
+1. A mover sends only what the journal says is pending, under the sequence numbers in the journal.
 2. The journal has one pending move. It is replaced only once the move is committed in the target, and the
    source has persisted that these records are moved.
-3. Whoever opens the journal fences all who opened it before: they can journal nothing more.
+3. Opening the journal fences all movers that opened it before: they can write nothing more to it.
 
 A mover that dies, or loses its partition to another leader, leaves at most one pending move. The next one
 sends it again under the same numbers. If the first got through, the second is a duplicate, and the other way

@@ -80,8 +80,6 @@ def take_delayed(
     """The batch with this codec without its delayed records, and these; None if no record has a delay header.
 
     Raises ProtocolError for malformed records. The caller checks the refusals.
-
-    Raises ProtocolError for records that are malformed. The caller looks at the refusals.
     """
     kept: list[RecordSpan] = []
     changes: list[Change] = []

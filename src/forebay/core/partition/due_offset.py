@@ -29,8 +29,6 @@ class DueOffset:
         log).
 
         Returns True if more is due than before.
-
-        Whether more is due than before.
         """
         due_ms = now_ms if waiting_since is None else waiting_since + self.delay_ms
         self._searched_ms = now_ms

@@ -53,8 +53,6 @@ class FetchTarget:
         """Make the next request read this target again; False if its session is closed.
 
         With `wake` a waiting request of the session is answered at once.
-
-        With `wake` a waiting request of the session is answered at once.
         """
         session = self.session
         if session is None or session.closed:
@@ -154,8 +152,6 @@ class FetchContext:
         """True if the response has to include this partition. Notes what the client then knows.
 
         `forced`: the client must be told even if nothing else has changed, for example of a diverging epoch.
-
-        `forced` is for what a client must hear though nothing else has changed, as a diverging epoch.
         """
         session = target.session
         if session is None:

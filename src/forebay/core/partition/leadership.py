@@ -105,9 +105,6 @@ class Leadership:
 
         Until then, it may have messages of the previous leader that this one lacks, and commit them if it
         leads. A high watermark at the end of this log does not rule that out.
-
-        Until it has, it may hold messages of the leader before that this one lacks, and commit them if it
-        leads. A high watermark at the end of this log does not tell.
         """
         return all(
             node in self.followers and self.followers[node].end_offset != UNKNOWN_OFFSET
@@ -174,8 +171,6 @@ class Leadership:
         """True if a follower has all committed messages.
 
         A joining follower may have lost them again: its broker was restarted with an empty disk.
-
-        One that joins may have lost it again: its broker was started anew, with an empty disk.
         """
         follower = self.followers.get(node)
         return follower is not None and follower.end_offset >= max(high_watermark, self.start_offset)
@@ -219,11 +214,6 @@ class LeaderProof:
     follows nobody. A request that arrives after the moment may have been sent before it. So the first one
     that is seen proves nothing yet, but the next one on the same connection does: it was sent after the first
     was answered. A replica that left the in-sync set in this epoch was not elected.
-
-    Each of them has to fetch, in this leader epoch, with a request that it sent after the moment: a leader
-    follows nobody. A request that arrives after the moment may have been sent before it. So the first one
-    that is seen proves nothing yet, and the next one on the same connection does: it was sent when the first
-    had been answered. A replica that left the in-sync set in this epoch was not elected.
     """
 
     __slots__ = ("_missing",)

@@ -5,8 +5,8 @@ coordinator writes for a producer; `admit_marker` about the end of a transaction
 state of the producer and change nothing. A follower does not decide: it stores whatever its leader has
 admitted.
 
-A client numbers its records (sequence numbers), which distinguishes the next batch from a duplicate. What the
-numbers mean depends on the transaction, so the transaction is checked first. A client that aborts a
+A client numbers its records (sequence numbers), which distinguishes the next batch from a duplicate. The
+meaning of the numbers depends on the transaction, so the transaction is checked first. A client that aborts a
 transaction may have missed the response to its last batch, and then uses the same numbers, in the same epoch,
 in the next transaction: librdkafka does. If numbers were checked first, such a batch would be taken for a
 duplicate of the aborted one, and be acknowledged without being stored. So **a transactional batch can only
@@ -100,9 +100,6 @@ LATER_STATE_MAY_ADMIT: Final = frozenset(
 
 def admit(state: ProducerState | None, header: BatchHeader, verified_from: int | None = None) -> Decision:
     """Decide about a client's batch; `state` is the partition's state of its producer.
-
-    `verified_from`: the first sequence for which the coordinator was asked about this transaction, if it has
-    agreed. On the hot path.
 
     `verified_from`: the first sequence for which the coordinator was asked about this transaction, if it has
     agreed. On the hot path.

@@ -262,11 +262,6 @@ class ProducerTable:
         client's, and may be years old. A producer's silence counts from the first check that finds nothing
         new, so an append need not read a clock, and state that was loaded is not forgotten at once. A
         producer whose last batch is not committed is not silent: it will send that batch again.
-
-        `now_ms` is of any clock that only goes forward. The timestamps of batches say nothing here: they are
-        the client's, and may be years old. A producer's silence counts from the first look that finds nothing
-        new, so that an append need not look at a clock, and state that was loaded is not forgotten at once.
-        A producer whose last batch is not committed is not silent: it will send that batch again.
         """
         expired: list[int] = []
         for state in self:
@@ -293,9 +288,6 @@ class ProducerTable:
 
         For a producer that was not known before, the table keeps which batch it waits for. Later ones may be
         on their way, and any of them would be taken for the first.
-
-        Of a producer that was not known before, the table keeps which batch it waits for. Those behind it may
-        be on their way, and any of them would be taken for the first.
         """
         for changed_at, producer_id, before in reversed(self._before):
             if changed_at < offset:

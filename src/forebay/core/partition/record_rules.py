@@ -84,8 +84,6 @@ def with_records_named(
     """The refusal of a batch for its timestamps, by its header, with the offending records named.
 
     They are named only if that can be done at once: a client does not need it.
-
-    If that can be done at once: a client can do without.
     """
     if error.code != ErrorCode.INVALID_TIMESTAMP or isinstance(error, InvalidRecords) or batch is None:
         return error

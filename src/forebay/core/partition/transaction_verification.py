@@ -94,9 +94,6 @@ class Verifications:
 
         If every transaction has its own epoch, a producer that is ahead may already ask for its next one:
         with the epoch that the marker names.
-
-        Where every transaction has an epoch of its own, a producer that is ahead may ask for its next one
-        already: with the epoch that the marker names.
         """
         asked = self._asked.get(producer_id) or self._over.get(producer_id)
         if asked is not None and (next_epoch is None or asked.producer_epoch < next_epoch):

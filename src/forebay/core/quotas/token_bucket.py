@@ -1,4 +1,4 @@
-"""A rate over time, as a bucket of tokens: it fills at the allowed rate, and what is used is taken out.
+"""A rate over time, as a bucket of tokens: it fills at the allowed rate, and usage is taken out.
 
 A bucket is full at first, so a client may use at once what it would be allowed in `burst_s`. Below zero the
 client has used more than its quota, and has to wait until the bucket is back at zero. Over any time t a
@@ -41,8 +41,6 @@ class TokenBucket:
 
         An amount that is larger than the bucket is taken when the bucket is full: otherwise it never would
         be.
-
-        An amount that is larger than the bucket is taken when the bucket is full: else it never would be.
         """
         self._fill(now)
         missing = min(amount, self.capacity) - self._tokens
@@ -56,9 +54,6 @@ class TokenBucket:
 
         The size of the amount does not matter: otherwise small amounts of some would keep the bucket too
         empty for the large ones of others.
-
-        How large the amount is does not matter: else small amounts of some would keep the bucket too empty
-        for the large ones of others.
         """
         self._fill(now)
         turns = self._turns

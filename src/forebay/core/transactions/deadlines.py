@@ -17,10 +17,6 @@ class Deadlines:
     A timeout counts from when the transaction was opened here or found in the log, or was last renewed; the
     start in the log was read from another clock. Renewing keeps a transaction open for `max_lifetime_ms` at
     most.
-
-    A timeout counts from when the transaction was opened here or found in the log, or was last renewed; the
-    start that the log knows was read from another clock. Renewing keeps a transaction open for
-    `max_lifetime_ms` at most.
     """
 
     def __init__(self, config: TransactionsConfig) -> None:

@@ -31,8 +31,6 @@ def judge(find: Callable[[str], Transaction | None], request: EndTxnRequest, now
     """The outcome of each transaction that the request names, in its order.
 
     If any of them is an error other than NONE, none may be changed.
-
-    If there is an error other than NONE among them, nothing may become of any.
     """
     members = list(_members(request))
     if len(members) > 1 + FURTHER_MAX or len({name for name, _ in members}) < len(members):

@@ -4,7 +4,7 @@ A program that works in tasks has a transaction in each and commits all of them 
 finished task leaves its transaction open and sends no more requests. So there are two requests for the whole
 family:
 
-Renewing. Their timeout is short, so that readers do not wait long behind a program that has died. While the
+Renewing. Their timeout is short, so that readers do not wait long for a program that has died. While the
 program lives, any running task renews the whole family, and all its timeouts start again. This is not in the
 log: a coordinator that takes over gives every open transaction its whole timeout in any case.
 

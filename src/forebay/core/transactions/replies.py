@@ -2,9 +2,6 @@
 
 PRODUCER_FENCED was added late: clients of older versions get INVALID_PRODUCER_EPOCH, which means the same to
 them.
-
-PRODUCER_FENCED came late: clients of older versions get INVALID_PRODUCER_EPOCH, which means the same
-to them.
 """
 
 from __future__ import annotations

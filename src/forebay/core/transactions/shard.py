@@ -174,9 +174,6 @@ class TransactionShard:
 
         The effect itself identifies the transaction: two successive ones may have the same producer id and
         epoch, and a late report must not end the second before its own markers are written.
-
-        The effect itself tells which transaction is meant: two that follow each other may have the same
-        producer id and epoch, and late news must not end the second before its own markers are written.
         """
         draft = Draft(self._transactions, now)
         sent, unmarked = self._marking.get(markers.transactional_id, (None, set()))

@@ -2,9 +2,6 @@
 
 The parser's own tree stays in `translation.py`. These nodes are few, immutable, and all valid. Every
 expression may be NULL, which is None in Python.
-
-The parser's own tree stays behind in `translation.py`. These nodes are few, immutable, and have nothing left
-to be refused. Every expression may be NULL, which Python's None stands for.
 """
 
 from __future__ import annotations

@@ -107,9 +107,6 @@ def matching_records(
 
     `place`: where an earlier turn has ended, perhaps at this offset. Raises ProtocolError for malformed
     records.
-
-    `place`: where an earlier turn has ended, perhaps at this offset.
-    Raises ProtocolError where the bytes are no records.
     """
     found = Matching(payload, header)
     try:
@@ -217,8 +214,6 @@ def _candidates(
     """The records that have one of the needles; all of them if there are none to search for.
 
     Needles that each of the first records has are no longer searched for: that would only cost time.
-
-    Needles that each of the first records has are no longer searched for: it would only cost time.
     """
     size, count, weight, needles = len(payload), header.record_count, view.weight, view.needles
     first = position = looked_at = 0

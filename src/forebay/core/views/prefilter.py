@@ -6,8 +6,8 @@ not contain it, and are done.
 
 JSON can write a character in more than one way. Letters and digits have only one other, `\\u0065`, so a
 record with any `\\u` in it is examined too. Characters that have shorter escapes, such as quotes and slashes,
-are left out of what is searched for. The lengths before keys and headers are varints, which may be longer
-than necessary; the needles allow for that.
+are left out of the needles. The lengths before keys and headers are varints, which may be longer than
+necessary; the needles allow for that.
 
 The result is a set of needles, one of which is in every record that matches; an empty set means that none
 matches, and None that nothing is known. The exact condition is then tested on the records found.

@@ -2,9 +2,6 @@
 
 Each column may be the whole document. So for large records columns are written one by one, and the result is
 bounded.
-
-Each column may be the whole document. So where a record is large, columns are written one by one, and what
-they become is bounded.
 """
 
 from __future__ import annotations

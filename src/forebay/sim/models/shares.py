@@ -1,6 +1,6 @@
 """The model of a share group: deliveries and acknowledgements of each record, and rules for both.
 
-What is promised, and checked as soon as a client learns something that could break it:
+These promises are checked as soon as a client learns something that could break them:
 
 - A record whose accept or reject was answered without an error is not delivered again. If the answer got
   lost, both outcomes are valid.
@@ -9,7 +9,7 @@ What is promised, and checked as soon as a client learns something that could br
   continues afterwards had not ended. A lock that was renewed begins anew.
 - A delivery count is never above the limit, and never above the number of deliveries. It goes up with every
   delivery; only the last one may be forgotten, by a leader that dies.
-- The start offset never goes back, and passes only what is finished: accepted, rejected, delivered as often
+- The start offset never goes back, and passes only finished records: accepted, rejected, delivered as often
   as the limit allows, or damaged. A delivery whose answer got lost counts for each record that may have been
   in it. A record that is in no answer was not delivered, however long the answer took.
 - A group that begins at the end of the log gets everything from the first record on that it was given.
@@ -20,8 +20,8 @@ What is promised, and checked as soon as a client learns something that could br
 A broker that was replaced and does not know it yet may still deliver records that it has never delivered: a
 first delivery waits for nobody. Acknowledgements to that broker have no effect.
 
-An administrator who resets the group begins a new history of the partition. While nobody knows whether that
-has happened, nothing is checked; if it stays unknown, as after a lost answer, not even later.
+An administrator who resets the group begins a new history of the partition. While it is unknown if that has
+happened, nothing is checked; if it stays unknown, as after a lost answer, nothing is checked later either.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ callbacks in the order they were given, timers when they are due, one turn after
 little virtual time that comes from the seed; this interleaves the processes, and lets time pass for a busy
 loop.
 
-Work that takes long is charged to the loop or thread that does it (`spend`). A loop then stands still: its
-next turn begins when the work would be done, and `on_stall` is called with the time.
+Work that takes long is charged to the loop or thread that does it (`spend`). A loop then blocks: its next
+turn begins when the work would be done, and `on_stall` is called with the time.
 
-Work for a pool of threads takes effect some time after it was submitted and is reported some time after
-that: what is written in between is not covered by a sync that has already begun.
+Work for a pool of threads takes effect some time after it was submitted and is reported some time after that:
+data written in between is not covered by a sync that has already begun.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ class SimClock:
 
 
 class SimDelayIndexes:
-    """The indexes of delays on one machine: they survive a process, and what was synced a loss of power."""
+    """The indexes of delays on one machine: they survive a process, and after a power failure their synced
+    state is left."""
 
     def __init__(self) -> None:
         self._indexes: dict[str, IndexInMemory] = {}

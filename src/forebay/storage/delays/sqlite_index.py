@@ -129,7 +129,7 @@ class SqliteDelayIndex:
             if not entry.bound:
                 self._remember_cancelled(db, entry.changes)
         elif isinstance(entry, Undecided):
-            # The first offset behind the note is needed to read it: the note has one offset.
+            # The first offset after the note is needed to read it: the note has one offset.
             assert entry.next_offset == entry.home + 1
             db.execute(
                 "INSERT OR REPLACE INTO undecided VALUES (?, ?, ?)",

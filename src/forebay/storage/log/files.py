@@ -96,9 +96,6 @@ class LogFiles(LogTruncation):
 
         The log's own files are synced all the same, so that a power failure loses nothing; but the next start
         scans them, and another sync is tried.
-
-        The log's own files are synced all the same, so that a loss of power takes nothing; but the next start
-        looks through them, and another sync is tried.
         """
         try:
             if self.before_sync is not None:
@@ -188,8 +185,6 @@ class LogFiles(LogTruncation):
 
     def forget_unsynced(self, *, snapshots: bool) -> None:
         """After opening: discard unsynced files beside the log, and rebuild them from it.
-
-        `snapshots`: also those beyond the end. The log will grow past them again, with other batches.
 
         `snapshots`: also those beyond the end. The log will grow past them again, with other batches.
         """

@@ -49,7 +49,7 @@ def read_intact(
                 return Unreadable(offset, end - 1, _storage_error(segment, error), is_lasting=False)
             if found is not None:
                 return found
-    # The last batch may name a later offset than its own, which nothing behind it contradicts.
+    # The last batch may name a later offset than its own, which nothing after it contradicts.
     nothing = StorageError(f"the log has no batch with an offset from {offset} to {end - 1}")
     return Unreadable(offset, end - 1, nothing, is_lasting=True)
 

@@ -143,8 +143,6 @@ class Log(SwappingLog):
         """The next read will most likely begin where this slice of whole batches ends.
 
         Unchecked headers may be damaged, and must not mislead other readers.
-
-        Headers of bytes that are not checked yet may be damaged, and no other reader may be led astray.
         """
         part, segment = found.range, found.segment
         if part is not None and segment is not None and segment.trusts(part.position, part.length):
@@ -325,7 +323,5 @@ class Log(SwappingLog):
         """Keep the producers' state as of the end of the log, and the older snapshots that may be needed.
 
         It is not synced: a snapshot that a power failure damages is skipped.
-
-        It is not synced: a snapshot that a loss of power damages is passed over.
         """
         self._snapshots.write(self.end_offset, data, sync=False, recovery_point=self.recovery_point)

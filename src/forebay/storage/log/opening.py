@@ -27,9 +27,6 @@ def open_log(
 
     `power_lost`: unless the stop was clean, unsynced data may be gone. `note_start` records that the log
     begins later than `start_offset`.
-
-    `power_lost`: unless the stop was clean, what was not synced may be gone. `note_start` writes down that
-    the log begins later than `start_offset`.
     """
     config = config or LogConfig()
     disk.mkdirs(directory)

@@ -4,8 +4,8 @@ The time index says from which batch on to look; the batches that may hold the a
 records are walked, so the answer is exact. That reads from the disk and decompresses, a whole segment in the
 worst case, so it happens in a thread, while the log stays in use. The two sides are kept apart: a search is a
 generator that runs in the log's owner, which alone uses the indexes; it yields `Walk`s, each of which reads a
-stretch of one segment's file and touches nothing else, and is sent what the walk has found. What a search
-learns about a segment that holds no answer, it leaves there (`Segment.older`, `.largest`) for the next one.
+stretch of one segment's file and touches nothing else, and is sent what the walk has found. A search caches
+what it learns about a segment without an answer (`Segment.older`, `.largest`) for the next one.
 
 Damage is skipped, and so is a batch with malformed records (see unreadable_batches.py): consumers cannot read
 it. A batch that unpacks to more than is allowed counts by its header, as one record with the largest time and

@@ -257,10 +257,6 @@ class LogWriter:
         A copy of a compacted log has gaps. A gap belongs inside a segment, not between two: if a segment does
         not begin where the previous one ends, recovery takes that for a power failure. Only a gap larger than
         a segment can address lies before its first batch.
-
-        A copy of a compacted log has gaps. A gap belongs into a segment, not between two: recovery takes
-        a segment that does not begin where the one before it ends for the trace of a loss of power. Only a
-        gap larger than a segment can address lies before its first batch.
         """
         return max(self.end_offset, last_offset - MAX_RELATIVE_OFFSET)
 

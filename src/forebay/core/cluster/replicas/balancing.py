@@ -61,8 +61,6 @@ def drain(image: ClusterImage, node_id: int, *, fewer_replicas: bool = False) ->
 
     A replica that no other broker can take is an error; with `fewer_replicas` it is dropped, if another is
     left.
-
-    One that no other broker can take is an error, or with `fewer_replicas` given up, if another is left.
     """
     if node_id not in image.brokers and not _holds_any(image, node_id):
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}")

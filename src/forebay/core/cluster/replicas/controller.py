@@ -146,8 +146,6 @@ def settle(
     """The state that this partition should be in; the same object if nothing changes.
 
     `alive` may be elected. `registered`, if given, includes other brokers that must not be counted as dead.
-
-    `alive` may be elected. `registered`, if it is given, has others too that are not to be counted as dead.
     """
     if state.unreadable:
         return state

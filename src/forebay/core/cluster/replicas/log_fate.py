@@ -4,7 +4,7 @@ A log is deleted only if the store says explicitly that it is not needed:
 
 - its topic was deleted, and the store has a tombstone of it, or this broker has seen the deletion;
 - its topic exists, and its partition belongs to other brokers now;
-- its topic exists, and its partition was folded into others and taken away.
+- its topic exists, and its partition was folded into others and removed.
 
 In the last two cases the store must be newer than the log. A log with leader epochs that the store does not
 know was written in a time that the store has lost: the store was restored from a backup, and the log may be

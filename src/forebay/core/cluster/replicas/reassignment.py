@@ -35,8 +35,6 @@ def reassign(
     """Begin a move to these replicas in this order, in place of one under way; None cancels that one.
 
     `min_insync_replicas` applies to topics that do not set it.
-
-    `min_insync_replicas` is for topics that do not set their own.
     """
     owner, state = existing_partition(image, topic, partition)
     if target is None:

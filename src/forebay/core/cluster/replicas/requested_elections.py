@@ -2,9 +2,6 @@
 
 The controller decides all other elections (`controller.py`): a broker went away, or leads too few of the
 partitions whose preferred leader it is.
-
-Elections that nobody asked for are the controller's (`controller.py`): a broker went away, or leads too few
-of the partitions that it is the first replica of.
 """
 
 from __future__ import annotations

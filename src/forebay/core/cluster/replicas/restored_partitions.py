@@ -13,8 +13,9 @@ also for logs that they have and cannot read. If a replica has nothing at all, i
 because one of them may hold the log. If that log has the longest history its broker leads, and the partition
 moves from there to the replicas that the store lists.
 
-The new leader epoch is far above every epoch that any replica has heard of, and the leader is alone in sync
-until others have copied from it. An administrator who does not want to wait asks for an unclean election.
+The new leader epoch is far above every epoch that any replica knows, and the leader is the only in-sync
+replica until others have copied from it. An administrator who does not want to wait asks for an unclean
+election.
 """
 
 from __future__ import annotations

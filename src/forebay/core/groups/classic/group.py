@@ -6,10 +6,10 @@
     Stable               every member has its assignment, and heartbeats
     Dead                 deleted; the object is discarded
 
-What survives a restart is the last generation that was completed, or that the group is empty: one record,
-written when the leader hands in the assignment, when the last member is gone, and when a static member comes
-back under a new id. Replaying it makes the group Stable or Empty. Everything between is soft: after a crash
-the members of the last complete generation are asked to join again, or time out.
+The last completed generation survives a restart, or the fact that the group is empty: one record, written
+when the leader hands in the assignment, when the last member is gone, and when a static member comes back
+under a new id. Replaying it makes the group Stable or Empty. Everything between is soft: after a crash the
+members of the last complete generation are asked to join again, or time out.
 
 This file holds the state of a group and the questions about it, `rebalance` the transitions, `timeouts`
 starts them when a member is silent or too slow, and `requests` handles the clients' requests.
@@ -269,9 +269,6 @@ class ClassicState(Group):
 
         A ledger never expires, and is not deleted with a group: a write that is repeated without its record
         is there twice. Deleting the offset itself (OffsetDelete), or its topic, forgets it.
-
-        That never expires, and is not deleted with a group: a write that is repeated without its record is
-        there twice. Deleting the offset itself (OffsetDelete), or its topic, forgets it.
         """
         return self.protocol_type is None and self.group_id.startswith(LEDGER_PREFIX)
 

@@ -23,7 +23,7 @@ _RETRY_MS_MIN = 1_000
 
 
 def rebalance_or_complete(group: ClassicState, step: Step, now: Now) -> None:
-    """React to a change of members: start anew, or go on if all that was missing has arrived."""
+    """React to a change of members: start again, or continue if everything that was missing has arrived."""
     if group.state is State.PREPARING:
         maybe_complete(group, step, now)
     else:

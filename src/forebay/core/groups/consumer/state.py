@@ -41,7 +41,7 @@ RECORDS = RecordKinds(
 @dataclass(slots=True)
 class ConsumerState:
     epoch: int = 0
-    """Raised whenever the target has to be made anew."""
+    """Raised whenever a new target has to be made."""
     metadata_hash: int = 0
     """Hash of the subscribed topics as they were when the epoch was last raised."""
     assignment_epoch: int = 0

@@ -86,8 +86,6 @@ class ShareBase(Group):
         """The initialized and existing partitions of the topics that somebody subscribes to.
 
         The state of partitions that were folded and removed stays until the topic is deleted.
-
-        The state of partitions that were folded and are gone stays, until the topic is deleted.
         """
         found: dict[bytes, frozenset[int]] = {}
         for name in state.subscribed():

@@ -13,9 +13,9 @@ partitions of the topic are initialized, it counts as added. Delivering too much
 A deletion is requested again until it is done. It does not begin at once when a topic disappears: a
 coordinator that has just taken over may see an old state of the topics.
 
-No state epoch is given out twice for a partition: the group's epoch is raised when a deletion is done, and a
-group begins above the epochs of deleted groups. So a leader can distinguish a state from the one before it,
-and a late deletion from a valid one.
+No state epoch is used twice for a partition: the group's epoch is raised when a deletion is done, and a group
+begins above the epochs of deleted groups. So a leader can distinguish a state from the one before it, and a
+late deletion from a valid one.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class ShareStates(ShareBase):
                 DeleteShares(group_id=self.group_id, state_epoch=state_epoch, partitions=tuple(useless))
             )
         if ErrorCode.FENCED_STATE_EPOCH in results.values() and state_epoch == draft.state.epoch:
-            # This log has lost epochs that were given out: an unclean election. Soon one is high enough.
+            # This log has lost epochs that were used: an unclean election. Soon one is high enough.
             self.raise_epoch(draft, by=min(state_epoch, _EPOCH_MAX - state_epoch))
 
     def _is_attempted(self, partition: TopicPartition, state_epoch: int) -> bool:

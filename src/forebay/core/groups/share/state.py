@@ -89,7 +89,7 @@ Topics = Mapping[bytes, TopicState]
 @dataclass(slots=True)
 class ShareState:
     epoch: int = 0
-    """Raised whenever the target has to be made anew; also the state epoch of partitions initialized then."""
+    """Raised whenever a new target has to be made; also the state epoch of partitions initialized then."""
     metadata_hash: int = 0
     """Hash of the subscribed topics as they were when the epoch was last raised."""
     assignment_epoch: int = 0

@@ -228,8 +228,6 @@ class BatchFilter:
         it.
 
         It must be well-formed, too: otherwise a record beyond the end of its batch would lie within it.
-
-        And it makes sense. A record that lies beyond the end of its batch would be within it then.
         """
         if header.is_control or header.is_transactional or header.attributes & NOTED:
             return False
@@ -305,9 +303,6 @@ class BatchFilter:
         """Remove delay notes that nothing needs, like deletions: from the front, once all replicas have them.
 
         If one were kept before another that is removed, messages would seem to wait that do not. Their time
-        begins when all replicas have them, and may have begun earlier in the leader's log than in this one.
-
-        If one were kept before another that has gone, messages would seem to wait that do not. Their time
         begins when all replicas have them, and may have begun earlier in the leader's log than in this one.
         """
         if not header.record_count:

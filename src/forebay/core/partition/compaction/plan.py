@@ -70,8 +70,6 @@ def plan_compaction(
     active one last.
 
     `first_dirty_offset`: the end of the last cleaning; an impossible one is ignored.
-
-    `first_dirty_offset` is what the last cleaning has left behind; one that cannot be is taken as none.
     """
     end_of_log = segments[-1].next_offset
     first_dirty = max(first_dirty_offset, log_start_offset)

@@ -1,4 +1,5 @@
-"""SCRAM on the server: a nonce and the user's salt, then the client's proof is checked and ours returned.
+"""SCRAM on the server: a nonce and the user's salt, then the client's proof is checked and the server's
+returned.
 
 A user that does not exist goes through the same steps, with a credential that is made up from its name
 (`made_up_credentials.py`). So a client learns neither from the messages nor from their number if a user

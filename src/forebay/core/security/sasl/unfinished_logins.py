@@ -2,9 +2,6 @@
 
 The sender with the most unfinished logins loses its oldest. So one address, or one IPv6 network, that opens
 connections and says nothing takes no login from others.
-
-Whoever opens the most of them loses the oldest of them. So one address, or one network of IPv6, that opens
-connections and says nothing takes no login from others.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 Only the value has types that depend on the record. `headers['n'] > 5` compares a text with a number in every
 record, and would silently show nothing.
-
-Only the value has types that a record decides. `headers['n'] > 5` compares a text with a number in every
-record, and would show nothing without a word.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _TRANSFORM_MESSAGES_MAX = 5
 
 
 class Consumer(Actor):
-    """Reads partitions from their start on, and goes on where it was."""
+    """Reads partitions from their start, and continues at its position."""
 
     max_wait_ms = 0
     pause_s = 1.0

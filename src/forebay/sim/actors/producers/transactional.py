@@ -1,8 +1,8 @@
 """Transactional producers, by their behaviour after an error.
 
 - `TransactionalProducer` starts anew: it takes the transactional id again, and with it a new epoch.
-- `ContinuingProducer` does what librdkafka does. It aborts and goes on in the same epoch, and the messages of
-  the next transaction get the sequence numbers of those it gave up. Only when a broker says that it does
+- `ContinuingProducer` does what librdkafka does. It aborts and continues in the same epoch, and the messages
+  of the next transaction reuse the sequence numbers of the aborted ones. Only when a broker says that it does
   not know the producer, or that a number is missing, it asks for the next epoch (KIP-360).
 - `BumpingProducer` does what the Java client does: it asks for the next epoch whenever a batch has failed.
 

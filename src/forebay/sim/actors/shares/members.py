@@ -1,9 +1,10 @@
 """Members of a share group: they fetch records, process them or pretend to, and report the outcome.
 
 They have every bad habit that a client can have. They are slow, forget what they hold, say the same twice,
-speak of records that they never had or in sessions that are over, ask brokers that led before, go on after
-they have left the group, fall silent for longer than their locks or their membership last and go on with what
-they had, and die with records in their hands. The model is told which of these actions must have no effect.
+speak of records that they never had or in sessions that are over, ask previous leaders, continue after they
+have left the group, fall silent for longer than their locks or their membership last and continue as if
+nothing had happened, and die while they hold records. The model is told which of these actions must have no
+effect.
 """
 
 from __future__ import annotations

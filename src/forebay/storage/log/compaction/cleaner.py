@@ -232,8 +232,6 @@ class _Output:
 
         Not into another leader epoch: a replica that copies the log learns from batches where each epoch
         begins.
-
-        Not into another leader epoch: a replica that copies the log learns from batches where each begins.
         """
         if self._last is None:
             return False

@@ -3,7 +3,7 @@
 The files of the new segment pass through three names:
 
 1. `.cleaned` while it is written; after a crash such files are deleted.
-2. `.swap` once all is written and synced and the segments it stands for are still as they were. The rename of
+2. `.swap` once all is written and synced and the segments that it replaces are unchanged. The rename of
    the `.log` file comes last and decides: from here on opening the log completes the swap.
 3. The final names, once the old segments have been renamed to `.deleted`. The `.log` file is renamed
    first, so while its `.swap` exists every index of a final name belongs to the old segments.
@@ -81,8 +81,6 @@ class SwappingLog(LogWriter):
         """Commit to a new segment, written and synced, unless its originals are gone.
 
         Not if the log was truncated since that generation: messages may be gone that replaced others.
-
-        Nor if the log was cut since that generation: messages may be gone that others were left out for.
         """
         stale = generation != self.generation or not self._segments.holds(old) or self._active in old
         if self._final or self._swap is not None or stale:

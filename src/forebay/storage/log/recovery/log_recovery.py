@@ -7,8 +7,8 @@ After an **unclean** stop the recovery point divides the log. Everything below i
 from it on may be incomplete.
 
 - Segments wholly below the recovery point are not scanned.
-- From the segment that holds the recovery point, every batch is read, its CRC checked, and the indexes made
-  anew.
+- From the segment that holds the recovery point, every batch is read, its CRC checked, and the indexes
+  rebuilt.
 - The first bad batch **at or above** the recovery point is where the crash tore the log: the file is cut
   there. A later segment that begins exactly where the cut one now ends has lost nothing to the cut; it and
   those after it stay. Any other later segments are removed, because messages are missing before them. If only
@@ -76,8 +76,6 @@ class RecoveryReport:
         """True if messages are gone that no crash explains: the log must not count as in sync.
 
         Without a power failure only the write that was under way can be torn, and nothing follows it.
-
-        Without a loss of power only the write that was under way can be torn, and nothing follows it.
         """
         beyond_a_crash = self.removed_segments or self.damaged_end
         return bool(self.missing_offsets or (beyond_a_crash and not self.power_lost))
@@ -157,9 +155,6 @@ def _lost_beginning(disk: Disk, directory: str, options: OpenOptions) -> bool:
 
     Deleted segments are still there under their other names, or it was recorded that the log begins after
     them. That is done here before those names are removed.
-
-    Segments that were deleted are still there under their other names, or it was written down that the log
-    begins after them. That is done here before those names are removed.
     """
     names = disk.list(directory)
     first = min(_bases(names, ".log"), default=0)

@@ -40,8 +40,6 @@ class TxnIndexFiles:
         """The segments whose index was lost, and True if files were created for others.
 
         `believed_to`: the offset up to which index files are trusted. Blocks.
-
-        `believed_to`: the offset up to which index files count. Blocks.
         """
         absent = [segment for segment in segments if not self._is_there(segment)]
         lost = [s for s in absent if self.must_exist and s.size and s.base_offset < believed_to]

@@ -263,8 +263,6 @@ class BatchFile:
         offset is too high: the CRC does not cover the base offset.
 
         None if the offset of the next one is too low, or if nobody can tell.
-
-        None if it is the one behind it whose offset is too low, and if nobody can tell.
         """
         if batch.header.base_offset == before:
             return None

@@ -7,9 +7,8 @@ Both of a segment's indexes are files of fixed-size big-endian entries, laid out
 - `.timeindex`: (largest timestamp so far, int64; relative offset of the batch that carries it, int32)
 
 New entries gather in memory and are appended to the file a few hundred at a time, so an index takes the same
-little memory whether its segment is new or old, small or large. Lookups in the file bisect it down to a
-block, and the block in memory. Kafka preallocates index files: trailing zeros are ignored, as an end that was
-never trimmed.
+small amount of memory for any segment. Lookups in the file bisect it down to a block, and the block in
+memory. Kafka preallocates index files: trailing zeros are ignored, as an end that was never trimmed.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ class Segment(BatchFile):
         self.seal()
 
     def flush_index(self) -> None:
-        # In this order: of batches behind the last entry of the offset index the times are read again.
+        # In this order: the times of batches after the last entry of the offset index are read again.
         self.time_index.flush()
         self.index.flush()
 

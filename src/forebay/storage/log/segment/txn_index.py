@@ -9,8 +9,8 @@ stable offset is beyond its range: every transaction that ended later also began
 Most segments have no aborted transaction, and then the file is empty. It exists all the same: a missing file
 was lost, and without its entries readers would see aborted messages (recovery/txn_index_recovery.py).
 
-Entries are written before the marker they stand for. Those below the recovery point are synced with the log;
-the others are rebuilt from the log after a crash (`keep_below`, then `append`).
+Entries are written before their markers. Those below the recovery point are synced with the log; the others
+are rebuilt from the log after a crash (`keep_below`, then `append`).
 """
 
 from __future__ import annotations
