@@ -49,8 +49,7 @@ Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def reset_options(has: str, *more: Decorator) -> Decorator:
-    """The options of a reset. `has`: a verb for what a group has done with its topics; `more`: further
-    targets."""
+    """The options of a reset. `has`: what a group has done with its topics; `more`: further targets."""
     options: tuple[Decorator, ...] = (
         click.option("--to-earliest", is_flag=True, help="To the first message there is."),
         click.option("--to-latest", is_flag=True, help="To the end: only what comes from now on."),
@@ -169,8 +168,7 @@ def _look_at_logs(
 
 
 def _check(problems: Mapping[Place, KafkaError]) -> set[Place]:
-    """The partitions that no longer exist. Any other problem ends the command: a partial reset is not
-    allowed."""
+    """The partitions that no longer exist. Any other problem ends the command: no partial resets."""
     from confluent_kafka import KafkaError
 
     gone = {place for place, error in problems.items() if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART}

@@ -1,5 +1,4 @@
-"""`forebay log strays`: logs that a broker has set aside, because it could not be sure that they may be
-deleted.
+"""`forebay log strays`: logs that a broker has set aside, because it could not be sure to delete them.
 
 The commands work on the data directory itself and need no broker.
 """

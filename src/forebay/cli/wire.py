@@ -60,8 +60,7 @@ class WireConnection:
         return answer
 
     def serves(self, request: type[Request]) -> bool:
-        """True if the broker has an API that only Forebay has. It tells clients that identify themselves as
-        Forebay's."""
+        """True if the broker has an API of Forebay's own. It tells clients that identify themselves."""
         try:
             self._connection.ask(
                 ApiVersionsRequest(

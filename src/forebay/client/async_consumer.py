@@ -83,8 +83,7 @@ class AsyncConsumer:
         return self._sync.hand_out(count)
 
     async def _fill(self, count: int, timeout_s: float) -> None:
-        """Fetch in short waits: one that a cancelled task leaves behind does not delay the next call for
-        long."""
+        """Fetch in short waits: one left behind by a cancelled task does not delay the next call long."""
         deadline = self._loop.time() + timeout_s
         while True:
             left_s = max(deadline - self._loop.time(), 0.0)

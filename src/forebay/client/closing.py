@@ -169,8 +169,7 @@ class MemberHandle:
     def __init__(
         self, raw: Member, owner: str, seconds: float, close: Callable[[], object] | None = None
     ) -> None:
-        """`owner`: the closed object, for messages. `seconds`: how long it may take. `close`: its last
-        call."""
+        """`owner`: the closed object, for messages. `seconds`: the time limit. `close`: its last call."""
         self._close = raw.close if close is None else close
         self._owner = owner
         self._seconds = seconds

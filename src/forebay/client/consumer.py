@@ -83,8 +83,7 @@ class Consumer:
         self._ready: deque[Message] = deque()
         self._to_commit = OffsetsToCommit()
         self._half_done = False
-        """True while waiting and handed-out messages are being changed, perhaps after an interrupt
-        (Ctrl-C)."""
+        """True while waiting and handed-out messages change; stays True after an interrupt (Ctrl-C)."""
         self._stored: dict[Place, int] = {}
         """Offsets that librdkafka will commit in the background, unless it has already."""
         self._taken_away: set[Place] = set()
@@ -234,8 +233,7 @@ class Consumer:
         return True
 
     def progress(self) -> tuple[list[TopicPartition], Any]:
-        """The parameters of a transaction that commits everything handed out: offsets and the group's
-        member."""
+        """The parameters to commit everything handed out in a transaction: offsets and the group's member."""
         if self._to_commit.torn:
             raise TransactionAborted("a partition was taken away while some of its messages were in hand")
         if self._half_done:

@@ -183,8 +183,7 @@ class Positions:
     # -- what is looked up -----------------------------------------------------------------------------
 
     def assign(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The same partitions with the offsets to begin at, if they can be found; else before a later
-        fetch."""
+        """The same partitions with their start offsets, if they can be found; else before a later fetch."""
         places = [(each.topic, each.partition) for each in partitions]
         self.read_from_committed(dict.fromkeys(places))
         try:

@@ -53,8 +53,8 @@ class Transactions:
         return "unknown" if self._commit_asked else "aborted"
 
     def init(self) -> None:
-        """Take over the transactional id: transactions left open, here or by an earlier producer, are
-        aborted."""
+        """Take over the transactional id, and abort transactions left open, here or by an earlier
+        producer."""
         if not self._initialised:
             # The wrong state for it: a call that raised had done it all the same.
             self._repeat(self._raw.init_transactions, unless=KafkaError._STATE)
@@ -108,8 +108,7 @@ class Transactions:
         self._must_abort = False
 
     def _repeat(self, call: Callable[[float], None], unless: int | None = None) -> bool:
-        """Repeat until it succeeds, fails for good, or the time is up: then raise the last error, still
-        retriable.
+        """Repeat until it succeeds, fails for good, or the time is up: then the last error, still retriable.
 
         False if the error is the expected one.
         """

@@ -38,8 +38,8 @@ class ConfigEntry:
 def describe_topic(
     broker: BrokerConfig, overrides: Mapping[str, str], replicas: int | None = None
 ) -> list[ConfigEntry]:
-    """The settings of a topic. With `replicas`, an inherited min.insync.replicas is shown as the count in
-    force.
+    """The settings of a topic. With `replicas`, an inherited min.insync.replicas is shown as a count. With
+    `replicas`, an inherited min.insync.replicas is shown as the count in force.
 
     Tools that look for partitions below it compare numbers: kafka-topics knows nothing of a majority.
     """

@@ -61,8 +61,7 @@ def validate_topic_override(name: str, value: str) -> Value:
 
 
 def validate_broker_override(name: str, value: str) -> Value:
-    """Like `validate_topic_override`, for a change to a running broker: keys read only at start are
-    refused."""
+    """Like `validate_topic_override`, for a running broker: keys read only at start are refused."""
     definition = altered_broker_definition(name)
     if not definition.dynamic:
         _refuse_tls(definition.name)

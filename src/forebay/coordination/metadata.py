@@ -186,8 +186,7 @@ class Metadata:
         raise StoreError("the cluster's metadata changes too fast to keep up with; try again")
 
     async def change_all(self, changes: Sequence[Change], guards: Sequence[Compare] = ()) -> list[Change]:
-        """Commit changes that are independent, in as many transactions as they take; returns those that
-        failed.
+        """Commit independent changes, in as many transactions as they take; returns those that failed.
 
         A transaction that was overtaken fails as a whole and is not retried: its planner has to look at a
         newer image. When this returns, the image shows the successful ones, and is newer if anything failed.

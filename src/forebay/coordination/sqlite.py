@@ -236,8 +236,7 @@ class _File:
 
 
 def _create(path: Path) -> None:
-    """Create the file. It has the users' keys, from which weak passwords can be guessed: only its owner may
-    read it.
+    """Create the file. It has the users' keys, which reveal weak passwords: only its owner may read it.
 
     SQLite gives the files beside it the same mode. An existing file keeps its mode.
     """

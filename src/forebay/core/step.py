@@ -86,8 +86,7 @@ class Step:
         self.replies.append((ticket, response))
 
     def include(self, other: Step) -> None:
-        """Add the step of another operation of the same machine, without its deadline, which the machine
-        sets."""
+        """Add the step of another operation of the same machine, without its deadline."""
         self.records += other.records
         self.replies += other.replies
         self.effects += other.effects

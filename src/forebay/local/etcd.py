@@ -370,8 +370,7 @@ def _test_flags() -> tuple[str, ...]:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of this process, without variables that would configure etcd; old versions refuse arm64
-    otherwise."""
+    """This process's environment without variables that configure etcd; arm64 is allowed for old versions."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
     return {**kept, "ETCD_UNSUPPORTED_ARCH": "arm64"} if os.uname().machine == "aarch64" else kept
 

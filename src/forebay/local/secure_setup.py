@@ -38,8 +38,7 @@ _PASSWORD_BYTES = 24
 _ETCD, _ETCD_SETTINGS = "etcd", "etcd.toml"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OURS, _ON_EMPTY_DISKS = {META, "security", "etcd", CA_FILE}, {"lost+found"}
-"""The possible contents of a directory that a secure start has created, or a broker or a cluster before
-it."""
+"""The possible contents of a directory of a secure start, or of a broker or a cluster before it."""
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 

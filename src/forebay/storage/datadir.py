@@ -199,8 +199,8 @@ class DataDir:
         topic_id: bytes | None = None,
         clock: Clock | None = None,
     ) -> Log:
-        """Open or create the log of a partition, in any thread. Blocks: after an unclean stop it is
-        checked."""
+        """Open or create the log of a partition, in any thread. Blocks: it is checked after an unclean
+        stop."""
         key = (topic, partition)
         directory = self.directory(topic, partition)
         if topic_id is not None:

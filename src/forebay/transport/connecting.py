@@ -10,8 +10,7 @@ from forebay.transport.security import Security
 
 
 def connect(host: str, port: int, security: Security, timeout_s: float) -> socket.socket:
-    """Connect. Raises KafkaError NETWORK_EXCEPTION, or ForebayError if the broker's certificate is
-    refused."""
+    """Raises KafkaError NETWORK_EXCEPTION, or ForebayError if the broker's certificate is refused."""
     context = security.context()
     try:
         plain = socket.create_connection((host, port), timeout_s)

@@ -45,8 +45,7 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 """Set by compaction: the base timestamp says when tombstones may be deleted."""
 NOTED = 0x80
-"""The batch was appended together with the delay note before it (state/delay_notes.py). Clients ignore the
-bit."""
+"""The batch was appended together with the delay note before it (state/delay_notes.py). Clients ignore it."""
 
 SEQUENCE_MASK = 0x7FFF_FFFF
 """Sequence numbers go from 0 to 2**31-1 and wrap around to 0."""

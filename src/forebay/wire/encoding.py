@@ -120,8 +120,7 @@ class _EncoderWriter:
         self._values.clear()
 
     def _put_length(self, length: str, field: Field) -> None:
-        """Packs the pending values, and the length of the variable field that follows; null has the length
-        -1."""
+        """Packs the pending values, and the length of the next variable field; null has the length -1."""
         if self.layout.flexible:
             self._put_compact_length(length)
         else:

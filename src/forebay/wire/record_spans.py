@@ -90,8 +90,8 @@ def record_spans(payload: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
 
 
 def check_place(header: BatchHeader, before: int, offset_delta: int, timestamp_delta: int) -> None:
-    """Raise ProtocolError unless a record lies after the offset delta `before`, inside its batch, and has a
-    valid timestamp."""
+    """Raise ProtocolError unless a record lies after the offset delta `before`, in its batch, with a valid
+    timestamp."""
     if not before < offset_delta <= header.last_offset_delta:
         raise ProtocolError(
             f"record is at offset delta {offset_delta}, after {before}, in a batch that ends at "

@@ -30,8 +30,7 @@ def last_committed(client: Client, topic: str, partitions: Iterable[int]) -> dic
 
 
 def committed_by(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int, Progress]:
-    """The progress of the consumer's group. A read_committed consumer waits for the end of an open
-    transaction."""
+    """The progress of the consumer's group. A read_committed consumer waits for open transactions."""
     from confluent_kafka import KafkaException, TopicPartition
 
     asked = [TopicPartition(topic, number) for number in partitions]

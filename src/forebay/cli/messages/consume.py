@@ -264,7 +264,7 @@ class Reader:
         return lines
 
     def _take(self, most: int) -> list[Message]:
-        """Messages that are already there; waits for the first one only, so that a slow topic is shown as it
+        """Messages that are there; waits for the first one only, so that a slow topic is shown as it
         comes."""
         first = self._consumer.poll(POLL_SECONDS)
         if first is None:

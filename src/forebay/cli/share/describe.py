@@ -32,8 +32,7 @@ SETTINGS = (
     "share.auto.offset.reset",
     "errors.deadletterqueue.topic.name",
 )
-"""The settings that answer "why does this message come now, again, or not at all?". A broker may know
-fewer."""
+"""The settings that explain why a message comes now, again, or not at all. A broker may know fewer."""
 
 
 @click.command()

@@ -80,8 +80,7 @@ class CommandRunner:
             note(f"{message.place} is released, the command could not be started: {reason}")
 
     def terminate(self) -> None:
-        """End all running commands. Called by a signal handler, so it takes no lock that a thread may
-        hold."""
+        """End all running commands. For a signal handler: takes no lock that a thread may hold."""
         for process in tuple(self._running):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)

@@ -95,8 +95,7 @@ def prepare(admin: Admin, topic: str, group: str, settings: QueueSettings) -> fl
 
 
 def _prepare_dead_letters(admin: Admin, topic: str) -> None:
-    """Brokers require a topic setting that allows dead letters, so that none go where they were not meant
-    to."""
+    """Allow dead letters in the topic's settings: brokers require it, to avoid letters by mistake."""
     if topic not in admin.topics():
         admin.create_topic(topic, config={_TAKES_DEAD_LETTERS: "true"}, exist_ok=True)
     elif admin.topic_config(topic).get(_TAKES_DEAD_LETTERS) != "true":

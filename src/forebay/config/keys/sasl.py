@@ -1,5 +1,4 @@
-"""The settings of SASL logins, with Kafka's names. The listeners' protocols say which of them require a
-login.
+"""The settings of SASL logins, with Kafka's names. The listeners' protocols require logins or not.
 
 Each may be set for one listener alone: `listener.name.<name>.sasl.enabled.mechanisms`.
 """

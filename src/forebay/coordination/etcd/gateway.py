@@ -262,8 +262,7 @@ class Gateway:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def check_origin(self, answer: Json, asked_at: Position | None = None) -> None:
-        """Raises NotOurs for an answer from another store, and NoAnswer for a server that missed an
-        election."""
+        """Raises NotOurs for an answer of another store, NoAnswer for a server that missed an election."""
         header = answer.get("header") or answer.get("result", {}).get("header")
         if header is None:
             return

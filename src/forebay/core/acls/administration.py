@@ -24,8 +24,7 @@ E = TypeVar("E", bound=IntEnum)
 
 
 def _known(kind: type[E], number: int) -> E:
-    """Return the enum member for a code; UNKNOWN (0) for a code that only a later version of Kafka may
-    know."""
+    """Return the enum member for a code; UNKNOWN (0) for a code that only a later Kafka may know."""
     try:
         return kind(number)
     except ValueError:

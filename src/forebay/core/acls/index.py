@@ -76,8 +76,7 @@ class AclIndex:
     def decide(
         self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
     ) -> bool | None:
-        """True if the rules allow it, False if they do not; None if no rule applies to the resource at
-        all."""
+        """True if the rules allow it, False if they do not; None if no rule applies to the resource."""
         about = list(self._about(kind, name))
         if not about:
             return None
@@ -111,8 +110,7 @@ class AclIndex:
     # -- many resources --------------------------------------------------------------------------------
 
     def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool | None:
-        """True if the operation is allowed for at least one name; None if that depends on names without
-        rules.
+        """True if a rule allows the operation for some name, False if it is denied for all; None if neither.
 
         An ALLOW rule counts unless a DENY rule covers all of its names.
         """
@@ -172,8 +170,7 @@ def _is_covered(acl: AclBinding, denied: list[AclBinding]) -> bool:
 
 
 def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
-    """The network of a rule, with mapped addresses (::ffff:10.0.0.1) as IPv4: clients are known by their
-    own."""
+    """The network of a rule, with mapped addresses (::ffff:10.0.0.1) as IPv4, like those of clients."""
     if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
         address = network.network_address.ipv4_mapped
         return IPv4Network((str(address), network.prefixlen - _MAPPED.prefixlen))

@@ -1,5 +1,4 @@
-"""Decides if all names with a given prefix are allowed: the rules of one principal, prepared for many
-questions.
+"""Decides if all names with a prefix are allowed: rules of one principal, prepared for many questions.
 
 A request may name thousands of prefixes, and there may be thousands of rules. Each question takes a few
 look-ups, however many rules there are.

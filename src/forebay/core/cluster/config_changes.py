@@ -111,8 +111,7 @@ def check_unique(names: Sequence[str]) -> None:
 
 
 def _delete(kind: Kind, wanted: dict[str, str], key: str) -> None:
-    """Delete a setting. A setting that is not set, or not even known, counts as deleted: tools clean up
-    blindly."""
+    """Delete a setting. One that is not set, or not even known, counts as deleted: tools clean up blindly."""
     wanted.pop(key, None)
     try:
         wanted.pop(kind.definition(key).name, None)

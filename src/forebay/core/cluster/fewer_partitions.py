@@ -50,8 +50,7 @@ class FoldRequest:
     """The number of partitions that stay open."""
     now_ms: int
     drop_after_ms: int | None = None
-    """After this time closed partitions are removed with their messages; None: when retention has emptied
-    them."""
+    """When closed partitions are removed with their messages; None: when retention has emptied them."""
     allow_key_moves: bool = False
     """Fold although some keys get another partition."""
 

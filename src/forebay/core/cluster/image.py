@@ -110,8 +110,7 @@ class ClusterImage:
     """Topics with unsettled partitions."""
 
     def may_have(self, topic_id: bytes) -> bool:
-        """False if no topic can have this id. True for every id while the record of a topic cannot be
-        read."""
+        """False if no topic can have this id. True for every id while a topic's record cannot be read."""
         return topic_id in self.topic_names or self.unreadable.has_topics
 
     @property

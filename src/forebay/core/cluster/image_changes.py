@@ -56,8 +56,7 @@ class PartitionDoubted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDeleted:
-    """The stored state of a partition is deleted. The topic's record, in the same transaction, has it no
-    more."""
+    """The stored state of a partition is deleted. The topic's record drops it in the same transaction."""
 
     topic_id: bytes
     state: PartitionState

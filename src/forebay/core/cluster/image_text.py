@@ -192,8 +192,7 @@ def encode_view(view: ViewImage) -> bytes:
 
 
 def decode_view(name: str, value: bytes, mod_revision: int) -> ViewImage:
-    """Decode a view, also one of a later version: its name is in use, even if its query cannot be read
-    here."""
+    """Decode a view. One of a later version keeps its name, even if its query cannot be read here."""
 
     def read(fields: Mapping[str, Any]) -> ViewImage:
         return ViewImage(

@@ -87,8 +87,7 @@ def _moved(before: tuple[Fold, ...], after: tuple[Fold, ...]) -> Iterator[Moved]
 
 
 def gathered_by(topic: TopicImage, index: int) -> dict[int, dict[tuple[int, int | None], int | None]]:
-    """The sequence numbers that a partition has to gather, by the partition to ask: of which partition and
-    fold.
+    """The sequence numbers that a partition has to gather (partition and fold), by the partition to ask.
 
     The values are the folds under which they are kept from now on; None: under the producers' own ids.
     """

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from forebay.lazy import dataclass
 
 EPOCHS_SKIPPED = 1000
-"""Some leaders may have written nothing, so there may have been later epochs than any replica remembers.
-These are not used again."""
+"""Leaders may have written nothing, so there may be later epochs than any replica remembers. They are
+skipped."""
 
 PartitionKey = tuple[bytes, int]
 """Topic id and index of a partition."""
@@ -39,8 +39,8 @@ class Restore:
     found_by: int = -1
     time_ms: int = 0
     is_readable: bool = True
-    """False if the stored value cannot be read. Then no state of a partition is trusted, and a broker writes
-    a new one."""
+    """False if the stored value cannot be read. Then no partition state is trusted, and a broker writes a new
+    value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

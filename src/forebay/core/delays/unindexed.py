@@ -89,8 +89,8 @@ class UnindexedNotes:
         scheduled: Iterable[bytes] = (),
         producer_id: int | None = None,
     ) -> None:
-        """A note was appended, and ends before this offset. `producer_id`: set if it is part of a
-        transaction.
+        """A note was appended, and ends before this offset. `producer_id`: if it is part of a transaction.
+        `producer_id`: set if it is part of a transaction.
 
         `waiting`: the number of messages that it adds. `scheduled`: the keys under which they wait.
         """

@@ -74,8 +74,7 @@ class Replay:
             self._deleted(key.group_id)
 
     def _deleted(self, group_id: str) -> None:
-        """Offsets that are left without a group are treated like those of a program that only stores
-        offsets."""
+        """Offsets left without a group are treated like those of a program that only stores offsets."""
         del self._groups[group_id]
         if self._offsets.has_any(group_id):
             self._groups[group_id] = ClassicGroup(group_id, self._context)

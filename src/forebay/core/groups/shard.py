@@ -153,8 +153,7 @@ class GroupShard:
         info: RequestInfo,
         now: Now,
     ) -> Step:
-        """Handle the first heartbeat of a new group, or of a classic one that is converted if the member is
-        accepted."""
+        """Handle the first heartbeat of a new group, or of a classic one that it converts if accepted."""
         if isinstance(old, ShareGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{request.group_id} is not a group of consumers")
         if request.member_epoch != 0:

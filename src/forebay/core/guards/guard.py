@@ -149,8 +149,8 @@ class Access:
         return name if topic.topic_id == ZERO_UUID else self.topic_name(topic.topic_id)
 
     def refuses_topic(self, operation: Operation, topic: Any) -> bool:
-        """True if the topic is refused. An unknown id passes: for handlers that look it up at once, or check
-        later."""
+        """True if the topic is refused. An unknown id passes: the handler, or a check of its answer, finds
+        it."""
         name = self.named(topic)
         return name is not None and self.refuses(operation, TOPIC, name)
 
@@ -183,7 +183,7 @@ Verdict = Refused | Narrowed | None
 Guard = Callable[[Access, int, Any], Verdict]
 """Takes the client's permissions, the version of a request, and the request."""
 Shortcut = Callable[[Authorizer, str, str, ClusterImage, Any], bool]
-"""Takes the rules, principal, host, image and a request: True if the guard would surely let it pass. For hot
+"""Takes rules, principal, host, image and request: True if the guard would surely let it pass. For hot
 paths."""
 
 
@@ -212,8 +212,7 @@ def split_by_code(
 
 
 def unguarded(_access: Access, _version: int, _request: Any) -> Verdict:
-    """Allow all. For APIs that anybody may use, and those whose handlers check each partition of a
-    session."""
+    """Allow all. For APIs that anybody may use, or whose handlers check each partition of a session."""
     return None
 
 

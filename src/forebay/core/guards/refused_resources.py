@@ -18,8 +18,7 @@ class RefusedResources:
         self._unnamed = 0
 
     def __len__(self) -> int:
-        """The number of refusals. A named resource counts once, however many pieces of a request ask for
-        it."""
+        """The number of refusals. A named resource counts once, however many pieces of a request name it."""
         return len(self._named) + self._unnamed
 
     def add(self, resources: Iterable[Resource]) -> None:

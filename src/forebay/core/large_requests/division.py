@@ -77,8 +77,7 @@ def _arrays_of(cls: type[Struct]) -> tuple[str, ...]:
 
 
 def weight(value: Any, enough: int) -> int:
-    """The number of elements of a value, with itself and all in its arrays; hardly counted beyond
-    `enough`."""
+    """The number of elements of a value and of all its arrays; hardly counted beyond `enough`."""
     if not isinstance(value, Struct):
         return 1
     found = 1
@@ -101,8 +100,7 @@ def weight(value: Any, enough: int) -> int:
 def _cut(
     value: Any, path: tuple[str, ...], most: int, *, is_whole: bool = False
 ) -> Iterator[tuple[Any, int]]:
-    """A value in pieces of at most this many elements, unless a single element has more; each with its
-    number."""
+    """Pieces of at most this many elements, unless a single element has more; each with its number."""
     size = most + 1 if is_whole else weight(value, most)
     if size <= most or not path:
         yield value, size
@@ -136,8 +134,7 @@ def _held(value: Any) -> Hashable:
 
 
 def _grouped(items: list[Any], names: tuple[str, ...], repeats: Repeats) -> Iterator[list[list[Any]] | None]:
-    """The items in groups that stay together: each by itself, or at least two that are the same; None until
-    ready."""
+    """The items in groups that stay together: one, or at least two that are the same; None until ready."""
     same: dict[Hashable, list[Any]] = {}
     for count, item in enumerate(items):
         group = same.setdefault(_key(item, names), [])
@@ -183,19 +180,17 @@ def _identity(value: Struct) -> Hashable:
 
 
 class JoinedResponse:
-    """The response to a request that was cut. It has the fields of the first response, and the elements of
-    all."""
+    """The response to a request that was cut: the fields of the first response, the elements of all."""
 
     def __init__(self, division: Division) -> None:
         self._path = division.answered
         self._known: dict[tuple[int, str], dict[Hashable, Any]] = {}
-        """Elements by key, for each struct that holds elements: an element that was cut is whole again in the
+        """Elements by key, for each struct that holds elements: one that was cut is whole again in the
         response."""
         self.whole: Any = None
 
     def add(self, response: Any) -> bool:
-        """Add a response. True if the rest of the request is to be handled too: an error of the whole ends
-        it."""
+        """Add a response. True if the rest of the request is to be handled too: a general error ends it."""
         whole = self.whole
         if whole is not None and getattr(whole, "throttle_time_ms", 0) > getattr(
             response, "throttle_time_ms", 0

@@ -96,7 +96,7 @@ def is_cut(api_key: int) -> bool:
 
 @cache
 def cut_from_bytes(api_key: int) -> int | None:
-    """The minimum size of a request to be cut; None if it is never cut.
+    """The minimum size of a request to be cut; None if requests are not cut by size.
 
     Produce is checked only if it has more elements than any normal client sends: its handler is fast, and its
     requests are many.

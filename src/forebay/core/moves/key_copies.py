@@ -29,8 +29,7 @@ _RECORD_BYTES = 32
 
 
 def pack_offsets(offsets: Sequence[int]) -> bytes:
-    """Encode rising offsets as runs: the distance of each from the end of the previous one, and its
-    length."""
+    """Encode rising offsets as runs: the distance from the end of the previous run, and the length."""
     out = bytearray()
     end = position = 0
     while position < len(offsets):

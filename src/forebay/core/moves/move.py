@@ -30,8 +30,7 @@ class Move:
     entries: bytes
     """The records to move: written and read by the mover's source alone."""
     revision: int
-    """The revision of the image by which it was planned: a topic that is missing in a later one was
-    deleted."""
+    """The revision of the image used for planning: a topic that is missing in a later one was deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +62,5 @@ class MoverState:
         return replace(self, producer_id=producer_id, next_sequence=0)
 
     def abandoned(self) -> MoverState:
-        """The state after the pending move was given up. Its sequence numbers may have been used, so others
-        are taken."""
+        """The state after giving up the pending move. Its numbers may have been used, so others are taken."""
         return replace(self, producer_id=NO_PRODUCER_ID, next_sequence=0, pending=None)

@@ -25,8 +25,7 @@ class DueOffset:
         return now_ms - self.delay_ms
 
     def searched(self, offset: int, waiting_since: int | None, now_ms: int) -> bool:
-        """Note the result of a search: the first offset that is not due, and its timestamp (None: end of the
-        log).
+        """Note a search's result: the first offset that is not due, and its timestamp (None: end of the log).
 
         Returns True if more is due than before.
         """

@@ -56,8 +56,7 @@ class Leadership:
         self.me = me
         self.leader_epoch = state.leader_epoch
         self.start_offset = end_offset
-        """The start of this epoch: a follower that has not reached it may still have the end of another
-        leader's log."""
+        """The start of this epoch: a follower below it may still have the end of another leader's log."""
         self.followers: dict[int, Follower] = {}
         self.joining: tuple[int, ...] = ()
         self._since_ms = now_ms
@@ -127,8 +126,7 @@ class Leadership:
         broker_epoch: int,
         log_start_offset: int = UNKNOWN_OFFSET,
     ) -> None:
-        """Note a follower's fetch at `offset`: it has everything before. The leader's log ends at
-        `end_offset`."""
+        """Note a follower's fetch at `offset`: it has all before. The leader's log ends at `end_offset`."""
         follower = self.followers.get(node)
         if follower is None:
             return  # it was removed from the partition, and will be notified
@@ -143,8 +141,7 @@ class Leadership:
         follower.broker_epoch = broker_epoch
 
     def high_watermark(self, end_offset: int) -> int:
-        """The offset below which every replica that counts has everything; -1 until all of them have
-        fetched."""
+        """The offset below which every replica that counts has everything; -1 until all have fetched."""
         lowest = end_offset
         for node in (*self.isr, *self.joining):
             if node != self.me:
@@ -207,8 +204,7 @@ class FetchMark(NamedTuple):
 
 
 class LeaderProof:
-    """Proof that this broker led at a given moment: no replica that could have been elected was elected
-    before.
+    """Proof that this broker led at a given moment: no replica that might be elected was elected before.
 
     Each of them has to fetch, in this leader epoch, with a request that it sent after the moment: a leader
     follows nobody. A request that arrives after the moment may have been sent before it. So the first one

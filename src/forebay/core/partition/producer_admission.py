@@ -164,8 +164,7 @@ def require(decision: Decision) -> None:
 
 
 def _admit_unknown(header: BatchHeader, verified_from: int | None) -> Decision:
-    """Decide about an unknown producer. It may start at any number, unless an earlier number failed to be
-    appended."""
+    """Decide about an unknown producer. Any number may be its first, unless an earlier one failed."""
     if verified_from is None:
         return VERIFY
     if header.base_sequence > verified_from:
@@ -190,8 +189,7 @@ def _admit_first(state: ProducerState, header: BatchHeader, verified_from: int |
 
 
 def _admit_numbered(state: ProducerState, header: BatchHeader) -> Decision:
-    """Decide about a batch that does not come next, by its numbers only: outside transactions, or within
-    one."""
+    """Decide about a batch that does not come next, by its numbers only (outside or within a transaction)."""
     batch = state.remembered(header)
     if batch is None:
         return _out_of_order(header, f"{state.next_sequence} comes next: a batch before it was lost")

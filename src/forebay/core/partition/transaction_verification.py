@@ -1,5 +1,4 @@
-"""Transactional batches that wait for the coordinator to confirm that their transaction includes the
-partition.
+"""Transactional batches that wait until the coordinator confirms their transaction for the partition.
 
 While the coordinator is asked, the transaction may end: its marker comes first, and a batch appended after it
 would begin a transaction that never ends. So every verification holds a *guard*. A marker of the producer
@@ -45,8 +44,7 @@ class Verifications:
         return len(self._asked)
 
     def begin(self, producer_id: int, producer_epoch: int, base_sequence: int) -> object:
-        """A guard to present with the batch when it is verified; raises KafkaError if none is available
-        now."""
+        """A guard to present with the verified batch; raises KafkaError if none is available now."""
         asked = self._asked.get(producer_id)
         if asked is not None and producer_epoch < asked.producer_epoch:
             # Most likely a zombie. Its successor must not lose its guard to it.

@@ -36,8 +36,8 @@ class TokenBucket:
         return self.wait_s(now)
 
     def take_if_room(self, amount: float, now: float) -> tuple[bool, float]:
-        """Like `take`, but only if the bucket holds that much. Returns True if it was taken, and how long to
-        wait.
+        """Like `take`, but only if the bucket holds that much. True if it was taken, and how long to wait.
+        Returns True if it was taken, and how long to wait.
 
         An amount that is larger than the bucket is taken when the bucket is full: otherwise it never would
         be.

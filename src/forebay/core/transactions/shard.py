@@ -85,8 +85,7 @@ class TransactionShard:
             self._transactions[transactional_id] = read_value(transactional_id, record.value)
 
     def loaded(self, now: Now) -> Step:
-        """Called after the whole log was replayed: timers run again, and decided transactions are
-        completed."""
+        """Called after the log was replayed: timers run again, and decided transactions are completed."""
         draft = Draft(self._transactions, now)
         for txn in list(self._transactions.values()):
             self._deadlines.schedule(txn, now)
@@ -206,8 +205,7 @@ class TransactionShard:
     def list_transactions(
         self, request: list_transactions.ListTransactionsRequest, now_ms: int
     ) -> list[list_transactions.TransactionState]:
-        """The transactions that match the filters at this wall time; `unknown_states` lists invalid
-        filters."""
+        """The transactions that match the filters at this wall time; `unknown_states` has invalid filters."""
         return inspection.listed(self._transactions.values(), request, now_ms)
 
     # -- attempts: each may be made again when the markers of the transaction before are written -----------

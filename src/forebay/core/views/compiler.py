@@ -251,8 +251,7 @@ def _compared(operator: str, left: Evaluate, right: Evaluate) -> Evaluate:
 
 
 def _among(constants: Sequence[Value]) -> Callable[[Value], bool | None]:
-    """True if found, False if not, None if unknown: there is a NULL or a constant of another type among the
-    others."""
+    """True if found, False if not, None if unknown: a NULL or a constant of another type is among them."""
     by_kind: dict[int, set[Value]] = {}
     for constant in constants:
         if constant is not None:

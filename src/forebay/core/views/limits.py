@@ -100,8 +100,7 @@ def _writings(part: Expression) -> int:
 
 
 def check_elements(document: bytes, elements_max: int) -> None:
-    """Raise TooMuchWork for a document with more elements. Bytes in texts that look like separators count
-    too."""
+    """Raise TooMuchWork for a document with more elements. Separators in texts count too."""
     size = len(document)
     if size <= elements_max:
         return  # an element takes a byte at least

@@ -67,7 +67,7 @@ class Matching:
         return record
 
     def deliver(self, body_at: int, record: bytes) -> None:
-        """`record`: the shown form of the record whose fields begin there. Its offset and time are
+        """`record`: the shown form of the record with fields at this position. Its offset and time are
         checked."""
         payload = self._payload
         raw, at = payload[body_at + 1], body_at + 2

@@ -102,8 +102,7 @@ def _length_test(pattern: Sequence[str | LikeWildcard]) -> TextTest:
 
 
 def _lowered(text: str) -> str:
-    """The text in lower case. Parts can be lowered one by one: only the Greek sigma depends on its
-    context."""
+    """The text in lower case. Parts can be lowered separately: only the Greek sigma needs its context."""
     return text.lower().replace(_FINAL_SIGMA, _SIGMA)
 
 

@@ -17,8 +17,7 @@ from forebay.core.views.limits import TooMuchWork
 
 SELECTED_BYTES_MIN = 16 << 20
 SELECTED_TIMES = 4
-"""The bound of a selection's result for one record, or one batch: a number of bytes, and a multiple of its
-input."""
+"""The bound of a selection's result for a record, or a batch: some bytes, plus a multiple of its input."""
 _AT_ONCE_BYTES = 1 << 20
 
 Projection = Callable[[Any, int], bytes]

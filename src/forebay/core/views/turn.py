@@ -20,8 +20,7 @@ class Place(NamedTuple):
 
 class Turn(Protocol):
     def goes_on(self) -> bool:
-        """Called between records and between batches: a thread may pause here. False when the turn is
-        over."""
+        """Called between records and batches: a thread may pause here. False when the turn is over."""
 
     def begin(self) -> None:
         """Called at the first requested record. Getting there may have taken the whole turn: at least as much

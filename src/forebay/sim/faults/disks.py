@@ -140,8 +140,7 @@ class DiskFaults:
         return end
 
     def _stop_then(self, node: SimNode, action: Undo) -> None:
-        """Stop a broker in order, as soon as it serves and may stop; do something before it is started
-        again."""
+        """Stop a broker in order, as soon as it serves and may; do something before it is started again."""
         if node.running and not (node.ready and self._scene.may_end(node)):
             self._world.after(_LOOK_SOON_S, self._stop_then, node, action)
             return

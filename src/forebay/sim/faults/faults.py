@@ -78,8 +78,7 @@ class Faults:
                 self._machines.set_clock_of(node)
 
     def set_clocks_right(self) -> None:
-        """Correct the clocks: a message that is due in the future by a wrong clock would not be due in this
-        story."""
+        """Correct the clocks: a message due in the future by a wrong clock would outlast the story."""
         for node in self._scene.nodes:
             node.clock.set(0)
 

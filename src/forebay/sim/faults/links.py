@@ -78,8 +78,7 @@ class LinkFaults:
         return self._cut_all([(one, other), (other, one)])
 
     def _isolate(self) -> Undo:
-        """Cut a broker off from its peers; its clients still reach it, and it may or may not reach the
-        store."""
+        """Cut a broker off from its peers; clients still reach it, and it may or may not reach the store."""
         lonely = self._scene.victim().host
         others = [node.host for node in self._scene.nodes if node.host != lonely]
         if self._chance.random() < 0.5:
@@ -265,8 +264,7 @@ class LinkFaults:
         self._store.be_itself()
 
     def _doubt(self) -> None:
-        """The answers to a broker's keep-alives come late: it doubts its lease, although it holds it all the
-        time."""
+        """The answers to a broker's keep-alives come late: it doubts its lease, although it holds it."""
         host, doubt_in_s = self._scene.victim().host, self._chance.uniform(*_DOUBT_IN_S)
         self._scene.note(f"keep-alives of {host} are answered late")
         self._store.hold_back(host, doubt_in_s)

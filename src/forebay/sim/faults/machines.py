@@ -216,8 +216,7 @@ class MachineFaults:
         self._when(self._is_replaced, self._start_the_last)
 
     def _start_the_last(self) -> None:
-        """Often its successor has a successor, too, before messages that only the last one has can be read
-        again."""
+        """Often its successor has a successor, too, before its own messages can be read again."""
         heir = self._scene.leader_of(self._chance.choice(JOBS))
         if heir is not None and heir is not self._last and self._chance.random() < _HEIR_DIES_CHANCE:
             heir.kill()

@@ -12,8 +12,7 @@ from forebay.sim.faults.scene import Fault, Scene, Undo
 from forebay.sim.world.node import SimNode
 
 SHORT_PART, LONG_PARTS = 0.25, (1.1, 2.5)
-"""The time that a request takes, in leases: at most, for each request of a siege; and for one beyond all
-bounds."""
+"""The time of a request, in leases: the maximum during a siege, and that of one beyond all bounds."""
 _LEASE_PARTS_OF_STALL = 4
 _BETWEEN_S = (0.0, 0.05)
 

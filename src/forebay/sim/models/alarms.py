@@ -94,8 +94,7 @@ class Alarms:
         return ends
 
     def end(self, key: bytes, sending: Sending | None = None) -> list[Alarm]:
-        """Note that waiting messages under a key are going to be ended; returns those that are known and may
-        wait."""
+        """Note that messages under a key are going to be ended; returns the known ones that may wait."""
         under_way = [each for each in self._ending.get(key, ()) if each.is_under_way and each is not sending]
         self._ending[key] = under_way if sending is None else [*under_way, sending]
         before = self._by_key.pop(key, [])
@@ -140,8 +139,7 @@ class Alarms:
             alarm.may_be_ended = True
 
     def altered(self, value: bytes, clock_ms: int, *, fire: bool) -> None:
-        """Note that this was done, as the leader says. `clock_ms`: the latest time that any broker has
-        shown."""
+        """Note that this was done, as the leader says. `clock_ms`: the latest time of any broker."""
         alarm = self._alarms[value]
         if fire:
             alarm.fired = alarm.fired or clock_ms < alarm.due_ms
@@ -179,8 +177,7 @@ class Alarms:
                 self._fail(f"{what}: of the messages at {before[0]} and {after[0]} the second was due first")
 
     def skipped(self, clock_ms: int) -> None:
-        """Note that a part of the log was deleted before it was read: messages due by then may have been in
-        it."""
+        """Note that a part of the log was deleted unread: messages due by then may have been in it."""
         for alarm in self._alarms.values():
             if alarm.due_ms <= clock_ms or alarm.may_be_fired:
                 alarm.may_be_ended = True

@@ -15,8 +15,7 @@ from forebay.sim.world.places import FOLDED, FOLDED_TO
 
 
 def homes(at: TopicPartition) -> tuple[TopicPartition, ...]:
-    """The partitions where a message that was sent for a partition may be: while it is open, and while it is
-    closed."""
+    """The possible partitions of a message: while the one it was sent for is open, and while it is closed."""
     if at not in FOLDED or at[1] < FOLDED_TO:
         return (at,)
     return at, (at[0], at[1] % FOLDED_TO)

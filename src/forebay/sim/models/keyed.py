@@ -74,8 +74,7 @@ def _problem(writes: list[Write], found: tuple[int, bytes] | None) -> str | None
 
 
 def _may_be_deleted(last: Write, writes: list[Write]) -> bool:
-    """True if a deletion may have followed: at an unknown offset, or in a transaction with unknown
-    outcome."""
+    """True if a deletion may have followed: at an unknown offset, or in an undecided transaction."""
     assert last.offset is not None
     return any(
         write.possible and not write.value and (write.offset is None or write.offset > last.offset)

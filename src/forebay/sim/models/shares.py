@@ -36,8 +36,7 @@ from forebay.sim.models.facts import Content, name_of
 
 Place = tuple[TopicPartition, int]
 Term = tuple[int, int, bool]
-"""The term of a leader: the process of its broker, the leader epoch it knows, and True if that is the
-newest."""
+"""The term of a leader: its process, the leader epoch it knows, and True if that is the newest."""
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 """The possible statements about a record."""
@@ -76,7 +75,7 @@ class ShareRules:
 
     @property
     def locks_run_out(self) -> bool:
-        """True if a story is long enough for locks to expire. Otherwise only the end of a session releases
+        """True if a story is long enough for locks to expire. Otherwise only ended sessions release
         records."""
         return self.lock_ms < 10_000
 
@@ -277,8 +276,7 @@ class Shares:
             record.finished_at = now
 
     def taken_from_a_stranger(self, member: str, place: Place, asked_at: float, now: float) -> None:
-        """Note that the acknowledgement of a member that never had the record was answered without an
-        error."""
+        """Note that an acknowledgement by a member that never had the record was answered without error."""
         if self._log(place[0]).resets and not self._record(place).count:
             return  # a leader that does not know of the reset yet may be past it: that has no effect
         problem = self._unfinished(place)
@@ -295,8 +293,7 @@ class Shares:
     def started(
         self, at: TopicPartition, offset: int, floor: int, records: Iterable[int], asked_at: float
     ) -> None:
-        """Note that the share coordinator reports everything before this offset as finished; `records` are
-        there."""
+        """Note that all records before this offset are reported as finished; `records` are there."""
         log = self._log(at)
         if log.unknown_resets or asked_at < log.since:
             return

@@ -58,8 +58,7 @@ def is_shown(offset: int) -> bool:
 
 
 def wrong_views(views: Content, sources: Content, what: str) -> list[str]:
-    """Differences at the end between views, read once more, and the messages of their sources; `what` names
-    these."""
+    """Differences at the end between views and the messages of their sources; `what` names these."""
     wrong = []
     for at, view in views.items():
         content = sources[source_of(at)]

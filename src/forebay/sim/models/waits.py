@@ -1,5 +1,4 @@
-"""Invariants of throttling: a broker that tells a client to wait reads nothing more on that connection
-meanwhile.
+"""Invariants of throttling: a broker reads nothing on a connection that it has told to wait.
 
 So a request that the client sends after that is not answered before the wait is over. The wait begins when
 the broker handles the request that exceeded the quota, which is after it was sent. A change of the quotas

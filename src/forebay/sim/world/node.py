@@ -65,8 +65,7 @@ class SimClock:
 
 
 class SimDelayIndexes:
-    """The indexes of delays on one machine: they survive a process, and after a power failure their synced
-    state is left."""
+    """The delay indexes on one machine: they survive a process, and their synced state a power failure."""
 
     def __init__(self) -> None:
         self._indexes: dict[str, IndexInMemory] = {}

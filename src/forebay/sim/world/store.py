@@ -122,8 +122,7 @@ class SimStore:
         )
 
     def image(self) -> ClusterImage:
-        """The present image of the cluster, which brokers may not have seen yet, as if every value were
-        readable."""
+        """The present image of the cluster, as if every value were readable. Brokers may not have seen it."""
         if self._image.revision != self.own.keyspace.revision:
             items, revision = self.own.keyspace.range(KEYS.root)
             items = [self._as_it_was(item) for item in items]

@@ -1,5 +1,4 @@
-"""The contents of a simulated store: its keys, its leases, and the identity that it shows with every
-answer."""
+"""The contents of a simulated store: its keys, its leases, and the identity in every answer."""
 
 from __future__ import annotations
 

@@ -61,8 +61,7 @@ class IndexState(NamedTuple):
     oldest_home: int | None
     """The offset of the first note that the index needs; None if there is none."""
     out_of_order: int = 0
-    """The number of messages that were ended out of order, where the log does not repeat that at its end
-    yet."""
+    """The number of messages that were ended out of order, and the end of the log does not say so yet."""
 
 
 class DelayIndex(Protocol):
@@ -82,8 +81,7 @@ class DelayIndex(Protocol):
         """The first messages that are due, in the order of (due, id): at least one, if any is."""
 
     def of_ids(self, ids: Sequence[int], *, bytes_max: int) -> list[Waiting]:
-        """The messages with these ids that wait, in the order of the ids; only the first, if they are
-        large."""
+        """The waiting messages with these ids, in the order of the ids; only the first, if they are large."""
 
     def waiting_under(self, keys: Sequence[bytes]) -> frozenset[bytes]:
         """The schedule keys among these under which a message waits."""

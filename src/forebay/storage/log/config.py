@@ -18,8 +18,7 @@ class LogConfig:
     segment_index_bytes: int = 10 << 20
     file_delete_delay_ms: int = 60_000
     decompress_max_bytes: int = 64 << 20
-    """The maximum size to which a batch may unpack: the limit for all code that reads the records of a
-    log."""
+    """The maximum size to which a batch may unpack, for all code that reads the records of a log."""
 
     def age_max_ms(self, directory: str, base_offset: int) -> int:
         """How long a segment stays open: the same on every replica, and after a restart."""

@@ -84,8 +84,7 @@ class LogFiles(LogTruncation):
         return self.datasync()
 
     def _changed_since(self, generation: int, new_names: bool) -> bool:
-        """True if the log was truncated while it was being synced; then the names have to be synced again
-        too."""
+        """True if the log was truncated during the sync; then the names have to be synced again too."""
         unsynced = self._log._unsynced
         with unsynced.lock:
             unsynced.new_names |= new_names

@@ -35,8 +35,7 @@ class Unreadable(NamedTuple):
 def read_intact(
     stretches: Iterable[Stretch], offset: int, max_bytes: int, *, end: int
 ) -> LogSlice | Unreadable:
-    """Intact batches from the one that holds `offset`, below the offset `end`; or the unreadable offsets in
-    their way.
+    """Intact batches from the one that holds `offset`, below `end`; or the unreadable offsets before them.
 
     Blocks; `stretches` are those of `Log.files_from`.
     """

@@ -1,5 +1,4 @@
-"""Leader epochs of a partition: the offset at which each leader began. Replicas use it to find where they
-differ.
+"""Leader epochs of a partition: the start offset of each. Replicas use them to find where they differ.
 
 Kept in memory in order, and in `leader-epoch-checkpoint` beside the log. A new epoch is written to the file
 by `datasync`, which waits for the device, in any thread: when a thousand partitions change their leader, the

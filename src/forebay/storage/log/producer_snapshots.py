@@ -23,8 +23,7 @@ class Snapshots:
         """Their offsets, ascending, once the directory was listed. No roll has to list it again."""
 
     def write(self, offset: int, data: bytes, *, sync: bool, recovery_point: int) -> None:
-        """Write a snapshot. Older ones are removed, except one that recovery can begin with: at its point or
-        before."""
+        """Write a snapshot. Older ones are removed, except one at or before the recovery point."""
         offsets, self._known = self._offsets(), None  # after a failure the directory has to be listed again
         self._disk.write_atomic(self._path(offset), data, sync=sync)
         offsets = sorted({*offsets, offset})
@@ -37,8 +36,7 @@ class Snapshots:
                 yield offset, self._disk.read_bytes(self._path(offset))
 
     def remove_beyond(self, end_offset: int) -> None:
-        """Remove snapshots beyond the end durably: the log will grow past them again, with other batches.
-        Blocks."""
+        """Remove snapshots beyond the end durably: the log will grow again, with other batches. Blocks."""
         offsets, self._known = self._offsets(), None
         beyond = [offset for offset in offsets if offset > end_offset]
         self._remove(offsets, beyond)

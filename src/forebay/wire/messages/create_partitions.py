@@ -26,8 +26,7 @@ class CreatePartitionsTopic(Struct):
     count: int = int32()
     assignments: list[CreatePartitionsAssignment] | None = array(CreatePartitionsAssignment, nullable="0+")
     drop_after_ms: int = int64("2+", default=-1, tag=OWN_TAGS_FROM)
-    """Forebay's, for a smaller count: when closed partitions are removed with their messages; -1: when
-    empty."""
+    """Forebay's, for a smaller count: when closed partitions are removed with messages; -1: when empty."""
     allow_key_moves: bool = boolean("2+", tag=OWN_TAGS_FROM + 1)
     """Forebay's, for a smaller count: it need not divide the old one."""
 

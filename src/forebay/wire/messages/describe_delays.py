@@ -28,8 +28,7 @@ class DelayedHeader(Struct):
 
 class DelayedMessage(Struct):
     id: int = int64()
-    """The offset that its producer was given; with the partition in front, as in 3-1742, it is the schedule
-    id."""
+    """The offset that its producer was given; with the partition, as in 3-1742, it is the schedule id."""
     due_ms: int = int64()
     scheduled_ms: int = int64()
     """When the broker received it."""

@@ -1,5 +1,4 @@
-"""DescribeDisk: the contents of a broker's disk, and its record of the store. For each broker; Forebay's
-own."""
+"""DescribeDisk: a broker's disk, and its record of the store. For each broker; Forebay's own."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""DescribeFailovers: which brokers were counted as dead, and how long it took. For any broker; Forebay's
-own."""
+"""DescribeFailovers: brokers that were counted as dead, and how long it took. Forebay's own."""
 
 from __future__ import annotations
 

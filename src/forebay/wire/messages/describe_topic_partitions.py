@@ -78,8 +78,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     copies_end: int = int32(default=-1, tag=OWN_TAGS_FROM + 5)
     """and their end."""
     gathering: list[int] = array(int32, tag=OWN_TAGS_FROM + 6)
-    """Forebay's: closed partitions that take messages again once they have the producers' sequence
-    numbers."""
+    """Forebay's: closed partitions that take messages again once they have the sequence numbers."""
     draining: list[int] = array(int32, tag=OWN_TAGS_FROM + 7)
     """Forebay's: partitions that took messages for those, and may have open transactions with them."""
 

@@ -69,8 +69,7 @@ class ScramLogin:
         *,
         is_token: bool = False,
     ) -> None:
-        """`salted`: from earlier logins of the same user. `is_token`: it is a delegation token, and says
-        so."""
+        """`salted`: from earlier logins of the user. `is_token`: it is a delegation token, and says so."""
         self._salted = SaltedPasswords() if salted is None else salted
         self.mechanism = mechanism.sasl_name
         self._hash = mechanism

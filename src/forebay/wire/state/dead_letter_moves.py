@@ -20,5 +20,4 @@ class DeadLetterMove(Message, versions=(0, 0), flexible=0):
     """The epoch of the share partition's state. A reset changes it, and the move is then obsolete."""
     ranges: list[DeadLetterRange] = array(DeadLetterRange)
     leader_epoch: int = int32(default=-1, tag=0)
-    """The leader epoch in which the move was planned. A record of a later leader at one of the offsets is
-    another one."""
+    """The leader epoch when the move was planned. A later leader's record at an offset is another one."""

@@ -49,7 +49,7 @@ class Waiting(NamedTuple):
     """The codec of its original batch."""
     schedule_key: bytes | None
     body: bytes
-    """The record from its key to the last of its headers; the headers of delivery are added."""
+    """The record from its key on, without its last header, which is added on delivery."""
 
 
 class CancelKey(NamedTuple):

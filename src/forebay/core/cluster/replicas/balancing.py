@@ -222,8 +222,7 @@ def _by_topic(seats: Iterable[_Seat]) -> dict[str, list[_Seat]]:
 
 
 def _level_leaders(image: ClusterImage, seats: Sequence[_Seat]) -> None:
-    """Even out the preferred leaders; replicas on brokers that are down, and moving partitions, stay as they
-    are."""
+    """Even out the preferred leaders; moving partitions, and replicas on brokers that are down, stay."""
     free = [seat for seat in seats if not seat.moving and all(r in image.brokers for r in seat.replicas)]
     chosen = set(map(id, free))
     level_leaders(

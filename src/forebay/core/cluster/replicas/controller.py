@@ -51,8 +51,7 @@ def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
 
 
 def prefer(image: ClusterImage, *, imbalance_percent_max: int = 0) -> list[PartitionPut]:
-    """Return leadership to preferred replicas, for brokers that lead too few of the partitions meant for
-    them."""
+    """Return leadership to preferred replicas, for brokers that lead too few of their partitions."""
     meant: Counter[int] = Counter()
     missed: Counter[int] = Counter()
     for _, state in _settled(image):
@@ -109,8 +108,7 @@ def withdrawal(
     *,
     min_insync_replicas: int = MAJORITY,
 ) -> list[PartitionPut]:
-    """The changes that are due when a registered broker cannot open these partitions: others lead, if they
-    can.
+    """The changes that are due when a registered broker cannot open these partitions: others may lead.
 
     It stays leader where no other replica has the messages. If it stepped down there, it would be elected
     again at once, and try and fail to open them again, as fast as elections can be written.

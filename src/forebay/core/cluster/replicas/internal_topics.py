@@ -32,8 +32,7 @@ class Widening:
         self._settled: set[tuple[bytes, int]] = set()
 
     def plan(self, image: ClusterImage, replication_factor: int) -> list[PartitionPut]:
-        """The reassignments to begin now; partitions that are moving, or have no leader, are checked
-        later."""
+        """The reassignments to begin now; moving partitions, and those without leader, are checked later."""
         if not image.brokers.keys() <= self._brokers:
             self._settled.clear()
         self._brokers = frozenset(image.brokers)

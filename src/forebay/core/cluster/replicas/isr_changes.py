@@ -41,8 +41,7 @@ def needed(state: PartitionState, minimum: int) -> int:
 
 
 def commits(state: PartitionState, minimum: int) -> bool:
-    """True if the in-sync replicas may commit messages. False while the store lists other replicas as
-    eligible."""
+    """True if the in-sync replicas may commit messages. False while the store lists eligible replicas."""
     return not state.eligible and len(state.isr) >= needed(state, minimum)
 
 

@@ -83,8 +83,7 @@ def unsettled_partitions(image: ClusterImage) -> Iterator[tuple[TopicImage, Part
 
 
 def settle_unsettled(image: ClusterImage) -> tuple[list[PartitionPut], dict[int, int]]:
-    """Elect leaders where enough is known; also count, for each missing broker, the partitions that wait for
-    it."""
+    """Elect leaders where enough is known; also count the partitions that wait for each missing broker."""
     changes: list[PartitionPut] = []
     awaited: dict[int, int] = {}
     if not image.unsettled or not image.restore.is_readable:
@@ -102,8 +101,7 @@ def settle_unsettled(image: ClusterImage) -> tuple[list[PartitionPut], dict[int,
 
 
 def elect_by_claims(state: PartitionState, key: PartitionKey, book: ClaimBook) -> PartitionState:
-    """The state with the replica of the longest history as leader; the same object if no replica has
-    reported."""
+    """The state with the replica of the longest history as leader; the same object without any report."""
     claims = book.of(key)
     if not claims:
         return state

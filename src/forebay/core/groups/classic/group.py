@@ -136,8 +136,7 @@ class ClassicState(Group):
         self.topics = subscribed_topics(self.members.values(), self.protocol) if is_consumer else None
 
     def record(self, generation: int, assignments: Mapping[str, bytes], now: Now) -> StateRecord:
-        """The record from which the group is restored after a restart: of this generation, with these
-        assignments."""
+        """The record to restore the group from: of this generation, with these assignments."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=generation,

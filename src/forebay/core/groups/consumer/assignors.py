@@ -110,8 +110,7 @@ class _Uniform:
     # -- evening out ---------------------------------------------------------------------------------
 
     def _even_out(self) -> None:
-        """Always take from the member with the most partitions. If it has no chain now, it will have none
-        later."""
+        """Take from the member with the most partitions. If it has no chain now, it will have none later."""
         least = min(self._load.values(), default=0)
         heap = [(-load, member_id) for member_id, load in self._load.items() if load > least + 1]
         heapify(heap)

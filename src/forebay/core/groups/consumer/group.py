@@ -147,8 +147,7 @@ class ConsumerBase(Group):
         draft.set_epoch(draft.state.epoch + 1, digest)
 
     def replace(self, draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Take back a static member under a new id: it takes over its partitions, and the old id is
-        fenced."""
+        """Take back a static member under a new id: it keeps its partitions, and the old id is fenced."""
         new = replace(
             old, member_id=member_id, epoch=0, previous_epoch=0, state=MemberState.STABLE, revoking=NOTHING
         )
@@ -253,8 +252,7 @@ class ConsumerBase(Group):
         return _check_epoch(member, claim.epoch)
 
     def is_late_commit(self, claim: Claim, partitions: Partitions) -> bool:
-        """True if a stale commit was under way when its member got a new epoch, and is for partitions that it
-        kept.
+        """True if a stale commit, sent before its member got a new epoch, is for partitions that it kept.
 
         A partition that the member gave up on the way to its epoch may belong to another member now, so the
         member must not commit it.

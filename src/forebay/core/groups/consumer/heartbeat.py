@@ -127,8 +127,7 @@ class ConsumerGroup(ConsumerBase):
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
     def _fence(self, draft: Draft, member: ConsumerMember, now: Now) -> None:
-        """Remove a member; if all others speak the classic protocol, the group becomes a classic one
-        again."""
+        """Remove a member; if all others speak the classic protocol, the group becomes classic again."""
         self.let_go(draft, member.member_id)
         if can_be_classic(self, draft.state):
             to_classic(self, draft, now)
@@ -136,8 +135,7 @@ class ConsumerGroup(ConsumerBase):
             self.raise_epoch(draft)
 
     def expired(self, key: TimerKey, now: Now) -> Step:
-        """Fence a member that was silent for too long, or too slow to give up partitions, to join or to
-        sync."""
+        """Fence a member that was silent for too long, or too slow to give up partitions, join or sync."""
         draft = Draft(self.group_id, self.state)
         member = self.state.members.get(key.member_id)
         is_over = key.kind != REVOKE or (member is not None and member.state is MemberState.UNREVOKED)
@@ -213,8 +211,7 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """True for a full request: a member that lost contact sends all fields, and needs its whole
-    assignment."""
+    """True for a full request: a member that lost contact sends all fields, and needs all partitions."""
     is_subscribed = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     has_told = request.rebalance_timeout_ms >= 0 and is_subscribed and request.topic_partitions is not None
     return request.member_epoch == 0 or has_told

@@ -59,8 +59,7 @@ def available(member: ConsumerMember, target: Partitions, owners: Mapping[TopicP
 
 
 def _in_epoch(member: ConsumerMember, epoch: int) -> ConsumerMember:
-    """The member in a new epoch. It may repeat the previous epoch once, if the response with the new one was
-    lost."""
+    """The member in a new epoch. It may repeat the previous one once, if the response was lost."""
     if epoch == member.epoch:
         return member
     return replace(member, epoch=epoch, previous_epoch=member.epoch)

@@ -71,8 +71,7 @@ class Subscriptions:
         return found
 
     def metadata_hash(self, members: Iterable[ConsumerMember]) -> int:
-        """A hash that changes if a subscribed topic is created, deleted, extended, or hidden from other
-        members."""
+        """A hash that changes if a subscribed topic is created, deleted, extended, or hidden from members."""
         names, viewers, narrowed = set[str](), set[_Viewer](), set[_Viewer]()
         for member in members:
             names |= self.topics_of(member)

@@ -63,8 +63,7 @@ class ShareBase(Group):
         return topics_hash(state.subscribed(), self.context.logs)
 
     def assign(self, draft: Draft, now: Now) -> None:
-        """Make a new target if the epoch was raised, or if the assignable partitions are not the assigned
-        ones."""
+        """Make a new target if the epoch was raised, or if the assignable partitions have changed."""
         state = draft.state
         available = self.available(state)
         if state.epoch <= state.assignment_epoch:

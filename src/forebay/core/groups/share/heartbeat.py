@@ -146,8 +146,8 @@ class ShareMembers(ShareStates):
     # -- waiting -------------------------------------------------------------------------------------
 
     def answer_waiting(self, draft: Draft, step: Step, now: Now) -> None:
-        """Answer heartbeats that need not wait any longer: something was initialized or deleted, or
-        failed."""
+        """Answer heartbeats that need not wait any longer: after an initialization, a deletion or a
+        failure."""
         if self.waiting:
             self.initialize_missing(draft, step, now)
         for member_id, waiting in list(self.waiting.items()):

@@ -59,8 +59,7 @@ class ShareMember:
         )
 
     def moved_to(self, epoch: int, assigned: Partitions) -> ShareMember:
-        """The member in a new epoch. It may repeat the previous epoch once, if the response with the new one
-        was lost."""
+        """The member in a new epoch. It may repeat the previous one once, if the response was lost."""
         previous = self.previous_epoch if epoch == self.epoch else self.epoch
         return replace(self, epoch=epoch, previous_epoch=previous, assigned=assigned)
 

@@ -112,8 +112,7 @@ class ShareGroup(ShareMembers):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_deleting else ErrorCode.NONE
 
     def initialize_again(self, partitions: Iterable[TopicPartition], now: Now) -> Step:
-        """Initialize partitions that a share coordinator has lost. Their progress is unknown: everything is
-        delivered."""
+        """Initialize partitions that a share coordinator has lost. Everything is delivered again."""
         starts = [
             ShareStart(topic_id, index, 0)
             for topic_id, index in partitions

@@ -141,8 +141,7 @@ class ShareStates(ShareBase):
         return latest_ms if latest_ms > now.ms else None
 
     def available(self, state: ShareState) -> Available:
-        """The partitions to assign. Not those being initialized again: their leader would continue with its
-        old state."""
+        """The partitions to assign. Not those being initialized again: their leader would not notice."""
         found = super().available(state)
         return {topic: kept for topic in found if (kept := found[topic] - self._attempted(topic))}
 

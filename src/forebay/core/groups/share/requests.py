@@ -196,8 +196,7 @@ class ShareRequests:
     # -- deleting groups -----------------------------------------------------------------------------
 
     def await_removals(self, ticket: Ticket, results: dict[str, ErrorCode | None], step: Step) -> None:
-        """Answer a DeleteGroups when all of its groups are deleted; None stands for a group that is not
-        yet."""
+        """Answer a DeleteGroups when all of its groups are deleted; None: one is not deleted yet."""
         self._removals[ticket] = results
         self._answer_removals(step)
 

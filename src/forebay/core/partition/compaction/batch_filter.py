@@ -199,8 +199,7 @@ class BatchFilter:
     now_ms: int
     delete_retention_ms: int
     forgets_deletions: bool
-    """True if deletions and markers are removed when their time has come. False while a replica may lack
-    them."""
+    """True if deletions and markers are removed in their time. False while a replica may lack them."""
     pass_over: PassOver
     max_output_bytes: int
     notes_below: int = 0
@@ -224,8 +223,7 @@ class BatchFilter:
             return batch
 
     def may_widen(self, batch: Bytes, header: BatchHeader) -> bool:
-        """True for a batch that may be widened to the end of its segment: its producer's state does not need
-        it.
+        """True for a batch that may be widened to the end of its segment: its producer does not need it.
 
         It must be well-formed, too: otherwise a record beyond the end of its batch would lie within it.
         """
@@ -348,6 +346,5 @@ class BatchFilter:
 
 
 def _stands_for_gap(header: BatchHeader) -> bool:
-    """True for a batch that marks a gap. Other control batches are markers (with a producer) or delay notes
-    (without a sequence)."""
+    """True for a batch that marks a gap. Markers have a producer, and delay notes have no sequence."""
     return header.is_control and header.producer_id < 0 and header.base_sequence >= 0

@@ -66,8 +66,8 @@ def plan_compaction(
     last_stable_offset: int,
     first_dirty_timestamp: int | None = None,
 ) -> CompactionPlan | None:
-    """The part of these segments to clean; None if it is not yet time. They are given oldest first, the
-    active one last.
+    """The part of these segments (oldest first, the active one last) to clean; They are given oldest first,
+    the active one last.
 
     `first_dirty_offset`: the end of the last cleaning; an impossible one is ignored.
     """
@@ -126,8 +126,7 @@ G = TypeVar("G", bound=GroupableSegment)
 
 
 def group_segments(segments: Sequence[G], *, segment_bytes: int, index_bytes: int) -> list[list[G]]:
-    """Groups of neighbours to merge into one segment each: small ones left by cleaning grow together
-    again."""
+    """Groups of neighbours to merge into one segment each: small ones left by cleaning are joined."""
     groups: list[list[G]] = []
     size = index_size = 0
     for segment in segments:

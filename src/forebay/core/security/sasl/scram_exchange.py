@@ -1,5 +1,4 @@
-"""SCRAM on the server: a nonce and the user's salt, then the client's proof is checked and the server's
-returned.
+"""SCRAM on the server: sends a nonce and the user's salt, checks the client's proof, returns its own.
 
 A user that does not exist goes through the same steps, with a credential that is made up from its name
 (`made_up_credentials.py`). So a client learns neither from the messages nor from their number if a user
@@ -31,8 +30,7 @@ class Identity(NamedTuple):
 
 
 FindIdentity = Callable[[str, bool], Identity | None]
-"""Called with the name that a client gives, and True if the client says that it is a delegation token's
-id."""
+"""Called with the name that a client gives, and True if it says that this is a delegation token's id."""
 
 
 class ScramExchange:

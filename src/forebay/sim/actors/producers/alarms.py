@@ -94,7 +94,7 @@ class AlarmTransactions(_SetsAlarms, ContinuingProducer):
         self._keys: set[bytes] = set()
         """The keys of the open transaction."""
         self._ended: list[Alarm] = []
-        """The messages ended by the last committed transaction. Its markers are written when the next one
+        """Messages ended by the last committed transaction. Its markers are written when the next one
         begins."""
 
     def begin(self) -> Transaction:

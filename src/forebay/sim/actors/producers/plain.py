@@ -41,8 +41,7 @@ class Batch:
 
 
 class Producer(Actor):
-    """Sends numbered messages to random partitions. This one has no producer id: a retry may duplicate a
-    message."""
+    """Sends numbered messages to random partitions, without producer id: a retry may duplicate one."""
 
     acks = ACKS_ALL
     pause_s = 0.7

@@ -58,8 +58,8 @@ class ShareResetter(Actor):
                 self.model.shares.is_vacated = False
 
     async def _reset(self) -> None:
-        """Try until it is done, or refused too often. A request that may have been carried out is repeated
-        until it is."""
+        """Try until it is done, or refused too often. What may have been done is repeated until it surely
+        is."""
         shares = self.model.shares
         starts = None if self.chance.random() < _DELETE_CHANCE else self._starts()
         deadline = self.world.now + _RESET_S_MAX

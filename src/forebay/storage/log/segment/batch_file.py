@@ -42,8 +42,8 @@ _SECTOR_BYTES = 4096
 _BAD_SECTORS_MAX = 64
 """The number of unreadable sectors in a row that are skipped. Beyond it the disk has failed."""
 _SEARCHED_BYTES_MAX = 64 << 20
-"""The limit, for one search, of bytes that look like a batch and are not: a message may be full of them. Then
-the index is used."""
+"""The limit of one search in bytes that look like batches and are not: messages may be full of them. Then the
+index is used."""
 
 
 class BatchFile:
@@ -59,8 +59,7 @@ class BatchFile:
         self.verified = (0, 0)
 
     def hops(self, position: int = 0, min_offset: int | None = None) -> Iterator[Hop]:
-        """Batch after batch to the written end, headers only. Raises CorruptBatch where they are
-        inconsistent."""
+        """Batch after batch to the written end, headers only. Raises CorruptBatch if inconsistent."""
         expected = self.base_offset if min_offset is None else min_offset
         chunk, chunk_start = b"", position
         while position < self.size:
@@ -201,8 +200,7 @@ class BatchFile:
         return None
 
     def _whole_batches(self, position: int, end: int, expected: int) -> Iterator[WholeBatch]:
-        """Batches up to the first that is not whole: CorruptBatch, or the OSError of the disk, is raised
-        there."""
+        """Batches up to the first that is not whole: raises CorruptBatch, or the OSError of the disk."""
         chunk_bytes = _READ_CHUNK_BYTES
         while True:
             try:
@@ -323,8 +321,7 @@ class BatchFile:
                 at = chunk.find(MAGIC, at + 1)
 
     def _readable_chunks(self, position: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Positions and bytes of readable parts; each but the first begins with the end of the previous
-        one."""
+        """Positions and bytes of readable parts; each but the first begins with the end of the last."""
         careful, bad = False, 0
         while position + HEADER_SIZE <= end:
             stop = _end_of_sector(position) if careful else position + _READ_CHUNK_BYTES

@@ -194,8 +194,7 @@ class Segment(BatchFile):
         self.rebuild_index()
 
     def load_tail(self, index_interval_bytes: int) -> Tail:
-        """The state for appending, read from the last index entry on; the whole segment only if that is
-        wrong."""
+        """The state for appending, read from the last index entry on; from all batches if that is wrong."""
         entry = self.index.last()
         last_time = self.time_index.last()
         position = 0 if entry is None else self._checked(entry)

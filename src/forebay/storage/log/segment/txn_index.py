@@ -72,8 +72,7 @@ class TxnIndex:
         return self._entry(count - 1) if count else None
 
     def entries(self, first: int = 0) -> Iterator[AbortedTxn]:
-        """The entries in the order of their markers; raises StorageError where the file holds something
-        else."""
+        """The entries in the order of their markers; raises StorageError for any other content."""
         number, expected = first, self._base_offset
         while number < len(self):
             for row in self._rows(number, _ENTRIES_PER_READ):
