@@ -32,7 +32,7 @@ def message_ages(client: Client, offsets: Mapping[Place, int]) -> dict[Place, fl
 
 
 def _first_ages(consumer: Consumer, starts: Sequence[TopicPartition]) -> dict[Place, float]:
-    """Where only transaction markers are left, nothing is waiting: no age."""
+    """The ages. A partition with only transaction markers left has none: nothing is waiting."""
     from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
     waiting = {(place.topic, place.partition) for place in starts}

@@ -163,7 +163,7 @@ class AsyncProducer:
             await consumer.conclude("committed")
 
     async def _roll_back(self, error: BaseException, consumer: AsyncConsumer | None) -> None:
-        """Also if the task is cancelled again: the calls end in their threads, in this order."""
+        """Roll back, even if the task is cancelled again: the calls end in their threads, in this order."""
         try:
             await self._calls.run_to_end(lambda: self._sync.roll_back(error))
         finally:

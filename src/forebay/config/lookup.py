@@ -114,7 +114,7 @@ def is_unknown(name: str) -> bool:
 
 
 def _unknown_definition(name: str) -> Definition:
-    """As in Kafka, the value is not shown: it may be a secret."""
+    """A definition for an unknown name. As in Kafka, the value is not shown: it may be a secret."""
     nearest = _nearest(name, (*BROKER_KEYS, *ALIASES))
     doc = f"there is no broker setting of this name{nearest}"
     definition: Definition = password_key(name, None, doc, dynamic=True, ignored=True)

@@ -14,7 +14,7 @@ WHITE_SPACE = "white space around it, which no {what} has: leave that out"
 
 
 def trimmed(name: str) -> str:
-    """Without the white space around it."""
+    """The text without the white space around it."""
     bare = name.strip()
     if bare.endswith("\\") and not bare.endswith("\\\\") and name.lstrip().startswith(f"{bare} "):
         return f"{bare} "

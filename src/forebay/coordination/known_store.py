@@ -70,7 +70,7 @@ class KnownStore:
             return Position(self.revision, self.term)
 
     def doubt(self) -> None:
-        """From now on the answering store may have another history, and its position is not remembered."""
+        """Note that the answering store may have another history: its position is not remembered."""
         with self._lock:
             self._is_doubted = True
 

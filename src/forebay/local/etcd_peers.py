@@ -45,7 +45,7 @@ class PeerAddress:
         return self.url if self.next_url is None else f"{self.url},{self.next_url}"
 
     def move(self) -> None:
-        """From now on it is at its new address only, which all others know."""
+        """Use only the new address from now on: all others know it."""
         if self.next_url is not None:
             _write(self._directory / _KNOWN, self.next_url)
             self.url, self.next_url = self.next_url, None

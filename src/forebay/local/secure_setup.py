@@ -92,7 +92,7 @@ class SecureSetup:
         }
 
     def write_etcd_settings(self, url: str) -> None:
-        """For commands that use etcd without a broker (`--offline --config`)."""
+        """Write the settings for commands that use etcd without a broker (`--offline --config`)."""
         lines = (
             f"{json.dumps(name)} = {json.dumps(text)}\n" for name, text in self.etcd_settings(url).items()
         )

@@ -67,7 +67,7 @@ class Checkpoints:
 
     @contextmanager
     def lowered(self, topic: str, partition: int, offset: int) -> Iterator[None]:
-        """For the truncation of a log: no checkpoint claims more than will be left. Blocks.
+        """Lower the checkpoints during the truncation of a log to what will be left. Blocks.
 
         Meanwhile none is written: the log itself still claims more.
         """

@@ -107,7 +107,7 @@ class DataDir:
         return found
 
     def _begin(self) -> None:
-        """From now on a stop is unclean until `close` says otherwise."""
+        """Mark the directory as in use: a stop is unclean until `close` says otherwise."""
         if self.clean:
             self._disk.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
             self._disk.fsync_dir(self.path)

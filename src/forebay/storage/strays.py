@@ -83,7 +83,7 @@ class Stray:
 
 
 def write_note(disk: Disk, directory: str, note: Note) -> None:
-    """Not synced: the names of directories change on the loop. `sync_all` follows in a thread."""
+    """Write the note, not synced: it is written on the loop. `sync_all` follows in a thread."""
     fields = {
         "topic": note.topic,
         "partition": note.partition,

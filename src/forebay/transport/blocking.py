@@ -28,7 +28,7 @@ _RENEW_AFTER = 0.5
 
 
 def no_login() -> None:
-    """For listeners without a login."""
+    """Do nothing, for listeners without a login."""
 
 
 class BlockingConnection:

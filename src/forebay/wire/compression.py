@@ -114,7 +114,7 @@ def decompress(codec: int, data: Bytes, max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
 def _decompress_stream(module: Any, data: Bytes, max_output_bytes: int) -> bytes:
-    """For formats that do not reliably state their size: try with a buffer, and again with a larger one."""
+    """Decompress formats that do not reliably state their size: retry with a larger buffer if need be."""
     capacity = min(max_output_bytes, max(_FIRST_OUTPUT_BYTES_MIN, len(data) * _GROWTH))
     while True:
         try:

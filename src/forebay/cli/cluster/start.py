@@ -106,7 +106,7 @@ def _stop_by_signal() -> threading.Event:
 
 
 def _tell_changes(cluster: Cluster, stopping: threading.Event) -> None:
-    """Without a terminal: one line whenever a broker ends."""
+    """Print a line whenever a broker ends, if there is no terminal."""
     alive = set(cluster.running)
     while not stopping.wait(_REFRESH_SECONDS):
         for node in sorted(alive - set(cluster.running)):

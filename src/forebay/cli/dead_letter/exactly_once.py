@@ -41,7 +41,7 @@ def redrive_letters(
     to: str | None,
     execute: bool,
 ) -> Outcome:
-    """Without `execute` nothing is written, and the outcome is what would be done."""
+    """Move letters. Without `execute` nothing is written, and the outcome is what would be done."""
     admin = client.admin()
     metadata = client.metadata(admin)
     partitions = {name: sorted(found.partitions) for name, found in metadata.topics.items()}

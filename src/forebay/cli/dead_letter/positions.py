@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def redrive_group(topic: str) -> str:
-    """Also the transactional id of its redrives: one at a time moves letters of the topic."""
+    """The group of a topic's redrives, and their transactional id: only one moves letters at a time."""
     return f"forebay-redrive-{topic}"
 
 
 def last_committed(client: Client, topic: str, partitions: Iterable[int]) -> dict[int, Progress]:
-    """Without waiting for a redrive that is under way, or was killed."""
+    """The last progress, without waiting for a redrive that is under way, or was killed."""
     if not (wanted := sorted(partitions)):
         return {}
     consumer = client.consumer(reader_settings(redrive_group(topic), committed=False))

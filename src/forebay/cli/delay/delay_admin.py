@@ -92,7 +92,7 @@ class DelayAdmin:
     # -- changing ------------------------------------------------------------------------------------
 
     def alter(self, action: int, ids: Sequence[ScheduleId]) -> dict[ScheduleId, str | None]:
-        """By message: None if it was cancelled or delivered now, depending on `action`, or why not."""
+        """Cancel messages or deliver them now, as `action` says. Returns None for each, or why it failed."""
         offsets: dict[int, list[int]] = {}
         for each in ids:
             offsets.setdefault(each.partition, []).append(each.offset)

@@ -54,7 +54,7 @@ class QueueMessage(Message):
 
     @property
     def place(self) -> str:
-        """Where it is stored, for people."""
+        """Topic, partition and offset, for people."""
         return f"{self.topic}/{self.partition} offset {self.offset}"
 
     @property

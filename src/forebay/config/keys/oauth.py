@@ -65,7 +65,7 @@ class OAuthConfig:
 
 
 def check_oauth(config: OAuthConfig, *, allow_insecure: bool) -> None:
-    """For brokers with OAUTHBEARER; raises ConfigError."""
+    """Check the settings of brokers with OAUTHBEARER; raises ConfigError."""
     if not config.jwks_url:
         raise ConfigError(
             f"{MECHANISM} needs the keys that tokens are signed with: set sasl.oauthbearer.jwks.endpoint.url"

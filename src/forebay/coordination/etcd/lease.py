@@ -67,7 +67,7 @@ class EtcdLease:
 
     @property
     def deadline(self) -> float:
-        """How long it holds if no further keep-alive is answered, in monotonic time."""
+        """The end of its validity if no further keep-alive is answered, in monotonic time."""
         return self._keeper.deadline
 
     async def revoke(self) -> None:

@@ -146,7 +146,7 @@ def _local_time(match: re.Match[bytes]) -> datetime:
 
 
 def _zone_seconds(text: bytes, match: re.Match[bytes]) -> int:
-    """How far the zone is ahead of UTC."""
+    """The offset of the zone from UTC."""
     if match[9] is None:
         return 0
     hours, minutes = int(match[10]), int(match[11] or 0)

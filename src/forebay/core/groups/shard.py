@@ -292,7 +292,7 @@ class GroupShard:
         return self._done(step)
 
     def _delete(self, group_id: str, step: Step, now: Now) -> ErrorCode | None:
-        """None while the deletion is under way."""
+        """Delete a group; returns None while the deletion is under way."""
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND

@@ -259,7 +259,7 @@ def find_coordinator(access: Access, version: int, request: finding.FindCoordina
 
 
 def list_groups(access: Access, _version: int, request: Any) -> Verdict:
-    """Never an error: who may describe the cluster sees all groups, others those they may describe."""
+    """Never an error: clients see groups that they may describe; all, if they may describe the cluster."""
     if access.may(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
         return None
 

@@ -113,7 +113,7 @@ def _not_described(name: str) -> partitions_wire.DescribeTopicPartitionsResponse
 
 
 def describe_cluster(access: Access, _version: int, request: cluster_wire.DescribeClusterRequest) -> Verdict:
-    """Everybody may see the brokers. Allowed operations are shown to who may describe the cluster."""
+    """Everybody may see the brokers. Allowed operations need Describe on the cluster."""
     if not request.include_cluster_authorized_operations:
         return None
 

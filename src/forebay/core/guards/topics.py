@@ -82,7 +82,7 @@ def _hide_configs(topic: creating.CreatableTopicResult) -> None:
 
 
 def _refuses_partitions(access: Access, topic: partitions_wire.CreatePartitionsTopic) -> bool:
-    """With fewer partitions, messages may be dropped after a time, which counts as deleting them."""
+    """True if it is not allowed. Fewer partitions may drop messages after a time, which is deleting them."""
     drops = topic.drop_after_ms >= 0
     return access.refuses(Operation.ALTER, TOPIC, topic.name) or (
         drops and access.refuses(Operation.DELETE, TOPIC, topic.name)

@@ -48,8 +48,8 @@ def quota_entity(*, user: str | None = "", client_id: str | None = "", ip: str |
 
 
 def read_entity(parts: Iterable[tuple[str, str | None]], *, is_stored: bool = False) -> QuotaEntity:
-    """From types and names as in requests; raises KafkaError. `is_stored`: it stays as it was stored, since
-    it is found by that."""
+    """Read an entity from types and names of a request; raises KafkaError. `is_stored`: it stays as it was
+    stored, since it is found by that."""
     found: dict[EntityType, str | None] = {}
     for word, name in parts:
         kind = _entity_type(word)

@@ -43,7 +43,7 @@ class QuotaFilter:
 
 
 def read_filter(components: Iterable[tuple[str, int, str | None]], *, strict: bool) -> QuotaFilter:
-    """From types, match types and names as in requests; raises KafkaError."""
+    """Read a filter from types, match types and names of a request; raises KafkaError."""
     found = [_component(*each) for each in components]
     kinds = [component.kind for component in found]
     for kind in kinds:

@@ -18,7 +18,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._waiting: dict[int, float] = {}
-        """The connections that were refused, in that order, and how long each waits."""
+        """The connections that were refused, in that order, and the time until which each waits."""
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -151,7 +151,7 @@ def _bytes_read(view: CompiledView, span: RecordSpan) -> int:
 def _test_documents(
     view: CompiledView, payload: bytes, candidates: Iterable[_Candidate], found: Matching
 ) -> None:
-    """For conditions on the value alone: everything before it in a record is skipped."""
+    """Test conditions on the value alone: everything before it in a record is skipped."""
     test, project, bytes_max, elements_max = view.test, view.project, view.bytes_max, view.elements_max
     for start, body_at, end in candidates:
         at = body_at + 1  # past the record's attributes

@@ -107,7 +107,7 @@ def _lowered(text: str) -> str:
 
 
 def _texts_in_order(pattern: Sequence[str | LikeWildcard]) -> TextTest:
-    """For texts with `%` between them: the first and the last are fixed, the others come in order."""
+    """A test for texts with `%` between them: the first and the last are fixed, the others come in order."""
     start = pattern[0] if isinstance(pattern[0], str) else ""
     end = pattern[-1] if isinstance(pattern[-1], str) else ""
     inner = [part for part in pattern[bool(start) : len(pattern) - bool(end)] if isinstance(part, str)]

@@ -165,7 +165,7 @@ class SimNetwork:
         return host in self._dark
 
     def cut(self, source: str, target: str) -> None:
-        """From now on nothing gets from one host to the other; the other direction is not affected."""
+        """Cut traffic from one host to the other; the opposite direction is not affected."""
         self._cuts.add((source, target))
 
     def mend(self, source: str, target: str) -> None:
@@ -181,7 +181,7 @@ class SimNetwork:
         self._slow.discard((source, target))
 
     def refuse(self, source: str, target: str) -> None:
-        """From now on new connections from one host to the other are refused."""
+        """Refuse new connections from one host to the other from now on."""
         self._refused.add((source, target))
 
     def accept(self, source: str, target: str) -> None:

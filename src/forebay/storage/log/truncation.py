@@ -27,7 +27,7 @@ class LogTruncation:
         self._log = log
 
     def end_below(self, offset: int) -> int:
-        """Where the log would end if it were truncated to `offset`: a batch is kept or cut as a whole.
+        """The end of the log if it were truncated to `offset`: a batch is kept or cut as a whole.
 
         A checkpoint that claims more must be lowered before (`Checkpoints.lowered`).
         """
@@ -84,7 +84,7 @@ class LogTruncation:
 
     @contextmanager
     def _offline_if_it_fails(self, untouched: int) -> Iterator[None]:
-        """For a cut that changes nothing below an offset. Under the lock."""
+        """Take the log offline if the cut fails; it changes nothing below the offset. Under the lock."""
         log = self._log
         try:
             yield

@@ -71,7 +71,7 @@ class ShareStates(ShareBase):
         super().__init__(group_id, context)
         self.attempts: dict[TopicPartition, Attempt] = {}
         self._deletions: dict[bytes, int] = {}
-        """Topics whose state is being deleted, and how long heartbeats wait for that."""
+        """Topics whose state is being deleted, and the time until which heartbeats wait for that."""
 
     # -- initializing --------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class ShareStates(ShareBase):
         return UNINITIALIZED_OFFSET if topic is None or is_left_over else 0
 
     def awaited_until_ms(self, member: ShareMember, now: Now) -> int | None:
-        """How long a member waits for states of its topics; None if it need not."""
+        """The time until which a member waits for states of its topics; None if it need not."""
         if not self.attempts and not self._deletions:
             return None
         topic_ids = self.topic_ids(member)

@@ -146,7 +146,7 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
 
 
 def _complete_segments(segments: list[Segment], options: OpenOptions) -> list[Segment]:
-    """Those whose indexes were written to their end, if the files are all there."""
+    """The segments whose indexes were written to their end, if the files are all there."""
     return segments if options.clean else [s for s in segments if s.next_base <= options.recovery_point]
 
 

@@ -81,7 +81,8 @@ class TxnIndex:
                 number, expected = number + 1, entry.last_offset + 1
 
     def overlapping(self, offset: int, upper_offset: int) -> tuple[list[AbortedTxn], bool]:
-        """Those with messages or a marker in [offset, upper_offset), and True if later segments have none."""
+        """Transactions with messages or a marker in [offset, upper_offset); True if later segments have
+        none."""
         found: list[AbortedTxn] = []
         for entry in self.entries(self._first_ending_from(offset)):
             if entry.first_offset < upper_offset:
