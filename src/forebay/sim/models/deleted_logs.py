@@ -3,7 +3,7 @@
 The model is told of every change of the real store, and of every directory that a broker renames to delete
 it. At the end of a story no log is left that was set aside: brokers have found a reason to delete every
 unused one. Only where the store was restored from a backup may some be left, and deletions and moves since
-the backup do not count.
+the backup do not count. So may logs that could not be read when their broker started.
 
 A value that cannot be read says nothing, so the earlier knowledge stays valid.
 """
@@ -17,12 +17,13 @@ from random import Random
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import Event, EventKind, KeyValue
 from forebay.core.cluster import image_text
+from forebay.core.cluster.replicas.log_fate import UNREADABLE_EPOCHS
 from forebay.core.cluster.topic_image import TopicRecord
 from forebay.errors import ProtocolError, StorageError
 from forebay.sim.world.disk_handle import DiskHandle
 from forebay.sim.world.node import DATA_DIR, SimNode
 from forebay.storage.checkpoint import read_topic_id
-from forebay.storage.strays import PARTITION_NAME, SUFFIX
+from forebay.storage.strays import PARTITION_NAME, SUFFIX, read_note
 
 _DELETED_SUFFIX = "-delete"
 
@@ -115,12 +116,20 @@ class DeletedLogs:
         return set() if found is None else {found}
 
     def left_over(self) -> list[str]:
-        """Logs that were set aside, and that nobody needs."""
+        """Logs that were set aside, and that nobody needs.
+
+        A broker whose disk fails when it starts cannot tell which ones those are.
+        """
         if self._was_restored:
             return []
         return [
             f"{node.host}{directory}"
             for node in self._nodes
             for directory in node.disk.directories(DATA_DIR)
-            if directory.endswith(SUFFIX)
+            if directory.endswith(SUFFIX) and not _is_unreadable(node, directory)
         ]
+
+
+def _is_unreadable(node: SimNode, directory: str) -> bool:
+    note = read_note(DiskHandle(node.disk, Random(0)), directory)
+    return note is not None and UNREADABLE_EPOCHS in note.reason

@@ -28,6 +28,7 @@ from forebay.sim.world.virtual_time import World
 from forebay.storage.checkpoint import LOG_START_OFFSETS, read_offsets
 from forebay.storage.delays.files import IndexInMemory
 from forebay.storage.delays.index import DelayIndex
+from forebay.storage.strays import PARTITION_NAME
 
 PORT = 9092
 DATA_DIR = "/data"
@@ -265,9 +266,17 @@ class SimNode:
 
     def _on_ready(self, _address: Address) -> None:
         self.ready = True
-        not_opened = self.broker is not None and bool(self.broker.partitions.broken)
-        self._torn = self._torn and (not_opened or self.disk.fault is not None)
+        self._torn = self._torn and (self._has_unopened_logs() or self.disk.fault is not None)
         self._world.note("node", f"{self.host} is ready")
+
+    def _has_unopened_logs(self) -> bool:
+        """True if there are logs whose torn ends were not cut off: their partitions are broken, or the store
+        does not say whose they are."""
+        if self.broker is None:
+            return False
+        opened = {f"{DATA_DIR}/{partition}" for partition in self.broker.partitions.all()}
+        found = (path for path in self.disk.directories(DATA_DIR) if PARTITION_NAME.fullmatch(path))
+        return bool(self.broker.partitions.broken) or any(path not in opened for path in found)
 
     def _exited(self, process: SimProcess, reason: str) -> None:
         if self._process is process:

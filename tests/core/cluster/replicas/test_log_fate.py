@@ -8,7 +8,7 @@ from forebay.core.cluster.deleted_topics import DeletedTopic, TombstonePut
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut, TopicDeleted, TopicPut
 from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.cluster.replicas.log_fate import Fate, Verdict, decide_fate
+from forebay.core.cluster.replicas.log_fate import EPOCH_MAX, Fate, Verdict, decide_fate
 from forebay.core.cluster.restore_image import EPOCHS_SKIPPED
 from forebay.core.cluster.topic_folds import Fold, Folding, Gone
 from forebay.core.cluster.topic_image import TopicRecord as Record
@@ -86,3 +86,9 @@ def test_what_was_folded_is_deleted_if_the_store_says_that_it_is_gone(
     gone: bool, last_epoch: int, expected: Fate
 ) -> None:
     assert fate(folded(gone=gone, last_epoch=last_epoch), index=1).fate is expected
+
+
+def test_a_log_that_cannot_be_read_is_put_aside_with_that_reason() -> None:
+    image = moved(leader_epoch=5)
+    verdict = fate(image, last_epoch=EPOCH_MAX + 1)
+    assert verdict.fate is Fate.PUT_ASIDE and "cannot be read" in verdict.reason

@@ -24,6 +24,9 @@ from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.restore_image import is_before_election
 from forebay.core.cluster.topic_image import TopicImage
 
+EPOCH_MAX = 2**31 - 1
+UNREADABLE_EPOCHS = "its leader epochs cannot be read"
+
 
 class Fate(Enum):
     USED = "used"
@@ -47,7 +50,9 @@ def decide_fate(
     *,
     store_behind: bool = False,
 ) -> Verdict:
-    """`last_epoch`: the last leader epoch in the log. `store_behind`: the store has gone back."""
+    """`last_epoch`: the last leader epoch in the log, beyond EPOCH_MAX if it cannot be read. `store_behind`:
+    the store has gone back.
+    """
     topic = image.topic_by_id(topic_id)
     if topic is not None:
         return _of_known(topic, node_id, index, last_epoch, store_behind)
@@ -71,6 +76,8 @@ def _of_known(topic: TopicImage, node_id: int, index: int, last_epoch: int, stor
         newest, reason = folding.last_epoch, "its partition was folded and is gone"
     if store_behind:
         return Verdict(Fate.PUT_ASIDE, f"{reason}, says a store that has gone back")
+    if last_epoch > EPOCH_MAX:
+        return Verdict(Fate.PUT_ASIDE, f"{reason}, and {UNREADABLE_EPOCHS}")
     if newest < last_epoch:
         return Verdict(
             Fate.PUT_ASIDE,
