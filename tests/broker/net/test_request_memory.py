@@ -183,7 +183,7 @@ def test_who_keeps_all_the_memory_makes_room_for_another_sender(tmp_path: Path) 
             greedy = stack.enter_context(WireClient(broker.bootstrap, source="127.0.0.2"))
             send_but_the_last_byte(greedy, REQUEST)
         with WireClient(broker.bootstrap, source="127.0.0.3") as modest:
-            assert append(modest, "t", batch(bytes(300 * KB))).error_code == ErrorCode.NONE
+            assert append(modest, "t", batch(bytes(400 * KB))).error_code == ErrorCode.NONE
         assert broker.on_loop(lambda node: node.metrics.requests_unfinished) > 0
 
 
@@ -210,14 +210,16 @@ def test_what_is_not_read_because_of_its_own_client_makes_room_for_another_sende
             with contextlib.suppress(TimeoutError):
                 greedy.socket.sendall(frame * (120 * KB // len(frame)))
             settle(broker)
-        slow = stack.enter_context(WireClient(broker.bootstrap, source="127.0.0.4"))
-        send_but_the_last_byte(slow, 300 * KB)
+        slow: list[WireClient] = []
         patience = Patience("a slow one goes beyond the bound")
         while memory._beyond is None:
             patience.check()
+            slow.append(stack.enter_context(WireClient(broker.bootstrap, source="127.0.0.4")))
+            send_but_the_last_byte(slow[-1], 110 * KB)
+            settle(broker)
         assert append(modest, "t", batch(bytes(100 * KB))).error_code == ErrorCode.NONE
         assert broker.on_loop(lambda node: node.metrics.requests_unfinished) > 0
-        assert slow.is_silent(), "it has its time, since it does not hold the most"
+        assert all(each.is_silent() for each in slow), "they have their time, and do not hold the most"
 
 
 def test_strangers_have_a_small_part_and_keep_nobody_from_logging_in(tmp_path: Path) -> None:
@@ -339,19 +341,24 @@ class Sender:
 
     def receive(self, piece: int) -> bool:
         """Whether the request is whole."""
-        self.waits = not self._memory.ask(self, min(self.held_bytes + piece, self.wants))
+        self.waits = not self._memory.ask(self, min(self.held_bytes + piece, self.wants), self.wants)
         if self.held_bytes == self.wants:
             self._memory.release(self)
             return True
         return False
 
 
-@pytest.mark.parametrize("seed", range(30))
+def size(choose: random.Random) -> int:
+    """Small ones, and some that are larger than the memory."""
+    return choose.randrange(1, choose.choice([100 * KB, 500 * KB, 3 * MB]))
+
+
+@pytest.mark.parametrize("seed", range(60))
 def test_every_request_comes_through_whatever_the_order(seed: int) -> None:
     choose = random.Random(seed)
     bound = choose.choice([1, 2, 5]) * MB
     memory = RequestMemory(bound, timeout_s=30, contested_s=3)
-    senders = [Sender(memory, f"user-{choose.randrange(3)}", choose.randrange(1, 3 * MB)) for _ in range(20)]
+    senders = [Sender(memory, f"user-{choose.randrange(3)}", size(choose)) for _ in range(20)]
     under_way, steps = list(senders), 0
     while under_way:
         steps += 1
@@ -366,7 +373,7 @@ def test_every_request_comes_through_whatever_the_order(seed: int) -> None:
             under_way.remove(sender)
         held = [each.held_bytes for each in senders]
         assert memory.used_bytes == sum(held)
-        assert memory.used_bytes - max(held) <= bound
+        assert memory.used_bytes <= max(bound + bound // 8, 3 * MB + 2 * (bound // 8))
         assert memory.waiting == sum(each.waits for each in senders)
     assert memory.used_bytes == memory.waiting == 0
 

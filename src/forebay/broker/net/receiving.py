@@ -116,7 +116,7 @@ class Receiving(Responses):
             missing = max(
                 1, min(total - len(rest), _PIECE_BYTES)
             )  # what is malformed is found when it is read
-            if total > SMALL_BYTES and not self._memory.ask(self, len(rest) + missing):
+            if total > SMALL_BYTES and not self._memory.ask(self, len(rest) + missing, total):
                 return 0
         return missing
 
@@ -154,7 +154,7 @@ class Receiving(Responses):
 
     def _enlarge(self, present: memoryview, total: int) -> None:
         """Move the beginning of a large frame to a buffer that has room for more of it, if that may be."""
-        if self._memory.ask(self, self._buffers.least(total, len(present))):
+        if self._memory.ask(self, self._buffers.least(total, len(present)), total):
             self._borrow(present, total)
             return
         if self._input is None:

@@ -3,11 +3,17 @@
 A connection *holds* what was received and not handled yet. When the bound is reached, no connection may hold
 more: it *waits*, and nothing is read from it, until others have given theirs back. Two things go on anyway:
   - Small requests. Little is read at a time then, and a request that comes whole holds nothing.
-  - One request. It may go beyond the bound, however large it is, or requests that are received in part could
-    wait for each other for ever. (Kafka's MemoryPool lets one go beyond, too.)
+  - One request. It may go beyond the bound, or requests that are received in part could wait for each other
+    for ever. (Kafka's MemoryPool lets one go beyond, too.)
+
+*Large* requests, of more than a part of the memory, come one at a time, unless all of them fit into it
+together. Others of that size wait for their turn. When a large one waits for memory, smaller ones of which
+nothing was taken yet wait, too, until those under way hold a part of it at most; then the large one may go
+on, whatever its size. So the most that is held is the largest request, a part for those under way, another
+for the one of them that goes beyond, and what the first read of each connection has brought.
 
 A request that came whole and is handled later, in slices, is *queued*, and counts until it is handled. While
-such requests take half of the memory, none goes beyond the bound: it can wait until they are done. If one is
+such requests take much of the memory, none goes beyond the bound: it can wait until they are done. If one is
 queued because its client owes time to a quota, that may be long: then it is like one that does not come.
 
 So that slow senders do not keep the memory, a request has a time in which it has to come. The time in which
@@ -27,6 +33,8 @@ from forebay.broker.net.buffers import SHARED_BYTES
 
 _SHORT_BYTES = 2 * SHARED_BYTES
 """With less than this free, little is read at a time: one read may leave a shared buffer full to be held."""
+_LARGE_PART = 8
+"""A request is large if it is larger than one in so many parts of the memory."""
 
 _NOTHING = bytearray()
 
@@ -103,10 +111,19 @@ class RequestMemory:
         self._timeout_s = timeout_s
         self._contested_s = contested_s
         self._holders: dict[Holder, None] = {}
-        self._waiting: dict[Holder, int] = {}
-        """With what each wants to hold."""
+        self._waiting: dict[Holder, tuple[int, int]] = {}
+        """With what each wants to hold now, and in the end."""
+        self._part = self._bytes_max // _LARGE_PART
+        self._large: dict[Holder, int] = {}
+        """The large requests whose turn it is, with their sizes."""
+        self._lined_up: dict[Holder, None] = {}
+        """Those that wait for their turn."""
+        self._last_large_sender = ""
         self._beyond: Holder | None = None
-        """The one that may go beyond the bound."""
+        """The one of the others that may go beyond the bound."""
+        self._under_way: dict[Holder, None] = {}
+        """Requests that are not large and have been given memory, once or more often."""
+        self._under_way_bytes = 0
         self.used_bytes = 0
         self.queued_bytes = 0
         """Of which this is for requests that came whole."""
@@ -120,46 +137,104 @@ class RequestMemory:
     def hold(self, holder: Holder, size: int) -> None:
         """Note what a connection holds from now on: bytes that were received cannot be sent back."""
         self.used_bytes += size - holder.held_bytes
+        if holder in self._under_way:
+            self._under_way_bytes += size - holder.held_bytes
         holder.held_bytes = size
         self._holders[holder] = None
         self.short = self.used_bytes > self._bytes_max - _SHORT_BYTES
 
-    def ask(self, holder: Holder, size: int) -> bool:
-        """Whether a connection may hold this much. If not, it is told when it may."""
+    def ask(self, holder: Holder, size: int, whole: int) -> bool:
+        """Whether a connection may hold this much, of a request of `whole` bytes. If not, it is told when it
+        may."""
         if size > holder.held_bytes:
-            if not self._may_have(holder, size):
-                self._waiting[holder] = size
+            if not self._may_have(holder, size, whole):
+                self._waiting[holder] = size, whole
                 return False
-            self.hold(holder, size)
+            self._give(holder, size)
         return True
 
-    def _may_have(self, holder: Holder, size: int) -> bool:
-        if self.used_bytes + size - holder.held_bytes <= self._bytes_max:
+    def _give(self, holder: Holder, size: int) -> None:
+        if holder not in self._large and holder not in self._under_way:
+            self._under_way[holder] = None
+            self._under_way_bytes += holder.held_bytes
+        self.hold(holder, size)
+
+    def _may_have(self, holder: Holder, size: int, whole: int) -> bool:
+        if whole > self._part:
+            return self._is_turn_of(holder, whole) and self._may_go_on(holder, size)
+        if any(each in self._waiting for each in self._large):
+            if holder not in self._under_way:
+                return False
+        elif self._fits(holder, size):
             return True
-        if self._beyond is None and self.queued_bytes <= self._bytes_max // 2:
+        if self._one_may_go_beyond:
             self._beyond = holder
         return self._beyond is holder
+
+    def _fits(self, holder: Holder, size: int) -> bool:
+        if self.used_bytes + size - holder.held_bytes <= self._bytes_max:
+            return True
+        counted = holder.held_bytes if holder in self._under_way else 0
+        return bool(self._large) and self._under_way_bytes + size - counted <= self._part
+
+    @property
+    def _one_may_go_beyond(self) -> bool:
+        return self._beyond is None and self.queued_bytes <= self._bytes_max // 2
+
+    def _is_turn_of(self, holder: Holder, whole: int) -> bool:
+        """Whether a large request may come now; else it lines up."""
+        large = self._large
+        if holder in large:
+            return True
+        if large and sum(large.values()) + whole > self._bytes_max - self._part:
+            self._lined_up[holder] = None
+            return False
+        self._lined_up.pop(holder, None)
+        large[holder] = whole
+        self._last_large_sender = holder.sender
+        return True
+
+    def _may_go_on(self, holder: Holder, size: int) -> bool:
+        """Whether a large request whose turn it is may hold more."""
+        if self.used_bytes + size - holder.held_bytes <= self._bytes_max:
+            return True
+        return self._under_way_bytes <= self._part and self.queued_bytes <= 2 * self._part
 
     def release(self, holder: Holder) -> None:
         """A connection holds nothing, and waits for nothing."""
         self.used_bytes -= holder.held_bytes
+        if holder in self._under_way:
+            del self._under_way[holder]
+            self._under_way_bytes -= holder.held_bytes
         holder.held_bytes = 0
         self._holders.pop(holder, None)
         self.short = self.used_bytes > self._bytes_max - _SHORT_BYTES
         if self._beyond is holder:
             self._beyond = None
+        if self._large or self._lined_up:
+            self._large.pop(holder, None)
+            self._lined_up.pop(holder, None)
         if self._waiting:
             self._waiting.pop(holder, None)
             self._grant()
 
     def _grant(self) -> None:
-        for holder, size in list(self._waiting.items()):
-            if holder in self._waiting and self._may_have(holder, size):
+        for holder in [*self._first_large(), *self._under_way, *self._waiting]:
+            if holder not in self._waiting:
+                continue
+            size, whole = self._waiting[holder]
+            if self._may_have(holder, size, whole):
                 del self._waiting[holder]
-                self.hold(holder, size)
+                self._give(holder, size)
                 holder.memory_granted()
-            elif self.used_bytes >= self._bytes_max:
+            elif self.used_bytes >= self._bytes_max and not self._one_may_go_beyond:
                 return
+
+    def _first_large(self) -> list[Holder]:
+        """Those whose turn it is; if it is nobody's, those of other senders than the one that had it last."""
+        if self._large:
+            return [holder for holder in self._large if holder in self._waiting]
+        return [holder for holder in self._lined_up if holder.sender != self._last_large_sender]
 
     # -- requests that do not come ---------------------------------------------------------------------
 
@@ -182,7 +257,9 @@ class RequestMemory:
             return
         held: Counter[str] = Counter()
         for holder in self._holders:
-            held[holder.sender] += holder.held_bytes
+            # A large one keeps as much from those that have lined up, even if little of it has come.
+            kept = self._large.get(holder, 0) if self._lined_up else 0
+            held[holder.sender] += max(holder.held_bytes, kept)
         greediest = max(held, key=held.__getitem__)
         since = now - self._contested_s
         found = [

@@ -58,8 +58,9 @@ class SocketConfig:
         "queued.max.request.bytes",
         64 * 1024 * 1024,
         "Memory for requests that have not come whole, or wait to be handled, of all connections. Clients "
-        "that have not logged in have a sixteenth of it. When it is used up, large requests are read when "
-        "others are done; one of them may be larger than all of it. -1: no bound, which is Kafka's default.",
+        "that have not logged in have a sixteenth of it. When it is used up, requests are read when others "
+        "are done. Those of more than an eighth of it come one at a time, unless they fit into it together; "
+        "one may be larger than all of it. -1: no bound, which is Kafka's default.",
         -1,
         validate=_queued_bytes,
     )
