@@ -23,6 +23,10 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that only go forward, and go on while the machine sleeps: what deadlines are made of."""
 
+    def thread_cpu(self) -> float:
+        """Seconds of CPU that the calling thread has used. What has passed beyond that while it worked, it
+        waited for a core, or for the interpreter."""
+
     def rest(self, seconds: float) -> None:
         """Let the calling thread sleep; never called on an event loop."""
 
@@ -37,6 +41,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def thread_cpu(self) -> float:
+        return time.thread_time()
 
     def rest(self, seconds: float) -> None:
         time.sleep(seconds)

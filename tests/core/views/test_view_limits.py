@@ -207,7 +207,7 @@ class CountedTurn:
 
     def __init__(self, questions: int) -> None:
         self._left = questions
-        self.begun = 0
+        self.begun = self.large = 0
 
     def goes_on(self) -> bool:
         self._left -= 1
@@ -215,6 +215,9 @@ class CountedTurn:
 
     def begin(self) -> None:
         self.begun += 1
+
+    def unpack_much(self) -> None:
+        self.large += 1
 
 
 def turn_of(
@@ -300,6 +303,23 @@ def test_a_turn_that_takes_long_to_get_to_its_first_record_is_told_when_it_is_th
     turn = CountedTurn(2)
     assert turn_of(view, data, 20, turn).next_offset > 20
     assert turn.begun == 1
+
+
+def test_a_turn_asks_before_it_unpacks_much() -> None:
+    view = compile_view("value.a = 'y'", None)
+    small, large = (one_batch(*[{"a": "x" * 1_000_000}] * count, codec=Codec.ZSTD) for count in (2, 6))
+    turn = CountedTurn(1_000)
+    assert turn_of(view, small, 0, turn).examined == 2 and turn.large == 0
+    assert turn_of(view, large, 0, turn).examined == 6 and turn.large == 1
+
+
+def test_a_turn_that_has_found_much_in_one_batch_leaves_the_rest() -> None:
+    """What was found is there twice until it is packed."""
+    view = compile_view("value.a LIKE 'x%'", None)
+    data = one_batch(*[{"a": "x" * 1_000_000}] * 40, codec=Codec.ZSTD)
+    found, turns = in_turns(view, data, questions=1_000)
+    assert [one.offset for one in found] == list(range(40))
+    assert [turn.delivered for turn in turns] == [9, 9, 9, 9, 4]
 
 
 def test_a_place_in_another_batch_is_not_believed() -> None:

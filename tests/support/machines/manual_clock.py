@@ -18,6 +18,9 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._monotonic
 
+    def thread_cpu(self) -> float:
+        return self._monotonic
+
     def rest(self, seconds: float) -> None:
         time.sleep(seconds)  # meanwhile somebody else moves it
 

@@ -118,10 +118,11 @@ class Patterns(ViewAttack):
 
 
 class Bombs(ViewAttack):
-    """Batches of some kilobytes that unpack to 60 MB: in a few large records, and in many small ones."""
+    """Batches of some kilobytes that unpack to 60 MB, in a few large records, and in many small ones. One
+    view shows nothing of them, another one all of the large ones."""
 
     name, connections = "bombs", 8
-    source, wheres = BOMBS, ("value.a = 'y'",)
+    source, wheres = BOMBS, ("value.a = 'y'", "value.a LIKE 'x%'")
 
     def __init__(self, target: Target, done: Counter[str], share: float) -> None:
         super().__init__(target, done, share)

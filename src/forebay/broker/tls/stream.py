@@ -60,6 +60,7 @@ class TlsStream:
         "_begin",
         "_burst",
         "_closed",
+        "_context",
         "_corked",
         "_failure",
         "_handshaking",
@@ -73,7 +74,6 @@ class TlsStream:
         "_readable",
         "_scratch",
         "_server_side",
-        "_silent",
         "_tls",
         "_writable",
         "deadline",
@@ -105,13 +105,8 @@ class TlsStream:
         self.on_secured: Callable[[], None] | None = None
         self.on_failed: Callable[[Exception], None] | None = None
         self.deadline: asyncio.TimerHandle | None = None  # for the handshake; cancelled when that ends
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(
-            self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
-        )
-        self._read: Any = self._tls.read  # into a buffer; typeshed does not know that it returns a count
+        self._context: ssl.SSLContext | None = context  # until something has come
         self._handshaking = True
-        self._silent = True  # whether nothing has come
         self._failure: Exception | None = None
         self._closed = False
         self._leftover = False  # whether more can be decrypted without anything coming
@@ -124,9 +119,22 @@ class TlsStream:
         self._writable: Callable[[], None] | None = None
         inner.on_readable(self._on_readable)
         if not server_side:
+            self._wrap(context, server_hostname)
             self._shake()
 
     # -- the handshake -------------------------------------------------------------------------------
+
+    def _wrap(self, context: ssl.SSLContext, server_hostname: str | None = None) -> None:
+        """Not before the other side has begun: a connection that says nothing should cost little."""
+        self._context = None
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=self._server_side,
+            server_hostname=server_hostname,
+        )
+        self._read: Any = self._tls.read  # into a buffer; typeshed does not know that it returns a count
 
     @property
     def is_secured(self) -> bool:
@@ -153,10 +161,11 @@ class TlsStream:
             return
         if not received:
             self._fail(ConnectionResetError("closed by the other side during the TLS handshake"))
-        elif self._server_side and self._silent and self._scratch[0] != _HANDSHAKE:
+        elif self._context is not None and self._scratch[0] != _HANDSHAKE:
             self._fail(NotTls("what came is not TLS"))
         else:
-            self._silent = False
+            if self._context is not None:
+                self._wrap(self._context)
             self._incoming.write(self._scratch[:received])
             self._shake()
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from forebay.broker.pace import Pace, Stopped
+from forebay.broker.views.large_blocks import give_back_large_blocks
 from forebay.clock import Clock
 from forebay.core.views.fair_line import FairLine, Next
 from forebay.core.views.turn import Turn
@@ -29,13 +30,38 @@ T = TypeVar("T")
 
 STOP_WAIT_S = 2.0
 """How long a broker that is stopped waits for the threads."""
+_POLL_S = 0.1
+
+
+class _MuchMemory:
+    """For batches that unpack to tens of megabytes: they are filtered one at a time, or the threads together
+    would take hundreds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._was_taken = False
+
+    def take(self, timeout_s: float) -> bool:
+        """Whether it was free within this time."""
+        if not self._lock.acquire(timeout=timeout_s):
+            return False
+        if not self._was_taken:
+            self._was_taken = True
+            give_back_large_blocks()
+        return True
+
+    def give_back(self) -> None:
+        self._lock.release()
 
 
 class _PacedTurn:
     """Rests between stretches of work, and ends when its time is up."""
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self._pace = Pace(clock)
+    def __init__(self, clock: Clock, seconds: float, much: _MuchMemory) -> None:
+        """`much` is held by the turn that unpacks much, until it ends."""
+        self._pace = Pace(clock, yields=True)
+        self._much = much
+        self._has_much = False
         self._now = clock.monotonic
         self._began_s = self._now()
         self._ends_s = self._began_s + seconds
@@ -54,6 +80,24 @@ class _PacedTurn:
     def begin(self) -> None:
         now_s = self._now()
         self._ends_s = max(self._ends_s, 2 * now_s - self._began_s)
+
+    def unpack_much(self) -> None:
+        """Raises Stopped. Time that is waited here is nobody's."""
+        if self._has_much:
+            return
+        asked_s = self._now()
+        while not self._much.take(_POLL_S):
+            if self._pace.stopped:
+                raise Stopped
+        self._has_much = True
+        waited_s = self._now() - asked_s
+        self._began_s += waited_s
+        self._ends_s += waited_s
+
+    def end(self) -> None:
+        if self._has_much:
+            self._much.give_back()
+        self.ended.set()
 
     def stop(self) -> None:
         self._pace.stopped = True
@@ -85,6 +129,7 @@ class FilterThreads:
         """What threads are about to answer."""
         self._turns: set[_PacedTurn] = set()
         """Under way. Threads add and remove."""
+        self._much = _MuchMemory()
         self._closed = False
         self.is_late = False
         """Whether a thread was left behind when the broker was stopped."""
@@ -155,14 +200,14 @@ class FilterThreads:
 
     def _do(self, do: Callable[[Turn], T], turn_s: float) -> tuple[T, float]:
         """In a thread."""
-        turn = _PacedTurn(self._clock, turn_s)
+        turn = _PacedTurn(self._clock, turn_s, self._much)
         self._turns.add(turn)
         try:
             if self._closed:
                 raise Stopped
             return do(turn), turn.used_s
         finally:
-            turn.ended.set()
+            turn.end()
             self._turns.discard(turn)
 
 

@@ -24,13 +24,15 @@ from forebay.core.views.turn import ENDLESS, Place, Turn
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError
 from forebay.wire.batch import NO_TIMESTAMP, BatchHeader, checked_batches
-from forebay.wire.compression import Codec
+from forebay.wire.compression import Codec, OutputTooLarge
 from forebay.wire.record_spans import payload_of, placeholder, replace_records
 
 _DELTA_MAX = 2**31 - 1
 _UNPACKED_BYTES_MAX = 32 << 20
 """After this many bytes were unpacked or selected, the rest is left to the next turn: a few kilobytes can
 unpack to gigabytes, and no client waits that long for an answer."""
+_LITTLE_BYTES = 4 << 20
+"""Any number of threads may unpack batches of this size at once."""
 _GZIP_LEVEL = 1
 """Data that is sent once is not worth better compression."""
 
@@ -156,11 +158,7 @@ class _Work:
         """Deliver matching records; returns how many were examined."""
         view = self._view
         try:
-            payload = payload_of(batch, header, self._max_bytes)
-            self.unpacked_bytes += len(payload)
-            found = matching_records(
-                view, payload, header, self._scope, self._first_offset, self._turn, self.place
-            )
+            found = self._matching(batch, header)
         except ProtocolError:
             self._invalid += header.record_count
             self._pass_over(header)
@@ -178,6 +176,25 @@ class _Work:
         else:
             self._deliver_matching(header, found)
         return found.examined
+
+    def _matching(self, batch: memoryview, header: BatchHeader) -> Matching:
+        """What matches, while nothing else is left of what was unpacked."""
+        payload = self._unpacked(batch, header)
+        self.unpacked_bytes += len(payload)
+        found = matching_records(
+            self._view, payload, header, self._scope, self._first_offset, self._turn, self.place
+        )
+        found.forget_payload()
+        return found
+
+    def _unpacked(self, batch: memoryview, header: BatchHeader) -> bytes:
+        try:
+            return payload_of(batch, header, min(_LITTLE_BYTES, self._max_bytes))
+        except OutputTooLarge:
+            if self._max_bytes <= _LITTLE_BYTES:
+                raise
+        self._turn.unpack_much()
+        return payload_of(batch, header, self._max_bytes)
 
     def _deliver_matching(self, header: BatchHeader, found: Matching) -> None:
         level = _GZIP_LEVEL if header.codec == Codec.GZIP else None

@@ -33,6 +33,8 @@ _IN_VAIN = 32
 
 _WHOLE_STEPS = 1 << 21
 """A batch that takes no more steps than this is examined in one turn, from its first record."""
+_FOUND_BYTES_MAX = 8 << 20
+"""A turn that found so much in one batch ends: it is copied twice until it is shown."""
 _STEPS_PER_LOOK = 1 << 15
 _STEPS_PER_RECORD = 256
 _STEPS_PER_HOP = 16
@@ -46,6 +48,7 @@ class Matching:
 
     def __init__(self, payload: bytes, header: BatchHeader) -> None:
         self.records: list[bytes] = []
+        self.found_bytes = 0
         self.cut: Place | None = None
         """The first record that was left for another turn."""
         self.examined = header.record_count
@@ -58,6 +61,10 @@ class Matching:
         self._header = header
         self._before = -1
         self._room = SELECTED_BYTES_MIN + SELECTED_TIMES * len(payload)
+
+    def forget_payload(self) -> None:
+        """No more will be delivered."""
+        self._payload = b""
 
     def selected(self, record: bytes) -> bytes:
         """A record with the value of a selection. Raises ProtocolError if they become too large."""
@@ -92,6 +99,7 @@ class Matching:
         if timestamp_delta > self.largest_timestamp_delta:
             self.largest_timestamp_delta = timestamp_delta
         self.records.append(record)
+        self.found_bytes += len(record)
 
 
 def matching_records(
@@ -235,7 +243,7 @@ def _candidates(
             return
         if left <= 0:
             left = _STEPS_PER_LOOK
-            if not turn.goes_on() and is_long:
+            if (not turn.goes_on() or found.found_bytes > _FOUND_BYTES_MAX) and is_long:
                 offset = _offset_after(payload, position, header, first_offset)
                 found.cut = Place(header.crc, offset, number, position)
                 found.examined = number - first

@@ -26,6 +26,10 @@ class Turn(Protocol):
         """Called at the first requested record. Getting there may have taken the whole turn: at least as much
         time again is left for what follows."""
 
+    def unpack_much(self) -> None:
+        """Asked before a batch is unpacked to more than a few megabytes: one turn at a time does so, and the
+        others wait here."""
+
 
 class EndlessTurn:
     """A turn without end, for callers with nothing else to do."""
@@ -34,6 +38,9 @@ class EndlessTurn:
         return True
 
     def begin(self) -> None:
+        pass
+
+    def unpack_much(self) -> None:
         pass
 
 

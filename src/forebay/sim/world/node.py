@@ -61,6 +61,10 @@ class SimClock:
     def monotonic(self) -> float:
         return self._world.now
 
+    def thread_cpu(self) -> float:
+        """Nobody waits for a core here."""
+        return self._world.now
+
     def rest(self, seconds: float) -> None:
         """Threads of this world do each piece of work at once (see `SimThreads`)."""
 
