@@ -218,6 +218,7 @@ class Node:
         self._large_requests = LargeRequests(
             self.background,
             self.loop,
+            thread_cpu=self._base.ports.clock.thread_cpu,
             elements_max=lambda: self.config.socket.request_elements_max,
             sent_by_broker=partial(sent_by_broker, self._base.authorization),
             finish=self._finish_piece,

@@ -274,6 +274,27 @@ def test_a_client_that_says_nothing_is_disconnected(tmp_path: Path) -> None:
         assert broker.on_loop(lambda node: node.logins.unfinished) == 0
 
 
+def test_many_that_say_nothing_are_disconnected_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They came at once, and each takes a while to close: others have their turn in between."""
+    settings = {"forebay.authentication.timeout.ms": "1000"}
+    with sasl_broker(tmp_path / "data", settings) as broker, contextlib.ExitStack() as stack:
+        gate, ended = broker.node.login_gate, list[int]()
+        end_late = gate._end_late
+
+        def count() -> None:
+            before = len(gate._late)
+            end_late()
+            ended.append(before - len(gate._late))
+
+        monkeypatch.setattr(gate, "_end_late", count)
+        sources = [f"127.0.1.{number}" for number in range(1, 101)]
+        clients = [stack.enter_context(WireClient(broker.bootstrap, source=source)) for source in sources]
+        assert all(client.is_closed() for client in clients)
+    assert sum(ended) == len(clients) and max(ended) <= 16
+
+
 def test_one_address_does_not_keep_others_from_logging_in(tmp_path: Path) -> None:
     with (
         sasl_broker(tmp_path / "data", {"forebay.max.unauthenticated.connections": "20"}) as broker,

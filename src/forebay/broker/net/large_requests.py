@@ -58,17 +58,19 @@ class LargeRequests:
         background: Background,
         loop: asyncio.AbstractEventLoop,
         *,
+        thread_cpu: Callable[[], float],
         elements_max: Callable[[], int],
         sent_by_broker: Callable[[RequestContext], bool],
         finish: Callable[[], None],
     ) -> None:
-        """`finish` is called after a handler had a piece: it writes what was appended."""
+        """`thread_cpu`: the seconds of CPU that the loop's thread has used. `finish` is called after a
+        handler had a piece: it writes what was appended."""
         self._background = background
         self._loop = loop
         self._elements_max = elements_max
         self._sent_by_broker = sent_by_broker
         self._finish = finish
-        self._slices = Slices(loop)
+        self._slices = Slices(loop, thread_cpu)
         self._room = Room(loop)
         self._brokers_room = Room(loop)
         """What clients have in memory may wait for what other brokers ask for: replicas fetch it."""

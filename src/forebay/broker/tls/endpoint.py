@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 ANONYMOUS_USER = "ANONYMOUS"
 _TOLD_AGAIN_S = 60.0
 _TOLD_MAX = 1000
+_ENDINGS_PER_TURN = 16
+"""Handshakes that took too long, in a turn of the loop: a thousand that came at once are late at once."""
 _NOT_TLS = (
     "a client does not speak TLS, and this listener does: set security.protocol=SSL at the client "
     "(SASL_SSL for SASL_PLAINTEXT), or connect it to a listener without TLS"
@@ -82,6 +84,7 @@ class TlsEndpoint:
         self._metrics = metrics
         self._loop = loop
         self._turns = HandshakeTurns(loop, config.handshakes_per_turn)
+        self._endings = HandshakeTurns(loop, _ENDINGS_PER_TURN)
         self._scratch = memoryview(bytearray(PIECE_BYTES))
         self._told: dict[tuple[str, str], float] = {}
         """When a failure was last logged, by host and reason."""
@@ -129,7 +132,7 @@ class TlsEndpoint:
         secured = TlsStream(stream, self._in_force.server, self._scratch, self._loop, begin=self._turns.begin)
         secured.on_failed = partial(self._tell, stream.peer[0])
         timeout_s = self._in_force.config.handshake_timeout_ms / 1000
-        secured.deadline = self._loop.call_later(timeout_s, secured.give_up)
+        secured.deadline = self._loop.call_later(timeout_s, self._endings.begin, secured.give_up)
         return secured
 
     def user(self, stream: TlsStream) -> str | None:
