@@ -219,6 +219,8 @@ class Node:
             self.background,
             self.loop,
             thread_cpu=self._base.ports.clock.thread_cpu,
+            stalls=self.stalls,
+            all_topics=lambda: [*self.image.topics, *self.image.views],
             elements_max=lambda: self.config.socket.request_elements_max,
             sent_by_broker=partial(sent_by_broker, self._base.authorization),
             finish=self._finish_piece,

@@ -47,6 +47,15 @@ class RequestHeader:
         )
 
 
+def request_header(
+    api_key: int, api_version: int, correlation_id: int, client_id: str | None
+) -> RequestHeader:
+    header = RequestHeader()
+    header.api_key, header.api_version = api_key, api_version
+    header.correlation_id, header.client_id = correlation_id, client_id
+    return header
+
+
 def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     """The header of a request, given without its length, and the position of the body."""
     header = RequestHeader()

@@ -8,15 +8,19 @@ import logging
 import select
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from forebay.broker.net import dispatch
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.large_requests import LargeRequests
 from forebay.broker.net.slices import Place, Room
 from forebay.errors import ErrorCode
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from forebay.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from forebay.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from forebay.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from forebay.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from forebay.wire.messages.describe_groups import DescribeGroupsRequest
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -63,6 +67,15 @@ def ada(broker: LocalBroker) -> Iterator[KnownClient]:
     """A client of a principal that nothing is allowed."""
     with KnownClient(broker, "User:ada") as client:
         yield client
+
+
+@pytest.fixture
+def many_topics(admin: KnownClient) -> list[str]:
+    names = [f"topic-{number}" for number in range(120)]
+    wanted = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names]
+    made = admin.call(CreateTopicsRequest(topics=wanted, timeout_ms=30_000), 7)
+    assert not any(topic.error_code for topic in made.topics)
+    return names
 
 
 def named(count: int) -> MetadataRequest:
@@ -323,3 +336,50 @@ async def test_what_waits_for_others_takes_no_room_meanwhile() -> None:
     for each in (places[1], place):
         each.give_back()
     assert (room._total, room._taken) == (0, {})
+
+
+# -- all topics ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, OLD, NEW])
+def test_all_topics_of_a_cluster_that_has_many_are_described_some_at_a_time(
+    broker: LocalBroker,
+    admin: KnownClient,
+    many_topics: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+) -> None:
+    handled: list[int] = []
+    serve = LargeRequests._handled
+
+    def note(large: LargeRequests, endpoint: Endpoint, context: RequestContext, *rest: Any) -> Any:
+        handled.append(len(context.topics or ()))
+        return serve(large, endpoint, context, *rest)
+
+    monkeypatch.setattr(LargeRequests, "_handled", note)
+    answer = admin.call(MetadataRequest(topics=[] if version == 0 else None), version)
+    assert sorted(topic.name for topic in answer.topics) == sorted(many_topics)
+    assert all(len(topic.partitions) == 2 and not topic.error_code for topic in answer.topics)
+    assert len(answer.brokers) == 1
+    assert handled == [50, 50, 20]
+    assert broker.on_loop(
+        lambda node: (node._large_requests._room._total, node.server.memory.used_bytes)
+    ) == (
+        0,
+        0,
+    )
+
+
+def test_who_may_see_no_topic_is_shown_none_of_many(broker: LocalBroker, many_topics: list[str]) -> None:
+    with KnownClient(broker, "User:eve") as eve:
+        assert many_topics and eve.call(MetadataRequest(topics=None), NEW).topics == []
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_left_out(
+    broker: LocalBroker, admin: KnownClient, many_topics: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = broker.node._large_requests
+    found = large._all_topics
+    monkeypatch.setattr(large, "_all_topics", lambda: [*found(), "gone"])
+    answer = admin.call(MetadataRequest(topics=None), NEW)
+    assert sorted(topic.name for topic in answer.topics) == sorted(many_topics)

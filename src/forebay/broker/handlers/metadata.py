@@ -53,7 +53,7 @@ def handle(
             return _response(image, addresses, context, request, _without_ids(request))
         if _wants_all(context, request):
             allowed = _allowed(request)
-            topics = [_topic(image, topic, allowed) for topic in readable_topics(image)]
+            topics = [_topic(image, topic, allowed) for topic in _all(image, context)]
             return _response(image, addresses, context, request, topics)
         missing = _missing(image, request)
         if missing and request.allow_auto_topic_creation and settings.current.topics.auto_create:
@@ -70,9 +70,17 @@ def handle(
 def _leaders(image: ClusterImage, context: RequestContext, request: wire.MetadataRequest) -> Iterator[int]:
     """Who leads what a client asks for."""
     everything = _wants_all(context, request)
-    for topic in readable_topics(image) if everything else _found(image, request):
+    for topic in _all(image, context) if everything else _found(image, request):
         for state in topic.partitions:
             yield state.leader
+
+
+def _all(image: ClusterImage, context: RequestContext) -> Iterable[TopicImage]:
+    """Every topic; where there are many, those whose turn it is."""
+    if context.topics is None:
+        return readable_topics(image)
+    found = (readable_topic(image, name) for name in context.topics)
+    return (topic for topic in found if topic is not None)
 
 
 def _found(image: ClusterImage, request: wire.MetadataRequest) -> Iterator[TopicImage]:

@@ -20,7 +20,7 @@ from forebay.broker.net.connection import Connection
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.watched_steps import WatchedSteps
 from forebay.broker.telemetry.stalls import StallWatch
-from forebay.core.large_requests.table import cut_from_bytes, division_of
+from forebay.core.large_requests.table import asks_for_all, cut_from_bytes, division_of
 from forebay.core.step import RequestInfo
 from forebay.errors import TooManyElements, UnservedRequest
 from forebay.wire.api_keys import ApiKey
@@ -71,6 +71,8 @@ class RequestContext(NamedTuple):
     """Makes the response whole, if the handler is given only a part of the request."""
     place: Callable[[Callable[[Any], Any] | None], Reply] | None = None
     """Makes what `defer` gives, if the response is one part of another."""
+    topics: Sequence[str] | None = None
+    """Of a request for all topics, the names that are to be answered now; None if the handler is to look."""
     notes: dict[str, Note] | None = None
     """What is to be logged of the request at its end, if it is handled in pieces."""
     about: list[str] | None = None
@@ -160,6 +162,9 @@ class LargeRequests(Protocol):
     def take(self, endpoint: Endpoint, context: RequestContext, request: Any, frame_bytes: int) -> None:
         """Handle a request that is decoded."""
 
+    def takes_all(self, context: RequestContext) -> bool:
+        """Whether there is so much that a request for all of it is to be handled here."""
+
 
 class Dispatcher:
     """Hands each frame to the endpoint of its API."""
@@ -224,8 +229,7 @@ class Dispatcher:
         """Have an API ready for requests."""
         endpoint = self._endpoints.get(api_key) or self._open_endpoint(api_key)
         if endpoint is not None:
-            looked_at_from = cut_from_bytes(api_key) or COUNTED_FROM_BYTES
-            self._endpoints[api_key] = endpoint._replace(looked_at_from=looked_at_from)
+            self._endpoints[api_key] = endpoint._replace(looked_at_from=_looked_at_from(api_key))
         return self._endpoints.get(api_key)
 
     def _watched(
@@ -255,7 +259,13 @@ class Dispatcher:
                 return None
         if cut_from_bytes(api_key) is not None:
             division = division_of(api_key, decoded[0])
-            if division is not None and division.is_large(decoded[0]):
+            if division is None:
+                is_large = asks_for_all(api_key, context.api_version, decoded[0]) and self._large.takes_all(
+                    context
+                )
+            else:
+                is_large = division.is_large(decoded[0])
+            if is_large:
                 self._large.take(endpoint, context, decoded[0], size)
                 return None
         return decoded
@@ -318,6 +328,11 @@ class Dispatcher:
         if known is None:
             return f"{wanted}: there is no such API here"
         return f"{wanted}: served are {known.min_version} to {known.max_version}"
+
+
+def _looked_at_from(api_key: int) -> int:
+    size = cut_from_bytes(api_key)
+    return COUNTED_FROM_BYTES if size is None else size
 
 
 def _respond(connection: Connection, api_key: int, version: int, correlation_id: int, response: Any) -> None:

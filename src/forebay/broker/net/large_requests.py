@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from forebay.broker.background import Background
@@ -21,11 +21,13 @@ from forebay.broker.net.dispatch import Endpoint, Meter, Note, RequestContext
 from forebay.broker.net.part_replies import PartReply
 from forebay.broker.net.request_memory import QueuedRequest
 from forebay.broker.net.slices import NotWanted, Place, Room, Slices
+from forebay.broker.net.watched_steps import WatchedSteps
+from forebay.broker.telemetry.stalls import StallWatch
 from forebay.core.large_requests.division import Division, JoinedResponse
-from forebay.core.large_requests.table import division_of, is_cut
+from forebay.core.large_requests.table import asks_for_all, division_of, division_of_all, is_cut
 from forebay.errors import ErrorCode, ProtocolError, TooManyElements
 from forebay.wire.codec import stepwise_decoder
-from forebay.wire.frames import EncodedResponse, response_steps
+from forebay.wire.frames import EncodedResponse, request_header, response_steps
 from forebay.wire.layout import in_range
 from forebay.wire.messages import api
 
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _PARTS_UNCUT = 5
+_PER_TOPIC = 4
+"""What a topic counts for where all are asked for: it has partitions, and they have replicas."""
 _OWING_POLL_S = 0.5
 """How often a request whose client owes time looks whether the connection or the quota is gone."""
 
@@ -59,17 +63,22 @@ class LargeRequests:
         loop: asyncio.AbstractEventLoop,
         *,
         thread_cpu: Callable[[], float],
+        stalls: StallWatch,
         elements_max: Callable[[], int],
+        all_topics: Callable[[], Sequence[str]],
         sent_by_broker: Callable[[RequestContext], bool],
         finish: Callable[[], None],
     ) -> None:
-        """`thread_cpu`: the seconds of CPU that the loop's thread has used. `finish` is called after a
+        """`thread_cpu`: the seconds of CPU that the loop's thread has used. `stalls` is told of a slice that
+        blocks the loop. `all_topics`: the names of what a client may ask for. `finish` is called after a
         handler had a piece: it writes what was appended."""
         self._background = background
         self._loop = loop
         self._elements_max = elements_max
         self._sent_by_broker = sent_by_broker
         self._finish = finish
+        self._stalls = stalls
+        self._all_topics = all_topics
         self._slices = Slices(loop, thread_cpu)
         self._room = Room(loop)
         self._brokers_room = Room(loop)
@@ -88,23 +97,42 @@ class LargeRequests:
             kept = bytearray(frame) if isinstance(frame.obj, bytearray) else frame
             queued = context.connection.queue(len(frame), kept)
             work = self._serve_frame(endpoint, context, reply, queued, start, most)
-        self._spawn(work, reply)
+        self._spawn(context, len(frame), work, reply)
 
     def take(self, endpoint: Endpoint, context: RequestContext, request: Any, frame_bytes: int) -> None:
         """Handle a request that is decoded."""
         reply, queued = context.defer(), context.connection.queue(frame_bytes)
-        self._spawn(self._serve_decoded(endpoint, context, reply, queued, request), reply)
+        work = self._serve_decoded(endpoint, context, reply, queued, request)
+        self._spawn(context, frame_bytes, work, reply)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], reply: Reply) -> None:
-        self._background.spawn(_contained(work, reply), "answering a large request", work)
+    def takes_all(self, context: RequestContext) -> bool:
+        return len(self._all_topics()) > division_of_all(context.api_key).at_once
+
+    def _spawn(
+        self, context: RequestContext, frame_bytes: int, work: Coroutine[Any, Any, None], reply: Reply
+    ) -> None:
+        def blocked(seconds: float) -> None:
+            header = request_header(
+                context.api_key, context.api_version, context.correlation_id, context.client_id
+            )
+            self._stalls.caused_by(context.connection.describe(header, frame_bytes), seconds)
+
+        watched = WatchedSteps(work, self._loop.time, self._stalls.alarm_s, blocked)
+        self._background.spawn(_contained(watched, reply), "answering a large request", work)
 
     async def _serve_decoded(
         self, endpoint: Endpoint, context: RequestContext, reply: Reply, queued: QueuedRequest, request: Any
     ) -> None:
+        place: Place | None = None
         try:
+            if asks_for_all(context.api_key, context.api_version, request):
+                room, most = self._room_for(context), self._elements_max()
+                place = await room.take(_client(context), _PER_TOPIC * len(self._all_topics()), most)
             await self._serve(endpoint, context, reply, request, queued.held_bytes)
         finally:
             queued.done()
+            if place is not None:
+                place.give_back()
 
     async def _serve_frame(
         self,
@@ -129,7 +157,7 @@ class LargeRequests:
         start: int,
         most: int,
     ) -> None:
-        room = self._brokers_room if self._sent_by_broker(context) else self._room
+        room = self._room_for(context)
         size, wanted = (
             queued.held_bytes,
             (_client(context), min(queued.held_bytes, most), self._elements_max()),
@@ -148,6 +176,9 @@ class LargeRequests:
                     await self._serve(endpoint, context, reply, request, size, kept)
         finally:
             place.give_back()
+
+    def _room_for(self, context: RequestContext) -> Room:
+        return self._brokers_room if self._sent_by_broker(context) else self._room
 
     def _most(self, context: RequestContext) -> int:
         """Fewer elements are taken of clients if they cannot be handled in pieces."""
@@ -228,16 +259,16 @@ class LargeRequests:
         frame_bytes: int,
         kept: _Kept | None,
     ) -> Any:
-        division = division_of(context.api_key, request)
+        wants_all = asks_for_all(context.api_key, context.api_version, request)
+        division = division_of_all(context.api_key) if wants_all else division_of(context.api_key, request)
         await self._slices.next()
-        if division is None or not division.is_large(request):
+        if division is None or not (wants_all or division.is_large(request)):
             return await self._handled(endpoint, context, reply, request, frame_bytes, kept)
         notes: dict[str, Note] = {}
         try:
-            pieces = division.pieces(request)
-            return await self._joined(
-                endpoint, context._replace(notes=notes), reply, division, pieces, frame_bytes
-            )
+            own = context._replace(notes=notes)
+            cut = self._some_of_all if wants_all else _pieces
+            return await self._joined(endpoint, cut(own, division, request), reply, division, frame_bytes)
         finally:  # whatever the client does meanwhile
             for note in notes.values():
                 note.end()
@@ -245,10 +276,9 @@ class LargeRequests:
     async def _joined(
         self,
         endpoint: Endpoint,
-        context: RequestContext,
+        pieces: Iterator[tuple[RequestContext, Any] | None],
         reply: Reply,
         division: Division,
-        pieces: Iterator[Any],
         frame_bytes: int,
     ) -> Any:
         joined = JoinedResponse(division)
@@ -256,13 +286,21 @@ class LargeRequests:
             if reply.abandoned:
                 raise NotWanted
             if piece is not None:
-                response = await self._handled(endpoint, context, reply, piece, frame_bytes)
+                response = await self._handled(endpoint, piece[0], reply, piece[1], frame_bytes)
                 frame_bytes = 0  # they are counted once
                 if response is not None and not joined.add(response):
                     break
             if self._slices.is_over:
                 await self._slices.next()
         return joined.whole
+
+    def _some_of_all(
+        self, context: RequestContext, division: Division, request: Any
+    ) -> Iterator[tuple[RequestContext, Any]]:
+        """A request for all topics, for some of them after the other."""
+        names = self._all_topics()
+        for start in range(0, max(len(names), 1), division.at_once):
+            yield context._replace(topics=names[start : start + division.at_once]), request
 
     async def _handled(
         self,
@@ -310,7 +348,14 @@ class LargeRequests:
         return await (work if meter is None else meter.counted(context, work))
 
 
-async def _contained(work: Coroutine[Any, Any, None], reply: Reply) -> None:
+def _pieces(
+    context: RequestContext, division: Division, request: Any
+) -> Iterator[tuple[RequestContext, Any] | None]:
+    for piece in division.pieces(request):
+        yield None if piece is None else (context, piece)
+
+
+async def _contained(work: Awaitable[None], reply: Reply) -> None:
     try:
         await work
     except NotWanted:

@@ -90,17 +90,34 @@ def division_of(api_key: int, request: Any) -> Division | None:
     return None
 
 
+def asks_for_all(api_key: int, api_version: int, request: Any) -> bool:
+    """True for a request for all topics, whose answer is as large as the cluster. It is handled for some of
+    them at a time."""
+    if api_key != ApiKey.METADATA:
+        return False
+    return request.topics is None or (api_version == 0 and not request.topics)
+
+
+def division_of_all(api_key: int) -> Division:
+    """How many are handled at a time if all are asked for, and how the responses become one."""
+    (division,) = _FORMS[api_key]
+    return division
+
+
 def is_cut(api_key: int) -> bool:
     return api_key in _FORMS
 
 
 @cache
 def cut_from_bytes(api_key: int) -> int | None:
-    """The minimum size of a request to be cut; None if requests are not cut by size.
+    """The minimum size of a request to be cut; None if requests are not cut by size. A request for all topics is
+    short.
 
     Produce is checked only if it has more elements than any normal client sends: its handler is fast, and its
     requests are many.
     """
     if api_key == ApiKey.PRODUCE or api_key not in _FORMS:
         return None
+    if api_key == ApiKey.METADATA:
+        return 0
     return min(division.at_once for division in _FORMS[api_key])
