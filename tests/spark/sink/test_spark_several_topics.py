@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from forebay.errors import ForebayError
 from forebay.spark.jobs import forget_job
 from forebay.spark.sink.options import Columns, WriteOptions
-from forebay.spark.sink.transactions import exactly_once, finished_jobs, stream_names
+from forebay.spark.sink.transactions import exactly_once, finished_jobs, id_prefixes, stream_names
 from forebay.spark.sink.transactions.batch_decisions import Ledger
 from forebay.spark.sink.transactions.decision_records import DecisionRecords
 from forebay.spark.sink.transactions.exactly_once import Prepared
@@ -119,6 +120,27 @@ def test_forgetting_a_job_forgets_it_in_all_its_topics(
     assert not forget_job(name, broker.bootstrap)
     write(cluster, name, topics)
     assert [len(committed(broker.bootstrap, topic)) for topic in topics] == [2, 3, 2]
+
+
+def test_forgetting_a_job_does_not_stop_one_whose_name_begins_with_its_own(
+    broker: BrokerProcess, cluster: Cluster, topics: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers forget transactional ids by prefix: the other's, too, in the moment before its decision."""
+    name, add = uuid4().hex, DecisionRecords.add
+    forgotten: list[str] = []
+
+    def forget_first(*arguments: Any, **named: Any) -> None:
+        if not forgotten:
+            forgotten.append(name)
+            with Cluster(broker.bootstrap) as other:
+                id_prefixes.forget_ids(other, name)
+        add(*arguments, **named)
+
+    monkeypatch.setattr(DecisionRecords, "add", forget_first)
+    write(cluster, f"{name}2", topics[:1])
+    write(cluster, f"{name}2", topics[:1])
+    assert forgotten
+    assert len(committed(broker.bootstrap, topics[0])) == 1
 
 
 def test_a_job_that_was_written_to_another_topic_is_refused(cluster: Cluster, topics: list[str]) -> None:

@@ -110,7 +110,7 @@ def is_cut(api_key: int) -> bool:
 
 @cache
 def cut_from_bytes(api_key: int) -> int | None:
-    """The minimum size of a request to be cut; None if requests are not cut by size. A request for all topics is
+    """The minimum size of a request to be cut; None if requests are not cut by size. One for all topics is
     short.
 
     Produce is checked only if it has more elements than any normal client sends: its handler is fast, and its

@@ -110,7 +110,9 @@ class Ledger:
             try:
                 return Settled(proposal, self.record(identity, proposal, pieces, co_located))
             except KafkaError as error:
-                if error.code not in _ABORTED:
+                # Another driver has taken over; or the id was forgotten, together with those of a name that
+                # begins in the same way (`id_prefixes.py`). Nothing is decided, or the next look finds it.
+                if error.code not in (*_ABORTED, *_FORGOTTEN):
                     raise
         raise ForebayError(f"another driver keeps writing as {self._name}: stop one of them")
 
