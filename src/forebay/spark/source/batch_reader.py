@@ -83,16 +83,17 @@ class TopicReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         # Spark makes one task when there are none: 4.1 without a partition, later with an empty one.
-        task = partition if isinstance(partition, BatchTask) else BatchTask(None, ALL)
+        planned = None if partition is None else partition.value
+        share = partition.share if isinstance(partition, BatchTask) else ALL
         refresh = self._options.refresh
         if refresh or (refresh is None and _in_stream()):
-            for wanted in self._ranges(task.share):
+            for wanted in self._ranges(share):
                 yield from self._reading().read(wanted)
             return
-        if task.value is None:
+        if planned is None:
             return
         try:
-            yield from self._reading().read(task.value)
+            yield from self._reading().read(planned)
         except DataLoss as error:
             raise DataLoss(f"{error}{_ADVICE}") from None
 
