@@ -1,4 +1,4 @@
-"""examples/: log aggregation in the session of the tests, a declarative pipeline by Spark's own command."""
+"""examples/: most in the session of the tests, a declarative pipeline by Spark's own command."""
 
 from __future__ import annotations
 
@@ -40,13 +40,70 @@ def test_log_aggregation(
 
     monkeypatch.chdir(tmp_path)
     log_aggregation.produce_all(fresh_broker.bootstrap)
-    steps = steps_of(pipeline, load(EXAMPLES / "log_aggregation.yml"), click.Context(pipeline))
-    for step in steps:
-        job = step.start(spark, Brokers(bootstrap=fresh_broker.bootstrap))
-        assert isinstance(job, Job)
-        assert job.wait().facts["rows"] > 0
+    run_steps_of("log_aggregation.yml", spark, fresh_broker.bootstrap)
     log_aggregation.show(tmp_path / "lake")
     assert "every count agrees" in capsys.readouterr().out
+
+
+def run_steps_of(file: str, spark: SparkSession, bootstrap: str) -> None:
+    brokers = Brokers(bootstrap=bootstrap)
+    for step in steps_of(pipeline, load(EXAMPLES / file), click.Context(pipeline)):
+        step.check(brokers)
+        assert step.plan(brokers).rights
+        job = step.start(spark, brokers)
+        assert isinstance(job, Job)
+        assert job.wait().facts["rows"] > 0
+
+
+def test_clickstream_with_late_clicks(
+    spark: SparkSession,
+    fresh_broker: BrokerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import clickstream
+
+    monkeypatch.chdir(tmp_path)
+    clickstream.make_topics(fresh_broker.bootstrap)
+    for half in (0, 1):
+        clickstream.send(fresh_broker.bootstrap, half)
+        run_steps_of("clickstream.yml", spark, fresh_broker.bootstrap)
+    clickstream.show(tmp_path / "lake")
+    assert "every count agrees" in capsys.readouterr().out
+
+
+def test_changes_of_a_database_into_a_table(
+    spark: SparkSession, fresh_broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that is repeated is found in the table."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from deltalake import DeltaTable
+
+    import cdc
+
+    cdc.run(spark, fresh_broker.bootstrap, tmp_path)
+    version = DeltaTable(tmp_path / "customers").version()
+    last = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+    cdc.follow(spark, fresh_broker.bootstrap, str(tmp_path / "customers"), str(tmp_path / "checkpoint"))
+    assert DeltaTable(tmp_path / "customers").version() == version
+    assert last.exists(), "Spark has repeated it"
+
+
+def test_alerts_that_wait_and_values_that_are_no_orders(
+    spark: SparkSession, fresh_broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import alerts
+
+    monkeypatch.chdir(tmp_path)
+    alerts.make_topics(fresh_broker.bootstrap)
+    alerts.send(fresh_broker.bootstrap)
+    run_steps_of("alerts.yml", spark, fresh_broker.bootstrap)
+    alerts.show(fresh_broker.bootstrap)
 
 
 def test_the_declarative_pipeline(broker: BrokerProcess, tmp_path: Path, jvm_options: str) -> None:

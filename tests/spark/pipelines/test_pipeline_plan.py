@@ -44,7 +44,7 @@ SHOWN = """\
    reads       topic plan-orders (2 partitions), json, schema: id INT
    writes      topic plan-large (1 partition), exactly once
    writes      topic plan-letters (1 partition), exactly once
-   checkpoint  checkpoint
+   checkpoint  PLACE/checkpoint
    query       SELECT id FROM stream('plan-orders') WHERE id > 5
    mode        append
    runs        every 10s, until it is stopped

@@ -77,3 +77,19 @@ def test_a_later_step_that_fails_is_started_again_and_then_ends_the_run(
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, (tmp_path / "stderr").read_text()
+
+
+def test_a_column_that_is_not_there_is_one_line(
+    broker: BrokerProcess, tmp_path: Path, jvm_options: str
+) -> None:
+    make(broker.bootstrap, sup_columns=1)
+    query = "SELECT nothing FROM stream('sup-columns', schema => 'id INT')"
+    arguments = ("sql", query, "--to", "sup-columns", "--once", "--checkpoint", "checkpoint")
+    started = partial(running, bootstrap=broker.bootstrap, cwd=tmp_path, jvm_options=jvm_options)
+    with started(*arguments) as process:
+        process.communicate(timeout=DEADLINE_SECONDS)
+    starts, problem = (tmp_path / "stderr").read_text().splitlines()
+    assert starts == "sql to sup-columns: starts"
+    assert problem.startswith("forebay: the query cannot be run: [UNRESOLVED_COLUMN")
+    assert "a stream has the fields of its values, which --schema TOPIC='id INT' names" in problem
+    assert process.returncode == 1

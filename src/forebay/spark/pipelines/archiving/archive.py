@@ -31,7 +31,7 @@ from forebay.spark.pipelines.archiving.layout import (
 from forebay.spark.pipelines.archiving.tables import Table, open_table
 from forebay.spark.pipelines.brokers import NO_TOLERANCE, Brokers, Tolerance
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Trigger
-from forebay.spark.pipelines.lake import Lake
+from forebay.spark.pipelines.lake import Lake, absolute
 from forebay.spark.pipelines.versions import require_limited_batches
 from forebay.spark.schemas.decoding import Decoding
 
@@ -79,7 +79,8 @@ def archive(
         start = _starting_offsets(topic, position, partitions)
         rows = _stream(spark, brokers, topic, start, settings)
         stream = rows.writeStream.queryName(f"archive {topic}").foreachBatch(writer)
-        stream = stream.option("checkpointLocation", settings.checkpoint or lake.uri(CHECKPOINT))
+        checkpoint = absolute(settings.checkpoint or lake.uri(CHECKPOINT))
+        stream = stream.option("checkpointLocation", checkpoint)
         query = settings.trigger.apply(stream).start()
     except BaseException:
         lock.release()

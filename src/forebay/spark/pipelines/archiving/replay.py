@@ -24,7 +24,7 @@ from forebay.spark.pipelines.archiving.index import ALWAYS, TimeRange
 from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError
-from forebay.spark.pipelines.lake import OWN, Lake
+from forebay.spark.pipelines.lake import OWN, Lake, absolute
 from forebay.spark.pipelines.versions import require_limited_batches
 from forebay.spark.sink.transactions.batch_decisions import Ledger
 
@@ -56,7 +56,8 @@ def replay(
     lake = Lake(source)
     position = require_position(lake)
     lock = lake.lock(LOCK, shared=True)
-    checkpoint = settings.checkpoint or lake.uri(f"{OWN}/replays/{_digest(brokers, topic, settings)}")
+    own = lake.uri(f"{OWN}/replays/{_digest(brokers, topic, settings)}")
+    checkpoint = absolute(settings.checkpoint or own)
     try:
         same = brokers.partitions(topic) == position.partitions
         topic_id = brokers.topic_id(topic)

@@ -27,7 +27,7 @@ from forebay.spark.pipelines.brokers import (
     without_counted,
 )
 from forebay.spark.pipelines.jobs import WRITTEN, Job, PipelineError, Trigger, explain
-from forebay.spark.pipelines.lake import Lake
+from forebay.spark.pipelines.lake import Lake, absolute
 from forebay.spark.pipelines.queries import values
 from forebay.spark.pipelines.queries.checkpoints import default_checkpoint
 from forebay.spark.pipelines.queries.sql_text import StreamCall, rewrite
@@ -163,7 +163,10 @@ def _check_names(calls: list[StreamCall], settings: SqlSettings) -> None:
 
 
 def checkpoint_of(brokers: Brokers, query: str, to: str, settings: SqlSettings) -> str:
-    return settings.checkpoint or default_checkpoint(brokers.bootstrap, brokers.cluster_id(), query, to)
+    """Absolute: a JVM that was started before may have another working directory than this process."""
+    if settings.checkpoint is not None:
+        return absolute(settings.checkpoint)
+    return default_checkpoint(brokers.bootstrap, brokers.cluster_id(), query, to)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
