@@ -56,10 +56,10 @@ def offsets_behind(source: Any) -> OffsetsBehind | None:
 
 def distances(end: Any, latest: Any) -> list[int]:
     """From each partition's end of a batch to its latest offset. A partition that is new begins at 0."""
-    return _distances(_loaded(end), _loaded(latest))
+    return _distances(loaded(end), loaded(latest))
 
 
-def _loaded(offset: Any) -> Any:
+def loaded(offset: Any) -> Any:
     """PySpark 4.1 has it as Python writes a dict; later versions have JSON."""
     if not isinstance(offset, str):
         return offset

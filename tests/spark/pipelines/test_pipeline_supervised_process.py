@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
+import urllib.request
 from functools import partial
 from pathlib import Path
 
@@ -43,6 +45,20 @@ def wait_for_rows(lakes: list[Path], count: int) -> None:
         time.sleep(0.1)
 
 
+def wait_for_metrics(port: int, *topics: str) -> None:
+    """Until Spark has told of the batches."""
+    patience = Patience("a page for Prometheus", DEADLINE_SECONDS)
+    wanted = [f'forebay_pipeline_rows_total{{step="archive {topic}"}} 5\n' for topic in topics]
+    wanted += [f'forebay_pipeline_lag_messages{{step="archive {topic}"}} 0\n' for topic in topics]
+    while True:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            page = answer.read().decode()
+        if all(line in page for line in wanted):
+            return
+        patience.check(page)
+        time.sleep(0.2)
+
+
 def test_a_later_step_that_fails_is_started_again_and_then_ends_the_run(
     broker: BrokerProcess, tmp_path: Path, jvm_options: str
 ) -> None:
@@ -51,8 +67,11 @@ def test_a_later_step_that_fails_is_started_again_and_then_ends_the_run(
         send(broker.bootstrap, topic, [Sent(b"%d" % n) for n in range(5)])
     (tmp_path / "steps.yml").write_text(STEPS)
     started = partial(running, bootstrap=broker.bootstrap, cwd=tmp_path, jvm_options=jvm_options)
-    with started("run", "steps.yml", "--json") as process:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    with started("run", "steps.yml", "--json", "--metrics", str(port)) as process:
         wait_for_rows([tmp_path / "steady", tmp_path / "fragile"], 5)
+        wait_for_metrics(port, "sup-steady", "sup-fragile")
         output = Path(f"/proc/{process.pid}/fd/1").readlink()
         others = {pid: Path(f"/proc/{pid}/fd/1").readlink() for pid in descendants(process.pid)}
         assert others, "a JVM and its workers"
@@ -67,7 +86,7 @@ def test_a_later_step_that_fails_is_started_again_and_then_ends_the_run(
     assert again.endswith("; starts again in 1 s (1 of 1)")
     assert starts == "archive sup-fragile: starts again"
     assert last.startswith(f"forebay: {reason}the topic sup-fragile was deleted and made anew")
-    assert last.endswith("--on-data-loss skip goes on with what is there (after 1 restarts)")
+    assert last.endswith("--on-data-loss skip goes on with what is there (after 1 restart)")
     assert process.returncode == 65
 
     (tmp_path / "steps.yml").write_text(STEPS.replace("to: fragile,", "to: fragile, on-data-loss: skip,"))

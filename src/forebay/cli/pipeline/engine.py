@@ -33,6 +33,8 @@ class Engine:
     master: str
     conf: Mapping[str, str]
     verbose: bool = False
+    metrics: str | None = None
+    """Where Prometheus may ask: a port, or host and port."""
 
     def check(self) -> None:
         """Whether there are Spark, Java and a master."""
@@ -121,11 +123,17 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="A setting of Spark, such as spark.executor.memory=4g; may be repeated.",
     )
     @click.option("--verbose", is_flag=True, help="Also what Spark itself has to say.")
+    @click.option("--metrics", metavar="[HOST:]PORT", help="Serve lag and counts of each step to Prometheus.")
     @functools.wraps(command)
     def with_engine(
-        *arguments: Any, master: str, conf: list[tuple[str, str]], verbose: bool, **options: Any
+        *arguments: Any,
+        master: str,
+        conf: list[tuple[str, str]],
+        verbose: bool,
+        metrics: str | None,
+        **options: Any,
     ) -> Any:
-        engine = Engine(master=master, conf=dict(conf), verbose=verbose)
+        engine = Engine(master=master, conf=dict(conf), verbose=verbose, metrics=metrics)
         return command(*arguments, engine=engine, **options)
 
     return with_engine

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,14 @@ from forebay.cli.pipeline.board import Board, print_summaries
 from forebay.cli.pipeline.checks import check_archive
 from forebay.cli.pipeline.engine import Engine
 from forebay.cli.pipeline.exit_codes import DATA, FAILED, TRY_AGAIN, Terminated
+from forebay.cli.pipeline.metrics_page import MetricsServer, bound, page
 from forebay.cli.pipeline.plan_view import show_plan
 from forebay.cli.pipeline.step import Collected, Step
 from forebay.cli.pipeline.supervisor import StepFailed, Supervisor
 from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
-    from forebay.spark.pipelines import Brokers
+    from forebay.spark.pipelines import Brokers, Job, Summary
 
 
 def run_or_collect(step: Step, engine: Engine, client: Client | None, as_json: bool) -> None:
@@ -45,18 +47,32 @@ def run_steps(steps: Sequence[Step], engine: Engine, client: Client | None, as_j
     engine.check()
     brokers = _brokers(client)
     _check(steps, brokers)
+    with bound(engine.metrics) as metrics:
+        summaries, ended = _supervised(steps, engine, client, brokers, metrics)
+    print_summaries(summaries, as_json)
+    for job in ended:
+        job.forget()
+
+
+def _supervised(
+    steps: Sequence[Step],
+    engine: Engine,
+    client: Client | None,
+    brokers: Brokers,
+    metrics: MetricsServer | None,
+) -> tuple[list[Summary], list[Job]]:
+    """The summaries, and the jobs that came to their end."""
     spark = engine.session(quick=all(step.is_short(brokers) for step in steps))
     supervisor = Supervisor(spark, brokers, Board())
+    if metrics is not None:
+        metrics.start(lambda: page(supervisor.watched(), brokers, time.time()))
     try:
         with _stopped_by_sigterm():
-            summaries = supervisor.run(steps)
+            return supervisor.run(steps), supervisor.ended
     except Exception as error:
         raise _failure(error, client) from error
     finally:
         spark.stop()
-    print_summaries(summaries, as_json)
-    for job in supervisor.ended:
-        job.forget()
 
 
 def plan_steps(steps: Sequence[Step], engine: Engine, client: Client, as_json: bool) -> None:

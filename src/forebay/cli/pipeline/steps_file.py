@@ -27,7 +27,7 @@ from forebay.lazy import dataclass
 
 _RESTART = "restart"
 _HEAD = ("bootstrap-server", "properties", "master", "conf", _RESTART, "steps")
-_SHARED = ("bootstrap", "properties", "master", "conf", "verbose", "as_json")
+_SHARED = ("bootstrap", "properties", "master", "conf", "verbose", "metrics", "as_json")
 """Parameters that hold for the whole file."""
 STEPS_MAX = 100
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from forebay.cli.pipeline.board import Board, progress_text
+from forebay.cli.pipeline.metrics_page import Watched
 from forebay.cli.pipeline.step import Step
 from forebay.errors import ForebayError
 
@@ -120,6 +121,10 @@ class Supervisor:
             self._board.close()
         return self._summaries
 
+    def watched(self) -> list[Watched]:
+        """The steps under way; may be called by another thread."""
+        return [Watched(under.step.name, under.job, under.restarts) for under in list(self._under)]
+
     # -- one step ------------------------------------------------------------------------------------
 
     def _run_step(self, step: Step) -> None:
@@ -180,7 +185,8 @@ class Supervisor:
         name, restart = under.step.name, under.step.restart
         pause_ms = restart.pause_ms(under.failures)
         if pause_ms is None:
-            again = f" (after {under.restarts} restarts)" if under.restarts else ""
+            times = f"{under.restarts} restart{'' if under.restarts == 1 else 's'}"
+            again = f" (after {times})" if under.restarts else ""
             raise StepFailed(f"{name}: {error}{again}", error) from error
         if under.job is not None:
             with contextlib.suppress(Exception):

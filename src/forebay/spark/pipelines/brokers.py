@@ -120,12 +120,16 @@ class Brokers:
         first = offsets_at(cluster, dict.fromkeys(places, EARLIEST))
         last = offsets_at(cluster, dict.fromkeys(places, LATEST), read_committed=True)
         share = -(-records // len(places))
-        reading = Reading(fetching=batch_options(self._reading(topic)).fetching, schema=_VALUES)
+        reading = self.reading(topic, _VALUES)
         found: list[bytes] = []
         for at in places:
             wanted = OffsetRange(at, first[at], min(last[at], first[at] + share))
             found += _until(reading.read(wanted), bytes_max // len(places))
         return found
+
+    def reading(self, topic: str, schema: pa.Schema) -> Reading:
+        """Reads ranges of offsets without Spark."""
+        return Reading(fetching=batch_options(self._reading(topic)).fetching, schema=schema)
 
     def read_stream(self, spark: SparkSession, topic: str, **options: str) -> DataFrame:
         return spark.readStream.format(SOURCE).options(**self._reading(topic), **options).load()

@@ -132,6 +132,8 @@ class Job:
         self._rows = 0
         self._rows_out: int | None = None
         self._unreadable: int | None = None
+        self.sources: Sequence[Any] = ()
+        """Those of the last progress: how far the query has come."""
 
     def wait(
         self, report: Callable[[Progress], None] = lambda _progress: None, *, forget: bool = True
@@ -190,7 +192,10 @@ class Job:
         self._close()
 
     def _count(self, report: Callable[[Progress], None]) -> None:
-        for told in self.query.recentProgress:
+        recent = self.query.recentProgress
+        if recent:
+            self.sources = recent[-1]["sources"]
+        for told in recent:
             progress = _progress(told)
             if progress.batch > self._last_batch and progress.rows:
                 self._last_batch = progress.batch
@@ -209,16 +214,19 @@ class Job:
 
     def summary(self) -> Summary:
         seconds = time.monotonic() - self._started_s
-        written = {} if self._rows_out is None else {"rows written": self._rows_out}
-        counted = {
-            "rows": self._rows,
-            **written,
-            "batches": self._batches,
-            "seconds": round(seconds, 1),
-        }
-        unreadable = {} if self._unreadable is None else {"unreadable": self._unreadable}
         letters = {"dead letters": sum(job.rows_out for job in self._letters)} if self._letters else {}
-        return Summary(title=self.title, facts={**counted, **unreadable, **letters, **self._facts()})
+        counted = {**self.counts(), "seconds": round(seconds, 1), **letters}
+        return Summary(title=self.title, facts={**counted, **self._facts()})
+
+    def counts(self) -> dict[str, int]:
+        """Of all batches until now."""
+        counts = {"rows": self._rows}
+        if self._rows_out is not None:
+            counts["rows written"] = self._rows_out
+        counts["batches"] = self._batches
+        if self._unreadable is not None:
+            counts["unreadable"] = self._unreadable
+        return counts
 
     @property
     def rows_out(self) -> int:
