@@ -147,7 +147,6 @@ class BatchTakers:
         partition: Partition,
         batch: SentBatch,
         now_ms: int,
-        *,
         guard: object | None = None,
         is_verified: bool = False,
         examined: Examined | None = None,
@@ -202,9 +201,8 @@ class BatchTakers:
         if partition.is_filled:
             raise filled_by_view(topic)
         if topic in INTERNAL_TOPICS:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"only brokers write to {topic}; use another topic"
-            )
+            text = f"only brokers write to {topic}; use another topic"
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
         return partition
 
     def _removed_into(self, topic: str, index: int, error: KafkaError) -> Stop:

@@ -20,7 +20,6 @@ from forebay.broker.folds.takers import OtherBroker, SentBatch
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.append_refusals import not_enough_replicas
-from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Outcome
 from forebay.broker.produce.transaction_verification import Admission, topic_name
@@ -55,8 +54,12 @@ class _Entry(SentBatch):
     __slots__ = ("data", "result", "topic")
 
     def __init__(self, topic: TopicProduceData, data: PartitionProduceData, known: PassOn | None) -> None:
-        self.topic, self.data, self.result = topic, data, Appended(data.index)
-        self.index, self.records, self.known = data.index, data.records, known
+        self.index = index = data.index
+        self.records = data.records
+        self.known = known
+        self.topic = topic
+        self.data = data
+        self.result = Appended(index)
 
 
 class AppendRequest:
@@ -129,13 +132,17 @@ class AppendRequest:
             self._admission.release()
         self._acknowledge([entry.result for entry in entries[first : self._next]])
 
-    def _append(self, entry: _Entry, examined: Examined | None) -> Unexamined | None:
+    def _append(
+        self, entry: _Entry, examined: Examined | None, now_ms: int | None = None
+    ) -> Unexamined | None:
         """Append a batch, hand it over or refuse it, unless it has to be examined first."""
-        service, result, named = self._service, entry.result, entry.index
+        service, request, admission = self._service, self._request, self._admission
+        result, named = entry.result, entry.index
         try:
-            _check(self._version, self._request, entry.records)
-            topic = topic_name(service.partitions, self._version, entry.topic)
-            taker = service.takers.who_takes(topic, entry)
+            _check(self._version, request, entry.records)
+            taker = service.takers.who_takes(
+                topic_name(service.partitions, self._version, entry.topic), entry
+            )
             if entry.index != named:
                 service.metrics.folded_batches += 1
                 self._context.connection.names_folded = True
@@ -143,43 +150,30 @@ class AppendRequest:
             if isinstance(taker, OtherBroker):
                 self._hand_over(entry, taker)
                 return None
-            end_offset = taker.log.end_offset
-            appended = self._append_to(taker, entry, examined)
+            guard = admission and admission.guard_for(result.index, taker)
+            result.partition = taker
+            if request.acks == ACKS_ALL and not taker.enough_replicas:
+                raise not_enough_replicas(str(taker), taker.producers, entry.records)
+            log_, time_ms = taker.log, service.now_ms() if now_ms is None else now_ms
+            end_offset = log_.end_offset
+            appended = service.takers.append(taker, entry, time_ms, guard, admission is not None, examined)
             if appended is UNEXAMINED:
                 return UNEXAMINED
-            result.base_offset, result.log_append_time_ms = appended
-            result.log_start_offset = taker.log.start_offset
         except KafkaError as error:
+            if error.code == ErrorCode.INVALID_TIMESTAMP and now_ms is None and self._is_moved(entry):
+                # It has the time of the broker that moves it, and must not wait until the clocks agree.
+                assert entry.records is not None
+                return self._append(entry, examined, read_header(entry.records).max_timestamp)
             self._refuse(entry, error)
             return None
-        if taker.log.end_offset > end_offset:
+        result.base_offset, result.log_append_time_ms = appended
+        result.log_start_offset = log_.start_offset
+        if log_.end_offset > end_offset:
             assert entry.records is not None
             service.write_cycle.queued(taker, len(entry.records))
         else:
             service.metrics.duplicates_dropped += 1
         return None
-
-    def _append_to(
-        self, partition: Partition, entry: _Entry, examined: Examined | None
-    ) -> tuple[int, int] | Unexamined:
-        admission, service, records = self._admission, self._service, entry.records
-        is_verified = admission is not None
-        guard = admission and admission.guard_for(entry.result.index, partition)
-        entry.result.partition = partition
-        if self._request.acks == ACKS_ALL and not partition.enough_replicas:
-            raise not_enough_replicas(str(partition), partition.producers, records)
-        append = service.takers.append
-        try:
-            return append(
-                partition, entry, service.now_ms(), guard=guard, is_verified=is_verified, examined=examined
-            )
-        except KafkaError as error:
-            if error.code != ErrorCode.INVALID_TIMESTAMP or not self._is_moved(entry):
-                raise
-            # It has the time of the broker that moves it, and must not wait until the clocks agree.
-            assert records is not None
-            moved_ms = read_header(records).max_timestamp
-            return append(partition, entry, moved_ms, guard=guard, is_verified=is_verified, examined=examined)
 
     def _is_moved(self, entry: _Entry) -> bool:
         """Whether a broker has made the batch. What it hands over is a client's."""
