@@ -105,7 +105,7 @@ async def test_a_disk_that_has_it_is_not_enough() -> None:
     result = Appended(0, cast(Partition, disk))
     with ThreadPoolExecutor(1) as pool:
         flush = GroupCommit(asyncio.get_running_loop(), metrics, pool)
-        cycle = WriteCycle(flush, Arrivals(), metrics, sync_on_ack=True, may_lead=lambda: is_certain)
+        cycle = WriteCycle(flush, Arrivals(), metrics, sync_on_ack=True, lease_valid=lambda: is_certain)
         cycle.add(Unacknowledged([result], ACKS_ALL, settled.set))
         cycle.finish()
         await asyncio.to_thread(disk.begun.wait, 60)

@@ -46,7 +46,7 @@ async def test_one_who_cannot_be_told_keeps_nobody_from_being_told(acks: int) ->
             Arrivals(),
             metrics,
             sync_on_ack=True,
-            may_lead=lambda: True,
+            lease_valid=lambda: True,
         )
         for settle in (lambda: told.put_nowait("before"), _fail, lambda: told.put_nowait("after")):
             appends.add(Unacknowledged([Appended(0, partition)], acks, settle))

@@ -47,7 +47,7 @@ _NOW_MS = 1_700_000_000_000
 
 
 def acknowledge_before_replication(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(write_cycle.WriteCycle, "_await", lambda _self, request: request.settle())
+    patch.setattr(write_cycle.WriteCycle, "_await_acks", lambda _self, request: request.on_complete())
 
 
 def high_watermark_without_the_in_sync_replicas(patch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def acknowledge_repeats_without_a_lease(patch: pytest.MonkeyPatch) -> None:
 
     def early(self: Any) -> None:
         if not self._dirty and not self._requests:
-            self._answered.clear()
+            self._responses.clear()
             return
         finish(self)
 

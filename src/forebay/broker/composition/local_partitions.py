@@ -21,7 +21,7 @@ _SEARCHING_THREADS = 2
 
 class LocalPartitions:
     def __init__(self, base: Foundations) -> None:
-        ports, loop, metadata, may_lead = base.ports, base.loop, base.metadata, base.lease.valid
+        ports, loop, metadata, lease_valid = base.ports, base.loop, base.metadata, base.lease.valid
         self.arrivals = Arrivals()
         self.flush = GroupCommit(loop, base.metrics, ports.executor(1, "forebay-sync"))
         self.write_cycle = WriteCycle(
@@ -29,9 +29,9 @@ class LocalPartitions:
             self.arrivals,
             base.metrics,
             sync_on_ack=base.settings.current.storage.flush_on_ack,
-            may_lead=may_lead,
+            lease_valid=lease_valid,
         )
-        self.table = PartitionTable(metadata, may_lead=may_lead)
+        self.table = PartitionTable(metadata, lease_valid=lease_valid)
         self.departure = Departure(metadata, base.settings, base.node_id)
         self.opener = PartitionOpener(
             base.data, ports.disk, ports.clock, base.settings, base.metrics, ports.delay_indexes

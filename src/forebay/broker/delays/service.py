@@ -56,7 +56,7 @@ class DelayService:
 
     def led(self, topic: str, index: int) -> LiveDelays:
         """Of a partition that this broker leads. Raises KafkaError."""
-        partition = self._partitions.get_for_certain(topic, index)
+        partition = self._partitions.get_with_lease(topic, index)
         if partition.waiting is None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"topic {topic!r} takes no delays: set forebay.delay.enable=true"

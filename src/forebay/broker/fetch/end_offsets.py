@@ -47,8 +47,8 @@ class EndOffsets:
         if state.leader == NO_LEADER:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{index} has no leader now; try again")
         if state.leader == self._node_id:
-            await self._delays.find(self._partitions.get_for_certain(name, index))
-            partition = self._partitions.get_for_certain(name, index)  # another may lead it by now
+            await self._delays.find(self._partitions.get_with_lease(name, index))
+            partition = self._partitions.get_with_lease(name, index)  # another may lead it by now
             check_end_known(partition)
             return partition.readable_end(committed=False)
         return await self._ask(state.leader, name, index)

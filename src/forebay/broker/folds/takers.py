@@ -123,7 +123,7 @@ class BatchTakers:
                 fold = partition.fold
                 if fold is None:
                     return Destination(partition, index, header, known)
-                self._partitions.get_for_certain(topic, index)
+                self._partitions.get_with_lease(topic, index)
                 onward, generation, known = fold.index, fold.generation, decided(partition, header, known)
             header, index = aliased(header, index, generation), onward
             other = self._led_elsewhere(topic, index)

@@ -75,7 +75,7 @@ def _start_at(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{topic} holds the state of groups and transactions, which cannot be deleted",
         )
-    partition = partitions.get_for_certain(topic, index)
+    partition = partitions.get_with_lease(topic, index)
     if partition.config.compacted and not partition.config.deletes:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"{partition} is compacted only; cleanup.policy does not have delete"

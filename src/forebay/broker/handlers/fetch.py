@@ -29,11 +29,11 @@ def handle(service: FetchHost, context: RequestContext, request: FetchRequest) -
     )
     if session.error_code:
         return FetchResponse(error_code=session.error_code)
-    certain, listener = service.lease.valid(), context.connection.listener.name
+    has_lease, listener = service.lease.valid(), context.connection.listener.name
     if follower < 0:
         context.connection.consumes = True
         fetch = ConsumerFetch(service, request, session, listener, context.api_version)
-        if not certain:
+        if not has_lease:
             return fetch.refuse()
         try:
             return fetch.start(context)
@@ -42,7 +42,7 @@ def handle(service: FetchHost, context: RequestContext, request: FetchRequest) -
     if is_refused:
         error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client may not replicate")
         return ConsumerFetch(service, request, session, listener, context.api_version).refuse_all(error)
-    if not certain:
+    if not has_lease:
         return FetchResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return ReplicaFetch(service, request, session, listener, follower).start(context)
 

@@ -182,7 +182,7 @@ def _find_partition(
     wanted: wire.ListOffsetsPartition,
 ) -> tuple[Partition, int]:
     """A partition that is led here for certain, and where the client's reading ends."""
-    partition = partitions.get_for_certain(partitions.source_of(topic), wanted.partition_index)
+    partition = partitions.get_with_lease(partitions.source_of(topic), wanted.partition_index)
     check_leader_epoch(partition, wanted.current_leader_epoch)
     return partition, partition.readable_end(committed=request.isolation_level == READ_COMMITTED)
 

@@ -57,7 +57,7 @@ def _partition(
     partitions: PartitionTable, topic: str, wanted: wire.OffsetForLeaderPartition
 ) -> wire.EpochEndOffset:
     try:
-        partition = partitions.get_for_certain(partitions.source_of(topic), wanted.partition)
+        partition = partitions.get_with_lease(partitions.source_of(topic), wanted.partition)
         check_leader_epoch(partition, wanted.current_leader_epoch)
     except KafkaError as error:
         return wire.EpochEndOffset(partition=wanted.partition, error_code=error.code)

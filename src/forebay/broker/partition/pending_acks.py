@@ -74,10 +74,10 @@ class PendingResult(Protocol):
 
 
 class PendingRequest(Protocol):
-    """A request whose response is sent once all of its appends have settled."""
+    """A request whose response is sent once all of its acks are complete."""
 
-    def settle_one(self) -> None:
-        """One more append has settled. Does not raise."""
+    def complete_one(self) -> None:
+        """One more ack is complete. Does not raise."""
 
 
 class PendingAck(NamedTuple):
@@ -90,11 +90,11 @@ class PendingAck(NamedTuple):
     result: PendingResult
 
 
-def complete(request: PendingRequest, result: PendingResult, error: KafkaError | None) -> None:
+def complete_ack(request: PendingRequest, result: PendingResult, error: KafkaError | None) -> None:
     """One append of a request is as safe as acks=all asks for, or has failed."""
     if error is not None:
         result.fail(error)
-    request.settle_one()
+    request.complete_one()
 
 
 def not_replicated(partition: object, code: ErrorCode) -> KafkaError:
@@ -107,7 +107,7 @@ class PendingAcks(PendingQueue[PendingAck]):
     def fail(self, partition: object, code: ErrorCode) -> None:
         """This broker can no longer know what becomes of them."""
         for ack in self.take_all():
-            complete(ack.request, ack.result, not_replicated(partition, code))
+            complete_ack(ack.request, ack.result, not_replicated(partition, code))
 
 
 # -- refusals ------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class PendingRefusal(NamedTuple):
 
 
 class PendingRefusals(list[PendingRefusal]):
-    """Refusals of one leader epoch: each is answered when all who could lead instead are seen to follow."""
+    """Refusals of one leader epoch: each is complete when all who could lead instead are seen to follow."""
 
     @property
     def is_full(self) -> bool:
@@ -132,31 +132,31 @@ class PendingRefusals(list[PendingRefusal]):
     def fetched(self, node: int, fetch: FetchMark) -> bool:
         """A follower has fetched in this epoch; whether another fetch of it is needed."""
         again = [refusal.proof.fetched(node, fetch) for refusal in self]
-        self._answer_proven()
+        self._complete_proven()
         return any(again)
 
     def keep(self, electable: frozenset[int]) -> None:
         """The in-sync set has changed: only these may lead next."""
         for refusal in self:
             refusal.proof.keep(electable)
-        self._answer_proven()
+        self._complete_proven()
 
     def expire(self, now_s: float, error: KafkaError) -> None:
         """Answer those that have waited for too long with this error."""
-        self._answer([refusal for refusal in self if refusal.deadline_s <= now_s], error)
+        self._complete([refusal for refusal in self if refusal.deadline_s <= now_s], error)
 
     def fail(self, error: KafkaError) -> None:
         """Answer all with this error: it will never be known."""
-        self._answer(list(self), error)
+        self._complete(list(self), error)
 
-    def _answer_proven(self) -> None:
-        self._answer([refusal for refusal in self if refusal.proof.is_complete], None)
+    def _complete_proven(self) -> None:
+        self._complete([refusal for refusal in self if refusal.proof.is_complete], None)
 
-    def _answer(self, refusals: list[PendingRefusal], error: KafkaError | None) -> None:
+    def _complete(self, refusals: list[PendingRefusal], error: KafkaError | None) -> None:
         for refusal in refusals:
             self.remove(refusal)
         for refusal in refusals:
-            complete(refusal.request, refusal.result, error)
+            complete_ack(refusal.request, refusal.result, error)
 
 
 # -- deletions -----------------------------------------------------------------------------------------

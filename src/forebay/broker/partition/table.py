@@ -21,12 +21,12 @@ from forebay.errors import ErrorCode, KafkaError, StorageError
 
 
 class PartitionTable:
-    __slots__ = ("_may_lead", "_metadata", "broken", "lent", "usable")
+    __slots__ = ("_lease_valid", "_metadata", "broken", "lent", "usable")
 
-    def __init__(self, metadata: Metadata, *, may_lead: Callable[[], bool]) -> None:
-        """`may_lead` says whether this broker's lease holds at this moment."""
+    def __init__(self, metadata: Metadata, *, lease_valid: Callable[[], bool]) -> None:
+        """`lease_valid` says whether this broker's lease holds at this moment."""
         self._metadata = metadata
-        self._may_lead = may_lead
+        self._lease_valid = lease_valid
         self.usable: dict[TopicPartition, Partition] = {}
         """Open, and used by the event loop. Only `Assignment` writes this and the next two."""
         self.lent: dict[TopicPartition, Partition] = {}
@@ -45,10 +45,10 @@ class PartitionTable:
             raise partition.not_leader()
         return partition
 
-    def get_for_certain(self, topic: str, index: int) -> Partition:
-        """The same, refused while another broker may lead it without this broker's knowledge."""
+    def get_with_lease(self, topic: str, index: int) -> Partition:
+        """Like `get`, refused without a valid lease: another broker may lead it without this one knowing."""
         partition = self.get(topic, index)
-        if not self._may_lead():
+        if not self._lease_valid():
             raise partition.not_leader()
         return partition
 

@@ -6,7 +6,7 @@ read, for the thread that reads them (`record_checks.py`). Such a wait is not pi
 read any further, so that the batches behind it stay behind it.
 
 Which partition takes a batch is not always the one that the request names (`folds/takers.py`), and another
-broker may lead it. The answer names the partition that the client named.
+broker may lead it. The response names the partition that the client named.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class AppendRequest:
             examined = None
         if self._admission is not None and self._next == len(entries):
             self._admission.release()
-        self._acknowledge([entry.result for entry in entries[first : self._next]])
+        self._await_acks([entry.result for entry in entries[first : self._next]])
 
     def _append(
         self, entry: _Entry, examined: Examined | None, now_ms: int | None = None
@@ -215,16 +215,16 @@ class AppendRequest:
             transactional_id=request.transactional_id,
         )
 
-    def _handed_over(self, entry: _Entry, answer: FoldedProduceResponse) -> None:
+    def _handed_over(self, entry: _Entry, response: FoldedProduceResponse) -> None:
         result = entry.result
         try:
-            if not self._is_repeat(entry, answer.error_code):
-                _take_answer(result, answer)
+            if not self._is_repeat(entry, response.error_code):
+                _take_response(result, response)
             if result.error_code:
                 self._service.metrics.produce_failures += 1
                 if self._request.acks == 0:
                     self._close_unheard([result])
-            self._settle()
+            self._complete_part()
         except Exception:
             log.exception("a request could not be handled")
             if self._reply is not None:
@@ -252,7 +252,7 @@ class AppendRequest:
         if isinstance(outcome, KafkaError):
             entry.result.fail(outcome)
             self._next += 1
-            self._acknowledge([entry.result])
+            self._await_acks([entry.result])
             self._go_on()
         else:
             self._go_on(outcome)
@@ -268,13 +268,13 @@ class AppendRequest:
 
     # -- the response ----------------------------------------------------------------------------------
 
-    def _acknowledge(self, results: list[Appended]) -> None:
+    def _await_acks(self, results: list[Appended]) -> None:
         """Have these acknowledged once they are written, and refuse those that have failed."""
         service, request = self._service, self._request
         failures = [result for result in results if result.error_code != ErrorCode.NONE]
         service.metrics.produce_failures += len(failures)
         self._parts_left += 1
-        added = Unacknowledged(results, request.acks, self._settle, max(request.timeout_ms, 0))
+        added = Unacknowledged(results, request.acks, self._complete_part, max(request.timeout_ms, 0))
         service.write_cycle.add(added)
         if failures and request.acks != 0:
             added.refused = [
@@ -290,7 +290,7 @@ class AppendRequest:
         _log_unheard(self._context, failures)
         self._context.connection.close()
 
-    def _settle(self) -> None:
+    def _complete_part(self) -> None:
         self._parts_left -= 1
         reply = self._reply
         if reply is None or self._parts_left or self._next < len(self._entries):
@@ -333,14 +333,14 @@ def _codec(records: memoryview) -> int:
     return read_header(records).codec if len(records) >= HEADER_SIZE else Codec.NONE
 
 
-def _take_answer(result: Appended, answer: FoldedProduceResponse) -> None:
+def _take_response(result: Appended, response: FoldedProduceResponse) -> None:
     """What the other broker says of a batch is what its client is told."""
-    result.error_code, result.error_message = answer.error_code, answer.error_message
-    result.base_offset, result.log_append_time_ms = answer.base_offset, answer.log_append_time_ms
-    result.log_start_offset = answer.log_start_offset
-    if answer.record_errors:
+    result.error_code, result.error_message = response.error_code, response.error_message
+    result.base_offset, result.log_append_time_ms = response.base_offset, response.log_append_time_ms
+    result.log_start_offset = response.log_start_offset
+    if response.record_errors:
         result.bad_records = {
-            bad.batch_index: bad.batch_index_error_message or "" for bad in answer.record_errors
+            bad.batch_index: bad.batch_index_error_message or "" for bad in response.record_errors
         }
 
 

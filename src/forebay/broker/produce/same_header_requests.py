@@ -156,13 +156,13 @@ class RepeatedProduce:
         response[_CORRELATION_AT:_CORRELATION_END] = buffer[correlation_at : correlation_at + 4]
         NUMBERS.pack_into(response, self._numbers_at, index, 0, base_offset, append_time_ms, log.start_offset)
         if self._acks_all and (self._sync_on_ack or not partition.commits_at_once):
-            self._answer_later(connection, partition, size, response)
+            self._respond_later(connection, partition, size, response)
         else:
             connection.respond_with(response)
-            self._write_cycle.answered(partition, size, response, self._numbers_at)
+            self._write_cycle.queued_with_response(partition, size, response, self._numbers_at)
         return True
 
-    def _answer_later(
+    def _respond_later(
         self, connection: Connection, partition: Partition, size: int, response: bytearray
     ) -> None:
         """The response is built now, and sent when the batch is committed as acks=all requires."""
@@ -172,7 +172,7 @@ class RepeatedProduce:
         (correlation_id,) = _INDEX.unpack_from(response, _CORRELATION_AT)
         reply = connection.defer(ProduceRequest.API_KEY, self._version, correlation_id, pipelined=True)
         late = _LateResponse(self, reply, response, result)
-        self._write_cycle.add(Unacknowledged([result], ACKS_ALL, late.settle, self._timeout_ms))
+        self._write_cycle.add(Unacknowledged([result], ACKS_ALL, late.complete, self._timeout_ms))
 
     def failure(self, result: Appended) -> ProduceResponse:
         """The response to a request whose batch was not acknowledged."""
@@ -200,7 +200,7 @@ class _LateResponse:
         self._response = response
         self._result = result
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         if self._result.error_code:
             self._reply.resolve_soon(self._memo.failure(self._result))
         else:

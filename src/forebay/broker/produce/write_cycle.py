@@ -7,9 +7,12 @@ of the disk under `forebay.flush.policy=ack`. Where there should be others, cons
 
 A broker acknowledges nothing while it cannot be sure of its lease: others may have taken its place. The lease
 is asked for wherever an acknowledgement leaves: when what was appended is written (`finish`), when the high
-watermark has passed it (`advance`), and when the disk has it (`_synced`). Batches of folded partitions are
-acknowledged by the broker that stores them, which asks for its own lease. A broker also refuses nothing for
-good before its in-sync followers have shown that none of them leads.
+watermark has passed it (`advance`), and when the disk has it (`_complete_synced`). Batches for other brokers
+are acknowledged by the broker that stores them, which asks for its own lease. A broker also refuses nothing
+for good before its in-sync followers have shown that none of them leads.
+
+One noun and two verbs for all of this: an *ack* is *awaited*, then it is *complete*, be it with an error. The
+last ack of a request completes the request, which makes its response.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from forebay.broker.partition.pending_acks import (
     PendingRefusal,
     PendingRequest,
     PendingResult,
-    complete,
+    complete_ack,
     not_replicated,
 )
 from forebay.broker.produce.flush import GroupCommit
@@ -77,26 +80,26 @@ class Appended:
 
 @dataclass(slots=True, eq=False)
 class Unacknowledged:
-    """One Produce request whose appends are queued, and what to do once they have settled."""
+    """One Produce request whose appends are queued, and what to do once its acks are complete."""
 
     results: list[Appended]
     acks: int
-    settle: Callable[[], None]
+    on_complete: Callable[[], None]
     timeout_ms: int = TIMEOUT_MS
     """How long acks=all may wait for other replicas."""
     refused: Sequence[Appended] = ()
     """Those of the results that are final errors, and need the proof that this broker led."""
-    waits_left: int = 0
-    """Appends with acks=all, and refusals, that have not settled yet."""
+    acks_left: int = 0
+    """Appends with acks=all, and refusals, whose ack is not complete yet."""
 
-    def settle_one(self) -> None:
-        """One more append has settled; the last one settles the request."""
-        self.waits_left -= 1
-        if self.waits_left:
+    def complete_one(self) -> None:
+        """One more ack is complete; the last one completes the request."""
+        self.acks_left -= 1
+        if self.acks_left:
             return
         try:
-            self.settle()
-        except Exception:  # other requests wait for the same flush or the same replicas, and must settle, too
+            self.on_complete()
+        except Exception:  # other requests wait for the same flush or replicas, and must complete, too
             log.exception("a request could not be acknowledged")
 
 
@@ -108,19 +111,19 @@ class WriteCycle:
         metrics: Metrics,
         *,
         sync_on_ack: bool,
-        may_lead: Callable[[], bool],
+        lease_valid: Callable[[], bool],
     ) -> None:
-        """`may_lead` says whether this broker's lease holds at this moment."""
+        """`lease_valid` says whether this broker's lease holds at this moment."""
         self._flush = flush
         self._metrics = metrics
         self._arrivals = arrivals
         self._sync_on_ack = sync_on_ack
-        self._may_lead = may_lead
+        self._lease_valid = lease_valid
         self.broken: Signal[Partition] = Signal()
         """A partition could not be written."""
         self._dirty: dict[Partition, int] = {}
         self._requests: list[Unacknowledged] = []
-        self._answered: list[tuple[Partition, bytearray, int]] = []
+        self._responses: list[tuple[Partition, bytearray, int]] = []
         self._scheduled = False
         self.unsynced: dict[Partition, None] = {}
         """Partitions with writes that no flush has been asked for."""
@@ -134,26 +137,28 @@ class WriteCycle:
     def add(self, request: Unacknowledged) -> None:
         self._requests.append(request)
 
-    def answered(self, partition: Partition, size: int, response: bytearray, numbers_at: int) -> None:
+    def queued_with_response(
+        self, partition: Partition, size: int, response: bytearray, numbers_at: int
+    ) -> None:
         """A batch was queued whose response is made already, but not sent before `finish`."""
         if size:
             dirty = self._dirty
             dirty[partition] = dirty.get(partition, 0) + size
-        self._answered.append((partition, response, numbers_at))
+        self._responses.append((partition, response, numbers_at))
 
     def finish(self) -> None:
-        """Write everything queued in this event, then settle its requests.
+        """Write everything queued in this event, then await or complete the acks of its requests.
 
         Repeats write nothing, and are acknowledged all the same: only with a lease.
         """
-        if not (self._dirty or self._requests or self._answered):
+        if not (self._dirty or self._requests or self._responses):
             return
         failed = self._write()
         if failed:
             self._take_back(failed)
-        if not self._may_lead():
+        if not self._lease_valid():
             self._refuse()
-        self._answered.clear()
+        self._responses.clear()
         requests, self._requests = self._requests, []
         for request in requests:
             if failed:
@@ -163,9 +168,9 @@ class WriteCycle:
                         result.fail(error)
             try:
                 if request.acks == ACKS_ALL or request.refused:
-                    self._await(request)
+                    self._await_acks(request)
                 else:
-                    request.settle()
+                    request.on_complete()
             except Exception:
                 log.exception("a request could not be acknowledged")
 
@@ -215,8 +220,8 @@ class WriteCycle:
         What was written stays, and its fate is decided later.
         """
         error = _out_of_touch()
-        self._take_back({partition: error for partition, _, _ in self._answered})
-        self._metrics.acks_refused += len(self._answered)
+        self._take_back({partition: error for partition, _, _ in self._responses})
+        self._metrics.acks_refused += len(self._responses)
         for request in self._requests:
             request.refused = ()
             for result in request.results:
@@ -225,14 +230,14 @@ class WriteCycle:
                     self._metrics.acks_refused += 1
 
     def _take_back(self, failed: dict[Partition, KafkaError]) -> None:
-        for partition, response, numbers_at in self._answered:
+        for partition, response, numbers_at in self._responses:
             if partition in failed:
                 NUMBERS.pack_into(response, numbers_at, partition.index, failed[partition].code, -1, -1, -1)
 
     # -- waiting for replicas --------------------------------------------------------------------------
 
-    def _await(self, request: Unacknowledged) -> None:
-        """Settle once appends are as safe as the in-sync replicas can make them, and refusals are final."""
+    def _await_acks(self, request: Unacknowledged) -> None:
+        """Complete once appends are as safe as the in-sync replicas can make them, and refusals are final."""
         waiting = [
             (result, result.partition)
             for result in request.results
@@ -241,35 +246,35 @@ class WriteCycle:
             and result.error_code == ErrorCode.NONE
             and (self._sync_on_ack or not result.partition.commits_at_once)
         ]
-        request.waits_left = len(waiting) + len(request.refused)
-        if not request.waits_left:
-            request.settle()
+        request.acks_left = len(waiting) + len(request.refused)
+        if not request.acks_left:
+            request.on_complete()
             return
         for result in request.refused:
-            self._prove(request, result)
+            self._await_proof(request, result)
         deadline_s = self._flush.loop.time() + request.timeout_ms / 1000
         for result, partition in waiting:
             if not partition.is_leader:
-                complete(request, result, partition.not_leader())
+                complete_ack(request, result, partition.not_leader())
             elif partition.commits_at_once:
-                self._sync(partition, partial(self._synced, request, result))
+                self._sync(partition, partial(self._complete_synced, request, result))
             else:
                 self._awaited[partition] = None
                 partition.acks.add(PendingAck(partition.log.end_offset, deadline_s, request, result))
                 self.advance(partition)
 
-    def _prove(self, request: Unacknowledged, result: Appended) -> None:
+    def _await_proof(self, request: Unacknowledged, result: Appended) -> None:
         """Let a refusal be final when no follower can have been leading already."""
         partition = result.partition
         assert partition is not None
         if partition.leadership is None:
-            complete(request, result, partition.not_leader())
+            complete_ack(request, result, partition.not_leader())
             return
         proof = LeaderProof(partition.leadership.electable)
         if proof.is_complete:
-            complete(request, result, None)
+            complete_ack(request, result, None)
         elif partition.refusals.is_full:
-            complete(request, result, _unproven(partition))
+            complete_ack(request, result, _unproven(partition))
         else:
             self._awaited[partition] = None
             deadline_s = self._flush.loop.time() + min(request.timeout_ms / 1000, PROOF_S_MAX)
@@ -280,12 +285,14 @@ class WriteCycle:
         self.unsynced.pop(partition, None)
         self._flush.wait(partition.log.files, done)
 
-    def _synced(self, request: PendingRequest, result: PendingResult, error: KafkaError | None) -> None:
+    def _complete_synced(
+        self, request: PendingRequest, result: PendingResult, error: KafkaError | None
+    ) -> None:
         """The disk has an append with acks=all, and the lease may have ended meanwhile."""
-        if error is None and not self._may_lead():
+        if error is None and not self._lease_valid():
             error = _out_of_touch()
             self._metrics.acks_refused += 1
-        complete(request, result, error)
+        complete_ack(request, result, error)
 
     def sync_alone(self, partition: Partition) -> None:
         """Flush what no other replica has, and then commit it if no other replica has to have it."""
@@ -302,17 +309,17 @@ class WriteCycle:
             self.advance(partition)
         self.finish_soon()
 
-    def _committed(self, partition: Partition, ack: PendingAck) -> None:
+    def _complete_committed(self, partition: Partition, ack: PendingAck) -> None:
         """The high watermark has passed an append with acks=all."""
         if not partition.enough_replicas:
             code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             error = KafkaError(code, f"fewer replicas of {partition} are in sync than min.insync.replicas")
-            complete(ack.request, ack.result, error)
+            complete_ack(ack.request, ack.result, error)
         elif self._sync_on_ack and partition.commits_at_once:
             # The other replicas have left the ISR since the append: it is on this disk alone.
-            self._sync(partition, partial(self._synced, ack.request, ack.result))
+            self._sync(partition, partial(self._complete_synced, ack.request, ack.result))
         else:
-            complete(ack.request, ack.result, None)
+            complete_ack(ack.request, ack.result, None)
 
     def advance(self, partition: Partition) -> None:
         """A replica has come further, or one has left the ISR: complete what waited for it."""
@@ -324,13 +331,13 @@ class WriteCycle:
                 self._arrivals.note(partition, 1)
         if partition.acks:
             reached = partition.acks.take_reached(partition.high_watermark)
-            if reached and not self._may_lead():
+            if reached and not self._lease_valid():
                 self._metrics.acks_refused += len(reached)
                 for ack in reached:
-                    complete(ack.request, ack.result, _out_of_touch())
+                    complete_ack(ack.request, ack.result, _out_of_touch())
             else:
                 for ack in reached:
-                    self._committed(partition, ack)
+                    self._complete_committed(partition, ack)
             if partition.is_leader and not partition.enough_replicas:
                 # The high watermark does not move until enough replicas are in sync again.
                 partition.fail_acks(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
@@ -343,7 +350,7 @@ class WriteCycle:
         now_s = self._flush.loop.time()
         for partition in list(self._awaited):
             for ack in partition.acks.take_expired(now_s):
-                complete(ack.request, ack.result, not_replicated(partition, ErrorCode.REQUEST_TIMED_OUT))
+                complete_ack(ack.request, ack.result, not_replicated(partition, ErrorCode.REQUEST_TIMED_OUT))
             if partition.refusals:
                 partition.refusals.expire(now_s, _unproven(partition))
             if not partition.acks and not partition.refusals:

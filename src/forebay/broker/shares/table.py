@@ -37,7 +37,7 @@ class ShareTable:
 
         Raises KafkaError if this broker does not lead it, or cannot be sure of that.
         """
-        partition = self._partitions.get_for_certain(self._partitions.name_of(at.topic_id), at.partition)
+        partition = self._partitions.get_with_lease(self._partitions.name_of(at.topic_id), at.partition)
         if self._is_closed:
             raise partition.not_leader()
         share = self._groups.get(group_id, {}).get(at)

@@ -95,7 +95,7 @@ class NumberHandover:
         return HandOverNumbersResponse()
 
     async def _take(self, topic_id: bytes, index: int, revision: int, numbers: list[Gathered]) -> None:
-        partition = self._partitions.get_for_certain(self._partitions.name_of(topic_id), index)
+        partition = self._partitions.get_with_lease(self._partitions.name_of(topic_id), index)
         if self._partitions.topic_of(partition).revision < revision:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has not heard of revision {revision} yet"
