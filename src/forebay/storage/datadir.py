@@ -19,6 +19,7 @@ import os
 import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 
 from forebay.clock import Clock
@@ -85,7 +86,11 @@ class DataDir:
         self.store_behind = False
         """True if the store was found to know less than this directory does."""
         self.made: set[TopicPartition] = set()
-        """Partitions that had nothing here when they were opened."""
+        """Partitions of which there was nothing here when they were opened."""
+        self._folds_case = disk.exists(f"{path}/{LOCK.upper()}")
+        """True where Orders-0 and orders-0 are one directory, as on most volumes of macOS."""
+        self._naming = threading.Lock() if self._folds_case else nullcontext()
+        """There, topics of such names must not make their directory at the same time."""
         self.aside = PutAside(disk, path, entropy)
         """Logs that are not used any more."""
         self.checkpoints = Checkpoints(disk, path)
@@ -203,14 +208,8 @@ class DataDir:
         stop."""
         key = (topic, partition)
         directory = self.directory(topic, partition)
-        if topic_id is not None:
-            self._put_aside_if_of_another(topic, partition, topic_id, 0 if clock is None else clock.now_ms())
-        if not self._disk.exists(directory):
-            self.checkpoints.forget(key)
-            self._disk.mkdirs(directory)
-        if topic_id is not None and read_topic_id(self._disk, directory) is None:
-            self.made.add(key)
-            write_topic_id(self._disk, directory, topic_id)
+        with self._naming:
+            self._take_directory(key, topic_id, 0 if clock is None else clock.now_ms())
         unchecked = self._read_unchecked(directory)
         log = open_log(
             self._disk,
@@ -228,6 +227,28 @@ class DataDir:
         if self._disk.exists(f"{directory}/{strays.NOTE}"):
             self._disk.remove(f"{directory}/{strays.NOTE}")
         return log
+
+    def _take_directory(self, key: TopicPartition, topic_id: bytes | None, at_ms: int) -> None:
+        """Make the directory of a partition, if there is none. Raises StorageError if it cannot have one."""
+        directory = self.directory(*key)
+        if topic_id is not None:
+            self._check_case(*key)
+            self._put_aside_if_of_another(*key, topic_id, at_ms)
+        if not self._disk.exists(directory):
+            self.checkpoints.forget(key)
+            self._disk.mkdirs(directory)
+        if topic_id is not None and read_topic_id(self._disk, directory) is None:
+            self.made.add(key)
+            write_topic_id(self._disk, directory, topic_id)
+
+    def _check_case(self, topic: str, partition: int) -> None:
+        """Raise StorageError if the directory is that of a topic with the same name to the file system."""
+        name = f"{topic}-{partition}"
+        if self._folds_case and self.has_log(topic, partition) and name not in self._disk.list(self.path):
+            raise StorageError(
+                f"{name} is the directory of another topic to the file system of {self.path}: use a name "
+                "that differs in more than its capital letters, or put log.dirs on a case-sensitive volume"
+            )
 
     def distrust(self, topic: str, partition: int) -> None:
         """Have a log that is not in use checked when it is next opened, however this broker stops.

@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
 
+from forebay.storage import system_calls
 from forebay.storage.disk import Buffer, FileClosed, Lock, Locked
+from forebay.storage.system_calls import is_cached, sync_data, sync_directory, sync_file, write_vector
 
 _IOV_MAX = 1024
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
 class RealFile:
@@ -83,22 +83,11 @@ class RealFile:
             return os.pread(fd, length, position)
 
     def cached(self, position: int, length: int) -> bool:
-        if _RWF_NOWAIT is None:
-            return True
-        fd = self.fileno()
-        probe = [bytearray(1)]
-        try:
-            os.preadv(fd, probe, position, _RWF_NOWAIT)
-            os.preadv(fd, probe, position + length - 1, _RWF_NOWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True  # the file system cannot tell
-        return True
+        return is_cached(self.fileno(), position, length)
 
     def datasync(self) -> None:
         with self._private() as fd:
-            os.fdatasync(fd)
+            sync_data(fd)
 
     def truncate(self, size: int) -> None:
         with self._private() as fd:
@@ -176,7 +165,7 @@ def _write_vectors(fd: int, views: Sequence[Buffer], position: int) -> int:
     for first in range(0, len(views), _IOV_MAX):
         vector = views[first : first + _IOV_MAX]
         expected = sum(map(len, vector))
-        got = os.pwritev(fd, vector, position + written)
+        got = write_vector(fd, vector, position + written)
         written += got
         if got != expected:
             break
@@ -265,11 +254,7 @@ class RealDisk:
         shutil.rmtree(path)
 
     def fsync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_directory(path)
 
     def read_bytes(self, path: str) -> bytes:
         return Path(path).read_bytes()
@@ -280,7 +265,7 @@ class RealDisk:
         try:
             _write_rest(fd, data, 0)
             if sync:
-                os.fsync(fd)
+                sync_file(fd)
         finally:
             os.close(fd)
         os.replace(temporary, path)  # noqa: PTH105
@@ -307,7 +292,4 @@ class RealDisk:
         return _FileLock(fd)
 
     def boot_id(self) -> str:
-        try:
-            return Path(_BOOT_ID).read_text().strip()
-        except OSError:
-            return ""
+        return system_calls.boot_id()

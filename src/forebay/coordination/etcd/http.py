@@ -15,8 +15,15 @@ BODY_BYTES_MAX = 64 << 20
 _LINE_BYTES_MAX = 64 << 10
 _HEADERS_MAX = 100
 _PIECE_BYTES = 64 << 10
-_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
-"""A server that vanished silently is noticed within about ten seconds, also by a silent watch."""
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 5,
+    "TCP_KEEPALIVE": 5,  # what macOS calls the same
+    "TCP_KEEPINTVL": 2,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 10_000,
+}
+"""A server that vanished without a word is noticed within about ten seconds, also by a silent watch. Each is
+set where the system has it; only Linux has the last one, for requests that are not acknowledged."""
 
 
 class HttpError(Exception):

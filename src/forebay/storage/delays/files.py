@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from forebay.errors import StorageError
 from forebay.storage.delays.index import DelayIndex
 from forebay.storage.delays.open_files import OpenFiles
 from forebay.storage.delays.sqlite_index import SqliteDelayIndex
+from forebay.storage.system_calls import sync_directory
 
 FILE_NAME = "delays.sqlite"
 KEPT_NAME = ".delays"
@@ -31,11 +31,7 @@ class DelayIndexFiles:
             return
         try:
             path.touch()
-            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync_directory(directory)
         except OSError as error:
             raise StorageError(f"cannot write {path}: {error}") from error
 

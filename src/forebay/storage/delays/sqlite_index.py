@@ -335,6 +335,7 @@ class SqliteDelayIndex:
             self._db = self._connect()
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.execute("PRAGMA checkpoint_fullfsync = ON")  # for macOS: see storage/system_calls.py
             self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             self._db.executescript(_TABLES)
             if self._is_loaded:
