@@ -31,11 +31,11 @@ class ServedApi(NamedTuple):
 APIS: dict[int, ServedApi] = {
     ApiKey.PRODUCE: ServedApi(0, 13, "produce", remember="produce:remember"),
     ApiKey.FETCH: ServedApi(4, 18, "fetch"),
-    ApiKey.LIST_OFFSETS: ServedApi(1, 11, "partitions offsets_by_time view_offsets local.delays"),
+    ApiKey.LIST_OFFSETS: ServedApi(1, 11, "partitions offsets_by_time views_by_time local.delays"),
     ApiKey.METADATA: ServedApi(0, 13, "metadata settings topic_changes addresses failover.pending quotas"),
     ApiKey.OFFSET_COMMIT: ServedApi(2, 10, "groups", handler="group_request"),
     ApiKey.OFFSET_FETCH: ServedApi(1, 10, "groups"),
-    ApiKey.FIND_COORDINATOR: ServedApi(0, 6, "groups transactions share_states addresses failover.pending"),
+    ApiKey.FIND_COORDINATOR: ServedApi(0, 6, "coordinators addresses failover.pending"),
     ApiKey.JOIN_GROUP: ServedApi(0, 9, "groups", handler="group_request"),
     ApiKey.HEARTBEAT: ServedApi(0, 4, "groups", handler="group_request"),
     ApiKey.LEAVE_GROUP: ServedApi(0, 5, "groups", handler="group_request"),

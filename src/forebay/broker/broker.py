@@ -74,7 +74,7 @@ class Broker:
     @property
     def leaves_threads(self) -> bool:
         """Whether a thread was given up when the broker was stopped: it may end much later."""
-        return self.node is not None and self.node.filters.is_late
+        return self.node is not None and self.node.has("filters") and self.node.filters.is_late
 
     def reload_certificates(self) -> None:
         if self.node is not None:
@@ -85,14 +85,14 @@ class Broker:
         assert self.node is not None
         with contextlib.ExitStack() as closing:  # the last comes first
             closing.callback(self._close_logs, self.node)
-            closing.callback(self.node.compactor.close)
+            if self.node.has("compactor"):
+                closing.callback(self.node.compactor.close)
             closing.callback(self.node.local.flush.close)
             closing.callback(self.node.offsets_by_time.close)
             closing.callback(self.node.examiner.close)
-            closing.callback(self.node.delays.end_threads)
-            closing.callback(self.node.filling.end_threads)
-            closing.callback(self.node.filters.close)
-            closing.callback(self.node.exporter.close)
+            self.node.end_own_threads(closing)
+            if self.node.has("exporter"):
+                closing.callback(self.node.exporter.close)
             closing.callback(self.node.server.close)
             closing.callback(self.node.peers.close)
             closing.callback(self.node.replication.following.stop)
@@ -105,8 +105,7 @@ class Broker:
         if self.node is not None:
             with contextlib.ExitStack() as closing:
                 closing.callback(self.node.workers.close)
-                closing.callback(self.node.logins.close)
-                closing.callback(self.node.tokens.close)
+                self.node.end_late_threads(closing)
                 closing.callback(self.node.cold_reads.close)
 
     async def _open_when_store_answers(self, data: DataDir) -> tuple[Store, Node]:
@@ -213,12 +212,11 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
             node.background.close()
             return
         await node.store_memory.renew(node.workers)
-        node.groups.coordinator.follow()
-        node.transactions.coordinator.follow()
-        watching = node.background.keep(node.dead_letter_watch.run, "looking for dead letters that wait")
-        delaying = node.background.keep(node.delays.run, "following delays")
+        node.coordinators.follow()
+        watching = node.background.keep(node.dead_letter_watching.run, "looking for dead letters that wait")
+        delaying = node.background.keep(node.delaying.run, "following delays")
         growing = node.background.keep(node.growing.run, "opening partitions that were folded")
-        filling = node.background.keep(node.filling.run, "filling materialized views")
+        filling = node.background.keep(node.view_filling.run, "filling materialized views")
         renewing = node.background.keep(node.tls.keep_current, "looking for new certificates")
         remembering = node.background.keep(
             lambda: node.store_memory.keep(node.workers), "noting how far the store has come"
@@ -246,7 +244,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         for task in leaving_first:
             task.cancel()
         await asyncio.wait(leaving_first)
-        node.failover.watch.close()
+        node.failover.close()
         # Another controller has to act while this broker hands over: a third one may die meanwhile.
         await node.controller.resign()
         # A replica that fetches after it left the in-sync sets would rejoin them.
@@ -255,7 +253,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         for task in replicating:
             task.cancel()
         await node.store_memory.save_in(node.workers)
-        _end_services(node)
+        node.end_services()
         for task in running:
             task.cancel()
         await asyncio.sleep(_LAST_WORDS_S)
@@ -270,22 +268,10 @@ async def _leave_early(node: Node) -> None:
     store may have its registration already: others would count on it until its lease ends.
 
     What is known of the store is not saved: a restore that this broker has found is to be found again."""
-    node.failover.watch.close()
+    node.failover.close()
     node.replication.following.take_no_more()
     await node.membership.leave(node.replication.following.stop)
-    _end_services(node)
-
-
-def _end_services(node: Node) -> None:
-    """End the work that parts began because the image, or a client, had them do it."""
-    node.shares.shares.close()
-    node.delays.close()
-    node.filling.close()
-    node.filters.stop()
-    node.groups.coordinator.close()
-    node.share_states.coordinator.close()
-    node.move_journal.coordinator.close()
-    node.transactions.close()
+    node.end_services()
 
 
 def _start_replication(node: Node) -> list[asyncio.Task[None]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from functools import cached_property, partial
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from forebay.broker.api_table import APIS, open_endpoint
-from forebay.broker.authentication.gate import LoginGate
 from forebay.broker.authorization.authorization import opened_by_broker, sent_by_broker
 from forebay.broker.authorization.guarded_endpoints import guard_endpoint
 from forebay.broker.cluster.addresses import Addresses
@@ -21,23 +21,12 @@ from forebay.broker.cluster.peers import Peers
 from forebay.broker.cluster.predecessor import Predecessor
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.composition.coordinators import Coordinators
-from forebay.broker.composition.delays import delay_service
-from forebay.broker.composition.delegation_tokens import LazyDelegationTokens
 from forebay.broker.composition.failover import Failover
-from forebay.broker.composition.fold_copies import copy_appends, fold_copies, number_handover
-from forebay.broker.composition.foundations import Foundations
 from forebay.broker.composition.local_partitions import LocalPartitions
-from forebay.broker.composition.logins import logins
+from forebay.broker.composition.optional_parts import OptionalParts
 from forebay.broker.composition.replication import Replication
-from forebay.broker.composition.shares import Shares
-from forebay.broker.composition.views import view_filling, view_filters
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.fetch_host import FetchHost
-from forebay.broker.fetch.view_offsets import ViewOffsets
-from forebay.broker.folds.handovers import Handovers
-from forebay.broker.folds.takers import BatchTakers
-from forebay.broker.handlers.api_versions import ApiVersions
-from forebay.broker.handlers.describe_disk import DiskReport
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher, Endpoint
 from forebay.broker.net.large_requests import LargeRequests
@@ -45,27 +34,29 @@ from forebay.broker.net.server import Server
 from forebay.broker.produce.ack_expiry import AckExpiry
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Examiner
-from forebay.broker.prometheus.exporter import Exporter
-from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.quotas.metering import RequestMeter
 from forebay.broker.replication.claims import Claims
-from forebay.broker.shares.dead_letters.circles import CircleCheck
-from forebay.broker.tls.setting_changes import TlsSettingChanges
 from forebay.broker.tokens.expired_tokens import ExpiredTokens
-from forebay.broker.upkeep.compaction import Compactor
 from forebay.broker.upkeep.deleted_topics import DeletedTopics
 from forebay.broker.upkeep.folded_partitions import FoldedPartitions
 from forebay.broker.upkeep.growing_topics import GrowingTopics
 from forebay.broker.upkeep.retention import Retention
 from forebay.broker.upkeep.schedule import Upkeep
-from forebay.broker.views.creation import ViewCreation
-from forebay.config import BrokerConfig
-from forebay.core.cluster.image import ClusterImage
+from forebay.lazy import load
+
+if TYPE_CHECKING:
+    from forebay.broker.composition.foundations import Foundations
+    from forebay.broker.handlers.api_versions import ApiVersions
+    from forebay.broker.net.connection import Handle
+    from forebay.broker.prometheus.exporter import Exporter
+    from forebay.broker.upkeep.compaction import Compactor
+    from forebay.config import BrokerConfig, Listener
+    from forebay.core.cluster.image import ClusterImage
 
 _PROCESS_BYTES = 8
 
 
-class Node:
+class Node(OptionalParts):
     """All parts of one broker."""
 
     def __init__(self, base: Foundations) -> None:
@@ -93,29 +84,8 @@ class Node:
         self.offsets_by_time = local.offsets_by_time
         self.replication = Replication(base, local)
         self._build_cluster()
-        parts = self.coordinators = Coordinators(base, local, self.peers, self.topic_changes)
-        self.groups, self.transactions = parts.groups, parts.transactions
-        self.share_states, self.move_journal = parts.share_states, parts.move_journal
-        self.delays = delay_service(base, local)
-        self.filling = view_filling(base, local, self.peers)
-        self._build_compactor()
+        self.coordinators = Coordinators(base, local, self.peers, self.topic_changes)
         self._build_readers()
-        shares = Shares(
-            base,
-            local,
-            parts,
-            peers=self.peers,
-            takers=self.takers,
-            topic_changes=self.topic_changes,
-            cold_reads=self.cold_reads,
-            examiner=self.examiner,
-        )
-        self.shares, self.dead_letter_watch = shares.service, shares.dead_letter_watch
-        self.copy_appends = copy_appends(base, local, self.peers)
-        self.fold_copies = fold_copies(base, local, self.copy_appends, shares)
-        self.number_handover = number_handover(base, local, self.peers)
-        self.logins = logins(base)
-        self.tokens = LazyDelegationTokens(base, self.logins)
         self._build_server()
         self._build_upkeep()
         self._connect_signals()
@@ -140,13 +110,6 @@ class Node:
             lease=self.lease,
             dialing=base.dialing,
             own_address=lambda: self.server.addresses[self.config.node.listeners.inter_broker.name],
-        )
-        self.takers = BatchTakers(
-            self.partitions,
-            self.metadata,
-            Handovers(self.peers, self.background),
-            node_id=self.node_id,
-            now_ms=self.time.now_ms,
         )
         self.membership = Membership(
             node_id=self.node_id,
@@ -188,28 +151,11 @@ class Node:
             self.metadata, base.settings, self.assignment.all_open, new_id=lambda: entropy(16)
         )
 
-    def _build_compactor(self) -> None:
-        base = self._base
-        self.compactor = Compactor(
-            settings=base.settings,
-            metadata=self.metadata,
-            partitions=self.partitions,
-            data=self.data,
-            disk=self.disk,
-            checkpoint=self.assignment.checkpoint,
-            pool=base.ports.executor(1, "forebay-clean"),
-            background=self.background,
-            metrics=self.metrics,
-            time=self.time,
-            loop=self.loop,
-        )
-
     def _build_readers(self) -> None:
         """What reads records in threads of its own."""
         ports, loop = self._base.ports, self.loop
         self.cold_reads = ColdReads(loop, self.metrics, self._base.read_pool)
         self.examiner = Examiner(loop, ports.clock, ports.executor(1, "forebay-examine"))
-        self.filters = view_filters(self._base)
 
     def _build_server(self) -> None:
         config = self.config
@@ -228,7 +174,9 @@ class Node:
         self._dispatcher = Dispatcher(
             self._open_endpoint, self.background, self._large_requests, self.stalls, self.loop.time
         )
-        self.login_gate = LoginGate(self.logins, self._dispatcher, self.loop)
+        self._has_logins = any(
+            each.protocol.is_sasl or each.protocol.is_tls for each in config.node.listeners.all
+        )
         self.server = Server(
             config.socket,
             self.metrics,
@@ -236,16 +184,20 @@ class Node:
             self._base.ports.network,
             self._base.tls,
             descriptors=shares.connections,
-            handler=self.login_gate.handler,
+            handler=self._handler_of,
             finish_requests=self.write_cycle.finish,
             wake_waiters=self.local.arrivals.wake,
             inter_broker=config.node.listeners.inter_broker,
             is_broker=partial(opened_by_broker, self._base.authorization),
             other_brokers=lambda: len(self.image.brokers.keys() - {self.node_id}),
             connection_wait_s=self._base.quotas.connection_wait_s,
-            make_room=self.logins.make_room,
+            make_room=lambda: self._has_logins and self.logins.make_room(),
         )
         self._count_requests()
+
+    def _handler_of(self, listener: Listener) -> Handle:
+        """What takes the first requests of a listener's connections."""
+        return self.login_gate.handler(listener) if self._has_logins else self._dispatcher.handle
 
     def _count_requests(self) -> None:
         """Have requests counted for quotas, if there are any."""
@@ -265,38 +217,12 @@ class Node:
 
     @cached_property
     def api_versions(self) -> ApiVersions:
-        return ApiVersions(APIS)
+        made: ApiVersions = load("forebay.broker.handlers.api_versions:ApiVersions")(APIS)
+        return made
 
     @cached_property
     def addresses(self) -> Addresses:
         return Addresses(self.metadata, self.settings, self.node_id, self.failover.pending)
-
-    @cached_property
-    def view_creation(self) -> ViewCreation:
-        return ViewCreation(self.topic_changes, self.settings, self.workers)
-
-    @cached_property
-    def view_offsets(self) -> ViewOffsets:
-        return ViewOffsets(self.filters, self.metadata, self.loop)
-
-    @cached_property
-    def circles(self) -> CircleCheck:
-        return CircleCheck(self.groups, self.peers, self.metadata, self.time, node_id=self.node_id)
-
-    @cached_property
-    def tls_changes(self) -> TlsSettingChanges:
-        return TlsSettingChanges(self.node_id, self.settings, self.metadata, self.tls)
-
-    @cached_property
-    def disk_report(self) -> DiskReport:
-        return DiskReport(
-            node_id=self.node_id,
-            data=self.data,
-            store=self.store,
-            metadata=self.metadata,
-            partitions=self.partitions,
-            workers=self.workers,
-        )
 
     @cached_property
     def produce(self) -> ProduceHost:
@@ -306,7 +232,7 @@ class Node:
             metadata=self.metadata,
             write_cycle=self.write_cycle,
             examiner=self.examiner,
-            verify_transaction=self.transactions.verify,
+            verify_transaction=lambda *question: self.transactions.verify(*question),
             takers=self.takers,
             sent_by_broker=partial(sent_by_broker, self._base.authorization),
             metrics=self.metrics,
@@ -328,7 +254,7 @@ class Node:
             followers=self.replication.followers,
             throttle=self.replication.throttles.giving,
             lease=self.lease,
-            filters=self.filters,
+            filters=lambda: self.filters,
             authorization=self._base.authorization,
             quotas=self._base.quotas,
             flush=self.local.flush,
@@ -356,26 +282,46 @@ class Node:
             assignment=self.assignment,
             write_cycle=self.write_cycle,
             retention=Retention(self.metrics, self.time),
-            compactor=self.compactor,
+            compactor=lambda: self.compactor,
             folded=FoldedPartitions(
                 self.partitions,
                 self.metadata,
                 base.settings,
                 self.time,
-                self.fold_copies,
-                self.number_handover,
+                self,
                 node_id=self.node_id,
             ),
             expired_tokens=ExpiredTokens(self.metadata, self.controller, self.time),
             deleted_topics=DeletedTopics(self.metadata, base.settings, self.controller, self.time),
             isr=self.replication.isr,
-            close_idle=partial(self.server.close_idle, self.shares.holds_records),
+            close_idle=partial(self.server.close_idle, self.holds_records),
             disk=self.disk,
             workers=self.workers,
             background=self.background,
             time=self.time,
         )
-        gauges = Gauges(
+
+    @cached_property
+    def compactor(self) -> Compactor:
+        base = self._base
+        made: Compactor = load("forebay.broker.upkeep.compaction:Compactor")(
+            settings=base.settings,
+            metadata=self.metadata,
+            partitions=self.partitions,
+            data=self.data,
+            disk=self.disk,
+            checkpoint=self.assignment.checkpoint,
+            pool=base.ports.executor(1, "forebay-clean"),
+            background=self.background,
+            metrics=self.metrics,
+            time=self.time,
+            loop=self.loop,
+        )
+        return made
+
+    @cached_property
+    def exporter(self) -> Exporter:
+        gauges = load("forebay.broker.prometheus.gauges:Gauges")(
             partitions=self.partitions,
             controller=self.controller,
             sessions=self.replication.sessions,
@@ -383,11 +329,12 @@ class Node:
             lease=self.lease,
             stalls=self.stalls,
             metadata=self.metadata,
-            shares=self.shares.shares,
-            filling=self.filling,
+            shares=lambda: self.shares.shares if self.has("_shares") else (),
+            fill_states=lambda: self.filling.states() if self.has("filling") else (),
             data=self.data,
         )
-        self.exporter = Exporter(self.metrics, gauges)
+        made: Exporter = load("forebay.broker.prometheus.exporter:Exporter")(self.metrics, gauges)
+        return made
 
     # -- connecting ------------------------------------------------------------------------------------
 
@@ -399,23 +346,17 @@ class Node:
         assignment.role_taken.listen(replication.following.role_taken)
         assignment.role_taken.listen(replication.followers.role_taken)
         assignment.term_begun.listen(replication.followers.term_begun)
-        assignment.role_taken.listen(self.delays.role_taken)
-        assignment.role_taken.listen(self.filling.role_taken)
+        assignment.role_taken.listen(self.role_taken)
         assignment.dropped.listen(replication.following.dropped)
-        assignment.dropped.listen(self.delays.dropped)
-        for follow in (
-            self.groups.coordinator.follow,
-            self.transactions.coordinator.follow,
-            self.share_states.coordinator.follow,
-            self.move_journal.coordinator.follow,
-        ):
-            assignment.opened.listen(follow)
-            self.membership.rejoined.listen(follow)
-        self.server.closed.listen(self.shares.connection_closed)
-        self.server.opened.listen(self.login_gate.opened)
-        self.server.secured.listen(self.logins.end_handshake)
-        self.server.closed.listen(self.logins.forget)
-        self.login_gate.passed.listen(self.server.authenticated)
+        assignment.dropped.listen(self.dropped)
+        assignment.opened.listen(self.coordinators.follow)
+        self.membership.rejoined.listen(self.coordinators.follow)
+        self.server.closed.listen(self.connection_closed)
+        if self._has_logins:
+            self.server.opened.listen(self.login_gate.opened)
+            self.server.secured.listen(self.logins.end_handshake)
+            self.server.closed.listen(self.logins.forget)
+            self.login_gate.passed.listen(self.server.authenticated)
         self._base.quotas.changed.listen(self._count_requests)
         self._base.quotas.changed.listen(self.server.forget_fast_paths)
         self._base.quotas.changed.listen(self.server.unmute_all)
@@ -431,19 +372,14 @@ class Node:
         if self._base.authorization is not None:
             self.metadata.listen(self._base.authorization.follow)
         self.metadata.listen(self._base.quotas.follow)
-        self.metadata.listen(self.login_gate.follow)
+        if self._has_logins:
+            self.metadata.listen(self.login_gate.follow)
         self.metadata.listen(self.membership.follow)
         self.metadata.listen(self.peers.follow)
         self.metadata.listen(self.assignment.follow)
         self.metadata.listen(self.replication.following.follow)
         self.metadata.listen(self.growing.follow)
-        self.metadata.listen(self.share_states.follow)
-        self.metadata.listen(self.move_journal.follow)
-        self.metadata.listen(self.groups.follow)
-        self.metadata.listen(self.shares.shares.follow)
-        self.metadata.listen(self.transactions.follow)
-        self.metadata.listen(self.filters.follow)
-        self.metadata.listen(self.fold_copies.follow)
+        self.metadata.listen(self.follow_image)
         self.metadata.listen(self.store_memory.follow)
         self.metadata.listen(self.claims.follow)
         self.metadata.listen(self.controller.follow)

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from forebay.clock import Clock
-from forebay.config import BrokerConfig
-from forebay.coordination.store import Store
 from forebay.lazy import dataclass
-from forebay.storage.delays.index import DelayIndexes
-from forebay.storage.disk import Disk
-from forebay.wire.parts import FileRange
+
+if TYPE_CHECKING:
+    from forebay.clock import Clock
+    from forebay.config import BrokerConfig
+    from forebay.coordination.store import Store
+    from forebay.storage.delays.index import DelayIndexes
+    from forebay.storage.disk import Disk
+    from forebay.wire.parts import FileRange
 
 Address = tuple[str, int]
 """Host and port."""

@@ -16,6 +16,7 @@ from forebay.broker.background import BrokerEnded
 from forebay.broker.broker import Broker
 from forebay.broker.ports import Address
 from forebay.broker.telemetry import log_format
+from forebay.broker.warm_up import WarmUp
 from forebay.config import BrokerConfig
 
 log = logging.getLogger(__name__)
@@ -66,11 +67,18 @@ async def _run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> bo
         loop.add_signal_handler(number, broker.stop)
     loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
 
+    warm_up = WarmUp()
+
     def ready(address: Address) -> None:
         _calm_garbage_collection()
         on_ready(*address)
+        if config.values["forebay.warm.up.enable"]:
+            warm_up.start()
 
-    await broker.run(ready)
+    try:
+        await broker.run(ready)
+    finally:
+        warm_up.stop()
     log.info("stopped")
     return broker.leaves_threads
 
@@ -90,6 +98,5 @@ def _raise_descriptor_limit() -> None:
 
 def _calm_garbage_collection() -> None:
     """What was made at start lives for ever, and the data path makes few cycles: look for them rarely."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

@@ -23,7 +23,7 @@ from forebay.cli.log_offsets import Place, ends_of
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.cli.partition_counts import Closed, closed_partitions, closing_note, fold
 from forebay.cli.partition_waits import waits
-from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicDescription

@@ -5,8 +5,9 @@ from __future__ import annotations
 from forebay.errors import ForebayError
 
 # Tests need not survive a power failure: nothing has to be forced to disk. Internal topics need not be
-# spread, and each of their partitions is a log to open.
+# spread, and each of their partitions is a log to open. Most tests use few parts of a broker.
 TEST_SETTINGS = {
+    "forebay.warm.up.enable": "false",
     "forebay.flush.policy": "interval",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",

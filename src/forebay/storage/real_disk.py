@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
 
+from forebay.lazy import load
 from forebay.storage import system_calls
 from forebay.storage.disk import Buffer, FileClosed, Lock, Locked
 from forebay.storage.system_calls import is_cached, sync_data, sync_directory, sync_file, write_vector
@@ -251,7 +251,7 @@ class RealDisk:
         Path(path).unlink(missing_ok=True)
 
     def remove_tree(self, path: str) -> None:
-        shutil.rmtree(path)
+        load("shutil:rmtree")(path)
 
     def fsync_dir(self, path: str) -> None:
         sync_directory(path)
@@ -273,7 +273,7 @@ class RealDisk:
             self.fsync_dir(str(Path(path).parent))
 
     def usage(self, path: str) -> tuple[int, int]:
-        usage = shutil.disk_usage(path)
+        usage = load("shutil:disk_usage")(path)
         return usage.total, usage.free
 
     def lock(self, path: str, text: str) -> Lock:

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from io import BytesIO
 from mmap import MADV_DONTNEED, MAP_PRIVATE, mmap
 from struct import Struct
 from typing import Any
-
-import cramjam
 
 from forebay.errors import ProtocolError
 from forebay.wire.varint import Bytes
@@ -82,6 +81,12 @@ class OutputTooLarge(ProtocolError):
     """Compressed records are larger than allowed."""
 
 
+@cache
+def cramjam() -> Any:
+    """The library, imported with the first records that are compressed."""
+    return import_module("cramjam")
+
+
 def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
     """`level` has Kafka's meaning and bounds for the codec; None is its default."""
     match Codec.of(codec):
@@ -90,13 +95,13 @@ def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
         case Codec.GZIP:
             # Kafka writes the default as -1, which cramjam does not accept.
             chosen = GZIP_LEVEL if level in (None, GZIP_DEFAULT) else level
-            return bytes(cramjam.gzip.compress(data, level=chosen))
+            return bytes(cramjam().gzip.compress(data, level=chosen))
         case Codec.SNAPPY:
             return _compress_xerial(memoryview(data))
         case Codec.LZ4:
             return _compress_lz4(data, LZ4_LEVEL if level is None else level)
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
+            return bytes(cramjam().zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
 
 
 def decompress(codec: int, data: Bytes, max_output_bytes: int = MAX_OUTPUT_BYTES) -> bytes:
@@ -104,13 +109,13 @@ def decompress(codec: int, data: Bytes, max_output_bytes: int = MAX_OUTPUT_BYTES
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return _decompress_stream(cramjam.gzip, data, max_output_bytes)
+            return _decompress_stream(cramjam().gzip, data, max_output_bytes)
         case Codec.SNAPPY:
             return _decompress_snappy(memoryview(data), max_output_bytes)
         case Codec.LZ4:
-            return _decompress_stream(cramjam.lz4, data, max_output_bytes)
+            return _decompress_stream(cramjam().lz4, data, max_output_bytes)
         case Codec.ZSTD:
-            return _decompress_stream(cramjam.zstd, data, max_output_bytes)
+            return _decompress_stream(cramjam().zstd, data, max_output_bytes)
 
 
 def _decompress_stream(module: Any, data: Bytes, max_output_bytes: int) -> bytes:
@@ -119,7 +124,7 @@ def _decompress_stream(module: Any, data: Bytes, max_output_bytes: int) -> bytes
     while True:
         try:
             return _filled(capacity, partial(module.decompress_into, data))
-        except cramjam.DecompressionError as error:
+        except cramjam().DecompressionError as error:
             if _OUTPUT_FULL not in str(error):
                 raise ProtocolError(f"compressed records are corrupt: {error}") from None
         if capacity >= max_output_bytes:
@@ -170,13 +175,13 @@ def _xerial_block(data: memoryview, position: int) -> tuple[memoryview, int]:
 def _decompress_block(block: memoryview, max_output_bytes: int, used: int = 0) -> bytes:
     """Decompress raw snappy. It states its size first, which is checked before anything is allocated."""
     try:
-        size = cramjam.snappy.decompress_raw_len(block)
+        size = cramjam().snappy.decompress_raw_len(block)
         if used + size > max_output_bytes:
             raise _too_large(max_output_bytes)
         if size > len(block) * _SNAPPY_RATIO_MAX:
             raise ProtocolError(f"snappy block of {len(block)} bytes cannot hold the {size} it claims")
-        output = _filled(size, partial(cramjam.snappy.decompress_raw_into, block))
-    except cramjam.DecompressionError as error:
+        output = _filled(size, partial(cramjam().snappy.decompress_raw_into, block))
+    except cramjam().DecompressionError as error:
         raise ProtocolError(f"compressed records are corrupt: {error}") from None
     if len(output) != size:
         raise ProtocolError("snappy block is shorter than it says")
@@ -187,7 +192,7 @@ def _compress_lz4(data: Bytes, level: int) -> bytes:
     # Kafka's default is called 9, but means its fast compressor; other levels mean what they say.
     chosen = _LZ4_FAST if level == LZ4_LEVEL else min(level, _LZ4_MAX)
     # Java's clients refuse frames with linked blocks. The batch has its own checksum.
-    compressor = cramjam.lz4.Compressor(level=chosen, content_checksum=False, block_linked=False)
+    compressor = cramjam().lz4.Compressor(level=chosen, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
@@ -195,7 +200,7 @@ def _compress_lz4(data: Bytes, level: int) -> bytes:
 def _compress_xerial(data: memoryview) -> bytes:
     output = bytearray(_XERIAL_HEADER)
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        block = bytes(cramjam().snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
         output += _BLOCK_LENGTH.pack(len(block))
         output += block
     return bytes(output)

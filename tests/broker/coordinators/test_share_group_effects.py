@@ -45,7 +45,7 @@ def effects(coordinators: Coordinators) -> ShareGroupEffects:
     async def end_offset(*_: object) -> int:
         return 0
 
-    return ShareGroupEffects(coordinators, end_offset, coordinators)  # type: ignore[arg-type]
+    return ShareGroupEffects(lambda: coordinators, end_offset, coordinators)  # type: ignore[arg-type, return-value]
 
 
 def initialization(state_epoch: int) -> InitializeShares:

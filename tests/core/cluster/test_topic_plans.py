@@ -17,9 +17,9 @@ from forebay.core.cluster.image_changes import (
     TopicDeleted,
     TopicPut,
 )
+from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.topics import (
-    INTERNAL_TOPICS,
     NAME_LENGTH_MAX,
     PARTITIONS_MAX,
     NewTopic,

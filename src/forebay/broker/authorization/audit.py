@@ -13,16 +13,18 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
 from forebay.core.guards.guard import DENIED, Resource
 from forebay.core.guards.refused_resources import NAMED_MAX
 from forebay.core.security.refusals import LeftOut, RefusalLimits, Refusals
 from forebay.errors import ErrorCode, known_code
 from forebay.wire.fields import Struct
 from forebay.wire.messages import api_name
+
+if TYPE_CHECKING:
+    from forebay.broker.live_config import LiveConfig
+    from forebay.broker.net.dispatch import RequestContext
 
 log = logging.getLogger("forebay.audit")
 

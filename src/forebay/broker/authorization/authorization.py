@@ -10,20 +10,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forebay.broker.authorization.audit import AuditLog
 from forebay.broker.cluster.peers import is_broker, is_from_broker
-from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.connection import ANONYMOUS, Connection
-from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.signals import Signal
-from forebay.broker.telemetry.metrics import Metrics
 from forebay.core.acls.authorizer import Authorizer
 from forebay.core.acls.bindings import CLUSTER_NAME, EVERYONE, AclBinding, Operation
-from forebay.core.cluster.image import ClusterImage
 from forebay.core.guards.guard import CLUSTER, TOPIC, Access, Resource, Shortcut
 from forebay.core.guards.refused_resources import RefusedResources
+
+if TYPE_CHECKING:
+    from forebay.broker.authorization.audit import AuditLog
+    from forebay.broker.live_config import LiveConfig
+    from forebay.broker.net.dispatch import RequestContext
+    from forebay.broker.telemetry.metrics import Metrics
+    from forebay.core.cluster.image import ClusterImage
 
 log = logging.getLogger(__name__)
 

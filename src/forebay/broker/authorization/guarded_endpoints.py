@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from forebay.broker.authorization.audit import AuditLog
-from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.guards.administrative import ADMINISTRATIVE
@@ -19,6 +17,8 @@ from forebay.core.guards.guard import Refused, unguarded
 from forebay.lazy import load
 
 if TYPE_CHECKING:
+    from forebay.broker.authorization.audit import AuditLog
+    from forebay.broker.authorization.authorization import Authorization
     from forebay.core.guards.table import Rule
 
 Complete = Callable[[Any], Any]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from forebay.broker.cluster.pending_failovers import PendingFailovers
-from forebay.broker.live_config import LiveConfig
-from forebay.broker.ports import Address
-from forebay.config import Listener
-from forebay.coordination.metadata import Metadata
+if TYPE_CHECKING:
+    from forebay.broker.cluster.pending_failovers import PendingFailovers
+    from forebay.broker.live_config import LiveConfig
+    from forebay.broker.ports import Address
+    from forebay.config import Listener
+    from forebay.coordination.metadata import Metadata
 
 
 class Caller(Protocol):

@@ -7,14 +7,19 @@ then set inter.broker.listener.name of one after the other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from forebay.broker.cluster.peer_connection import PeerConnection
-from forebay.broker.live_config import LiveConfig
-from forebay.broker.ports import Address, Network, Stream
-from forebay.broker.tls.endpoints import TlsEndpoints
-from forebay.core.cluster.registration import BrokerRegistration
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.sasl.client import Login, SaltedPasswords, new_login
+from forebay.lazy import load
+
+if TYPE_CHECKING:
+    from forebay.broker.cluster.peer_connection import PeerConnection
+    from forebay.broker.live_config import LiveConfig
+    from forebay.broker.ports import Address, Network, Stream
+    from forebay.broker.tls.endpoints import TlsEndpoints
+    from forebay.core.cluster.registration import BrokerRegistration
+    from forebay.wire.sasl.client import Login, SaltedPasswords
 
 
 class PeerDialing:
@@ -26,7 +31,6 @@ class PeerDialing:
         self._network = network
         self._tls = tls
         self._entropy = entropy
-        self._salted = SaltedPasswords()
 
     async def open(
         self,
@@ -49,7 +53,8 @@ class PeerDialing:
             # The certificate is for the address that is registered, from wherever this broker connects.
             return stream if endpoint is None else await endpoint.secure(stream, registered[0])
 
-        return await PeerConnection.open(
+        connection: type[PeerConnection] = load("forebay.broker.cluster.peer_connection:PeerConnection")
+        return await connection.open(
             connect,
             *(address or registered),
             client_id=client_id,
@@ -61,7 +66,15 @@ class PeerDialing:
         sasl = self._settings.current.sasl
         assert sasl.broker_user and sasl.broker_password, "the settings were checked"
         password = sasl.broker_password.reveal()
-        return new_login(sasl.broker_mechanism, sasl.broker_user, password, self._entropy, self._salted)
+        login: Login = load("forebay.wire.sasl.client:new_login")(
+            sasl.broker_mechanism, sasl.broker_user, password, self._entropy, self._salted
+        )
+        return login
+
+    @cached_property
+    def _salted(self) -> SaltedPasswords:
+        made: SaltedPasswords = load("forebay.wire.sasl.client:SaltedPasswords")()
+        return made
 
 
 def _registered(peer: BrokerRegistration, listener: str) -> Address:

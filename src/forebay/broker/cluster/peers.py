@@ -18,27 +18,30 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from forebay.broker.cluster.held_lease import HeldLease
-from forebay.broker.cluster.peer_connection import TIMEOUT_S, PeerConnection
-from forebay.broker.cluster.peer_dialing import PeerDialing
-from forebay.broker.live_config import LiveConfig
-from forebay.broker.ports import Address
-from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.registration import BrokerRegistration
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.fields import Request, Response
 from forebay.wire.frames import read_request_header
 
-OpenTo: TypeAlias = Callable[[BrokerRegistration], Awaitable[PeerConnection]]
+if TYPE_CHECKING:
+    from forebay.broker.cluster.held_lease import HeldLease
+    from forebay.broker.cluster.peer_connection import PeerConnection
+    from forebay.broker.cluster.peer_dialing import PeerDialing
+    from forebay.broker.live_config import LiveConfig
+    from forebay.broker.ports import Address
+    from forebay.coordination.metadata import Metadata
+    from forebay.core.cluster.image import ClusterImage
+    from forebay.core.cluster.registration import BrokerRegistration
+    from forebay.wire.fields import Request, Response
+
+OpenTo: TypeAlias = "Callable[[BrokerRegistration], Awaitable[PeerConnection]]"
 
 _CLIENT_ID = re.compile(r"forebay-broker-(\d{1,10})\.(\d{1,19})\.(\d{1,19})")
 _BROKERS = ("forebay-broker-", "forebay-replica-")
 """How the client ids of brokers begin: those of this module, and those of fetchers."""
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """How a broker that listens everywhere reaches itself."""
+_TIMEOUT_S = 30.0
 _BACKOFF_S = 0.05
 _BACKOFF_S_MAX = 2.0
 
@@ -116,7 +119,7 @@ class Peers:
         """The newest connection of each broker that `admit` was asked about: its epoch and number."""
 
     async def ask(
-        self, node_id: int, request: Request, *, version: int | None = None, timeout_s: float = TIMEOUT_S
+        self, node_id: int, request: Request, *, version: int | None = None, timeout_s: float = _TIMEOUT_S
     ) -> Response:
         """The answer of a broker, in the highest version that both speak unless one is given.
 

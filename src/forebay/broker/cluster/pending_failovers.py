@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.early_fencing import leads
+
+if TYPE_CHECKING:
+    from forebay.coordination.metadata import Metadata
+    from forebay.core.cluster.image import ClusterImage
+    from forebay.core.cluster.registration import BrokerRegistration
 
 _PATIENCE_S = 1.0
 _LOOK_S = 0.05

@@ -1,31 +1,50 @@
-"""The coordinators: of groups, of transactions, of the state of share groups, of moves."""
+"""The coordinators: of groups, of transactions, of the state of share groups, of moves.
+
+Each is made when it is first asked for, or when there is the internal topic that it keeps its state on.
+"""
 
 from __future__ import annotations
 
-from forebay.broker.cluster.peers import Peers
-from forebay.broker.cluster.topic_changes import TopicChanges
-from forebay.broker.composition.foundations import Foundations
-from forebay.broker.composition.local_partitions import LocalPartitions
-from forebay.broker.coordinators.groups import Groups
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from forebay.broker.coordinators.host import CoordinatorHost
-from forebay.broker.coordinators.markers import MarkerAppends, MarkerWriter
 from forebay.broker.coordinators.producer_ids import ProducerIds
-from forebay.broker.coordinators.share_coordinator import ShareStates
-from forebay.broker.coordinators.share_group_effects import ShareGroupEffects
-from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.fetch.end_offsets import EndOffsets
-from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.worker_threads import WorkerThreads
+from forebay.lazy import load
+
+if TYPE_CHECKING:
+    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.topic_changes import TopicChanges
+    from forebay.broker.composition.foundations import Foundations
+    from forebay.broker.composition.local_partitions import LocalPartitions
+    from forebay.broker.coordinators.groups import Groups
+    from forebay.broker.coordinators.markers import MarkerAppends
+    from forebay.broker.coordinators.share_coordinator import ShareStates
+    from forebay.broker.coordinators.transactions import Transactions
+    from forebay.broker.moves.journal import MoveJournal
+    from forebay.core.cluster.image import ClusterImage
+
+_PARTS = "forebay.broker.coordinators"
+TOPICS = {
+    "share_states": "__share_group_state",
+    "move_journal": "__forebay_moves",
+    "groups": "__consumer_offsets",
+    "transactions": "__transaction_state",
+}
+"""In the order in which they are given a new image."""
 
 
 class Coordinators:
     def __init__(
         self, base: Foundations, local: LocalPartitions, peers: Peers, topic_changes: TopicChanges
     ) -> None:
-        settings, metadata, node_id = base.settings, base.metadata, base.node_id
-        self.host = host = CoordinatorHost(
-            node_id=node_id,
-            metadata=metadata,
+        self._base = base
+        self._local = local
+        self._peers = peers
+        self.host = CoordinatorHost(
+            node_id=base.node_id,
+            metadata=base.metadata,
             partitions=local.table,
             topic_changes=topic_changes,
             write_cycle=local.write_cycle,
@@ -36,16 +55,83 @@ class Coordinators:
             time=base.time,
             loop=base.loop,
         )
-        self.producer_ids = ProducerIds(base.store, metadata, base.data, base.workers)
-        self.marker_appends = MarkerAppends(local.write_cycle, local.table, base.time)
-        markers = MarkerWriter(
-            self.marker_appends, peers, metadata, local.write_cycle, base.loop, node_id=node_id
+        self.producer_ids = ProducerIds(base.store, base.metadata, base.data, base.workers)
+
+    @cached_property
+    def groups(self) -> Groups:
+        base, local = self._base, self._local
+        end_offsets = load("forebay.broker.fetch.end_offsets:EndOffsets")(
+            base.metadata, local.table, self._peers, local.delays, node_id=base.node_id
         )
-        end_offsets = EndOffsets(metadata, local.table, peers, local.delays, node_id=node_id)
-        self.share_states = ShareStates(host, settings, peers)
-        self.move_journal = MoveJournal(host, peers)
-        share_effects = ShareGroupEffects(self.share_states, end_offsets.of, base.loop)
-        self.groups = Groups(
-            host, settings, share_effects, visibility=base.authorization, entropy=base.ports.entropy
+        share_effects = load(f"{_PARTS}.share_group_effects:ShareGroupEffects")(
+            lambda: self.share_states, end_offsets.of, base.loop
         )
-        self.transactions = Transactions(host, settings, peers, self.producer_ids, markers)
+        made: Groups = load(f"{_PARTS}.groups:Groups")(
+            self.host,
+            base.settings,
+            share_effects,
+            visibility=base.authorization,
+            entropy=base.ports.entropy,
+        )
+        return made
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        base = self._base
+        markers = load(f"{_PARTS}.markers:MarkerWriter")(
+            self.marker_appends,
+            self._peers,
+            base.metadata,
+            self._local.write_cycle,
+            base.loop,
+            node_id=base.node_id,
+        )
+        made: Transactions = load(f"{_PARTS}.transactions:Transactions")(
+            self.host, base.settings, self._peers, self.producer_ids, markers
+        )
+        return made
+
+    @cached_property
+    def marker_appends(self) -> MarkerAppends:
+        made: MarkerAppends = load(f"{_PARTS}.markers:MarkerAppends")(
+            self._local.write_cycle, self._local.table, self._base.time
+        )
+        return made
+
+    @cached_property
+    def share_states(self) -> ShareStates:
+        made: ShareStates = load(f"{_PARTS}.share_coordinator:ShareStates")(
+            self.host, self._base.settings, self._peers
+        )
+        return made
+
+    @cached_property
+    def move_journal(self) -> MoveJournal:
+        made: MoveJournal = load("forebay.broker.moves.journal:MoveJournal")(self.host, self._peers)
+        return made
+
+    # -- what all of them do ---------------------------------------------------------------------------
+
+    def follow_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        for part in self._in_use():
+            part.follow(before, after)
+
+    def follow(self) -> None:
+        """Begin or end to coordinate partitions, as this broker leads them now."""
+        for part in self._in_use():
+            part.coordinator.follow()
+
+    def close(self) -> None:
+        for name in [name for name in TOPICS if name in vars(self)]:
+            self._made(name).coordinator.close()
+        if "transactions" in vars(self):
+            self.transactions.close()
+
+    def _in_use(self) -> list[Groups | Transactions | ShareStates | MoveJournal]:
+        topics = self._base.metadata.image.topics
+        made = vars(self)
+        return [self._made(name) for name, topic in TOPICS.items() if name in made or topic in topics]
+
+    def _made(self, name: str) -> Groups | Transactions | ShareStates | MoveJournal:
+        part: Groups | Transactions | ShareStates | MoveJournal = getattr(self, name)
+        return part

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from forebay.broker.composition.foundations import Foundations
-from forebay.broker.composition.local_partitions import LocalPartitions
+from typing import TYPE_CHECKING
+
 from forebay.broker.delays.following import DelayHost
 from forebay.broker.delays.service import DelayService
 from forebay.broker.worker_threads import LazyThreads
+
+if TYPE_CHECKING:
+    from forebay.broker.composition.foundations import Foundations
+    from forebay.broker.composition.local_partitions import LocalPartitions
 
 _THREADS = 2
 

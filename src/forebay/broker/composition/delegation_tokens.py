@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.broker.authentication.logins import Logins
-from forebay.broker.composition.foundations import Foundations
 from forebay.broker.worker_threads import LazyThreads
 
 if TYPE_CHECKING:
+    from forebay.broker.authentication.logins import Logins
+    from forebay.broker.composition.foundations import Foundations
     from forebay.broker.tokens.delegation_tokens import DelegationTokens
 
 

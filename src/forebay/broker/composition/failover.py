@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from forebay.broker.cluster.early_fencing import Verdicts
-from forebay.broker.cluster.failover_times import FailoverTimes
-from forebay.broker.cluster.peer_watch import PeerWatch
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from forebay.broker.cluster.pending_failovers import PendingFailovers
-from forebay.broker.composition.foundations import Foundations
+from forebay.lazy import load
+
+if TYPE_CHECKING:
+    from forebay.broker.cluster.failover_times import FailoverTimes
+    from forebay.broker.cluster.peer_watch import PeerWatch
+    from forebay.broker.composition.foundations import Foundations
+
+_CLUSTER = "forebay.broker.cluster"
 
 
 class Failover:
     def __init__(self, base: Foundations) -> None:
+        self._base = base
         config = base.settings.current
         self.enabled = not config.cluster.embedded and config.controller.verdicts_per_minute_max > 0
-        self.times = FailoverTimes(
+        self.pending = PendingFailovers(base.metadata, self._broken_since, base.loop)
+
+    @cached_property
+    def times(self) -> FailoverTimes:
+        base = self._base
+        made: FailoverTimes = load(f"{_CLUSTER}.failover_times:FailoverTimes")(
             node_id=base.node_id,
             metadata=base.metadata,
             store=base.store,
@@ -21,7 +35,12 @@ class Failover:
             time=base.time,
             loop=base.loop,
         )
-        verdicts = Verdicts(
+        return made
+
+    @cached_property
+    def watch(self) -> PeerWatch:
+        base = self._base
+        verdicts = load(f"{_CLUSTER}.early_fencing:Verdicts")(
             node_id=base.node_id,
             settings=base.settings,
             metadata=base.metadata,
@@ -32,11 +51,18 @@ class Failover:
             background=base.background,
             loop=base.loop,
         )
-        self.watch = PeerWatch(
+        made: PeerWatch = load(f"{_CLUSTER}.peer_watch:PeerWatch")(
             node_id=base.node_id,
             dialing=base.dialing,
             judge=verdicts.consider,
             background=base.background,
             loop=base.loop,
         )
-        self.pending = PendingFailovers(base.metadata, self.watch.broken_since, base.loop)
+        return made
+
+    def close(self) -> None:
+        if "watch" in vars(self):
+            self.watch.close()
+
+    def _broken_since(self) -> Mapping[int, float]:
+        return self.watch.broken_since() if self.enabled else {}

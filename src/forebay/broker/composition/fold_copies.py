@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from forebay.broker.cluster.peers import Peers
-from forebay.broker.composition.foundations import Foundations
-from forebay.broker.composition.local_partitions import LocalPartitions
-from forebay.broker.composition.shares import Shares
 from forebay.broker.moves.copy_appends import CopyAppends
 from forebay.broker.moves.copy_source import CopyHost
 from forebay.broker.moves.fold_copies import FoldCopies
 from forebay.broker.upkeep.number_handover import NumberHandover
+
+if TYPE_CHECKING:
+    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.composition.foundations import Foundations
+    from forebay.broker.composition.local_partitions import LocalPartitions
+    from forebay.broker.composition.shares import Shares
 
 
 def copy_appends(base: Foundations, local: LocalPartitions, peers: Peers) -> CopyAppends:

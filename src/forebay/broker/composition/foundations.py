@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import TYPE_CHECKING
 
 from forebay.broker.authorization.audit import AuditLog
 from forebay.broker.authorization.authorization import Authorization, sent_by_broker
 from forebay.broker.background import Background
-from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.cluster.peer_dialing import PeerDialing
-from forebay.broker.cluster.store_memory import StoreMemory
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.ports import Ports
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.broker.tls.endpoints import TlsEndpoints
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.config import BrokerConfig
-from forebay.coordination.metadata import Metadata
-from forebay.coordination.store import Store
-from forebay.storage.datadir import DataDir
+
+if TYPE_CHECKING:
+    from forebay.broker.broker_time import BrokerTime
+    from forebay.broker.cluster.store_memory import StoreMemory
+    from forebay.broker.ports import Ports
+    from forebay.config import BrokerConfig
+    from forebay.coordination.metadata import Metadata
+    from forebay.coordination.store import Store
+    from forebay.storage.datadir import DataDir
 
 _UPKEEP_THREADS = 2
 _READING_THREADS = 2

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forebay.broker.cluster.departure import Departure
-from forebay.broker.composition.foundations import Foundations
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.partition.assignment import Assignment
@@ -13,6 +14,9 @@ from forebay.broker.partition.opening import PartitionOpener
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.flush import GroupCommit
 from forebay.broker.produce.write_cycle import WriteCycle
+
+if TYPE_CHECKING:
+    from forebay.broker.composition.foundations import Foundations
 
 _OPENING_THREADS = 4
 _LOG_THREADS = 2

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forebay.broker.authentication.fair_threads import FairThreads
 from forebay.broker.authentication.logins import Logins
 from forebay.broker.authentication.password_checks import PasswordChecks
 from forebay.broker.authentication.token_checks import TokenChecks
-from forebay.broker.composition.foundations import Foundations
 from forebay.broker.worker_threads import LazyThreads
 from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
+
+if TYPE_CHECKING:
+    from forebay.broker.composition.foundations import Foundations
 
 
 def logins(base: Foundations) -> Logins:

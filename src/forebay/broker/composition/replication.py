@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from forebay.broker.composition.foundations import Foundations
-from forebay.broker.composition.local_partitions import LocalPartitions
-from forebay.broker.partition.partition import Partition
-from forebay.broker.replication.fetcher import Fetcher
 from forebay.broker.replication.fetchers import Following
-from forebay.broker.replication.follower_append import FollowerAppend
 from forebay.broker.replication.follower_tracking import Followers
 from forebay.broker.replication.isr import InSyncReplicas
 from forebay.broker.replication.throttle import Throttles
-from forebay.broker.replication.truncation import Truncation
 from forebay.core.partition.fetch_session import FetchSessions
+from forebay.lazy import load
+
+if TYPE_CHECKING:
+    from forebay.broker.composition.foundations import Foundations
+    from forebay.broker.composition.local_partitions import LocalPartitions
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.replication.fetcher import Fetcher
+    from forebay.broker.replication.follower_append import FollowerAppend
+
+_REPLICATION = "forebay.broker.replication"
 
 
 class Replication:
@@ -49,24 +55,34 @@ class Replication:
             heard_ms=heard_ms,
             time_s=base.loop.time,
         )
-        truncation = Truncation(
+        self._base = base
+        self._local = local
+        self.following = Following(self._make_fetcher, base.background, node_id=base.node_id)
+
+    def _make_fetcher(self, leader: int, resume: Callable[[Partition], None]) -> Fetcher:
+        base = self._base
+        made: Fetcher = load(f"{_REPLICATION}.fetcher:Fetcher")(
+            leader,
+            node_id=base.node_id,
+            settings=base.settings,
+            metadata=base.metadata,
+            lease=base.lease,
+            dialing=base.dialing,
+            appender=self._appender,
+            throttle=self.throttles.taking,
+            metrics=base.metrics,
+            loop=base.loop,
+            resume=resume,
+        )
+        return made
+
+    @cached_property
+    def _appender(self) -> FollowerAppend:
+        base, local = self._base, self._local
+        truncation = load(f"{_REPLICATION}.truncation:Truncation")(
             base.data, local.assignment.lend, base.settings, base.background, base.time.now_ms
         )
-        appender = FollowerAppend(local.write_cycle, local.arrivals, base.metrics, truncation)
-
-        def make_fetcher(leader: int, resume: Callable[[Partition], None]) -> Fetcher:
-            return Fetcher(
-                leader,
-                node_id=base.node_id,
-                settings=base.settings,
-                metadata=base.metadata,
-                lease=base.lease,
-                dialing=base.dialing,
-                appender=appender,
-                throttle=self.throttles.taking,
-                metrics=base.metrics,
-                loop=base.loop,
-                resume=resume,
-            )
-
-        self.following = Following(make_fetcher, base.background, node_id=base.node_id)
+        made: FollowerAppend = load(f"{_REPLICATION}.follower_append:FollowerAppend")(
+            local.write_cycle, local.arrivals, base.metrics, truncation
+        )
+        return made

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from forebay.broker.cluster.peers import Peers
-from forebay.broker.cluster.topic_changes import TopicChanges
-from forebay.broker.composition.coordinators import Coordinators
-from forebay.broker.composition.foundations import Foundations
-from forebay.broker.composition.local_partitions import LocalPartitions
-from forebay.broker.fetch.cold_reads import ColdReads
-from forebay.broker.folds.takers import BatchTakers
+from typing import TYPE_CHECKING
+
 from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.live_mover import MoverHost
-from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
 from forebay.broker.shares.dead_letters.source import DeadLetterHost
 from forebay.broker.shares.dead_letters.target import DeadLetterTargets
@@ -24,8 +18,18 @@ from forebay.broker.shares.state_reads import StateReads
 from forebay.broker.shares.state_store import ShareStateStore
 from forebay.broker.shares.state_writes import StateWrites
 from forebay.broker.shares.table import ShareTable
-from forebay.config import ShareGroupSettings
 from forebay.core.shares.sessions import ShareSessions
+
+if TYPE_CHECKING:
+    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.topic_changes import TopicChanges
+    from forebay.broker.composition.coordinators import Coordinators
+    from forebay.broker.composition.foundations import Foundations
+    from forebay.broker.composition.local_partitions import LocalPartitions
+    from forebay.broker.fetch.cold_reads import ColdReads
+    from forebay.broker.folds.takers import BatchTakers
+    from forebay.broker.produce.record_checks import Examiner
+    from forebay.config import ShareGroupSettings
 
 
 class Shares:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from forebay.broker.cluster.peers import Peers
-from forebay.broker.composition.foundations import Foundations
-from forebay.broker.composition.local_partitions import LocalPartitions
+from typing import TYPE_CHECKING
+
 from forebay.broker.views.cache import ViewCache
 from forebay.broker.views.filter_threads import FilterThreads
 from forebay.broker.views.filters import ViewFilters
 from forebay.broker.views.materializing import FillHost, ViewFilling
 from forebay.broker.worker_threads import LazyThreads
+
+if TYPE_CHECKING:
+    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.composition.foundations import Foundations
+    from forebay.broker.composition.local_partitions import LocalPartitions
 
 _THREADS = 1
 _FILTERING_THREADS = 2

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.loaded_shard import Shard, Ticket
 from forebay.broker.coordinators.runtime import Coordinator
-from forebay.broker.coordinators.share_group_effects import ShareGroupEffects
-from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
 from forebay.config import GroupsConfig, GroupSettings
-from forebay.core.cluster.image import ClusterImage
 from forebay.core.groups.failures import failure
-from forebay.core.groups.group import Visibility
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
 from forebay.core.groups.share.effects import DeleteShares, InitializeShares, SummarizeShares
 from forebay.core.step import Effect, Now, RequestInfo, Step
 from forebay.core.views.catalog import readable_topics
 from forebay.wire.fields import Request
+
+if TYPE_CHECKING:
+    from forebay.broker.coordinators.host import CoordinatorHost
+    from forebay.broker.coordinators.share_group_effects import ShareGroupEffects
+    from forebay.broker.live_config import LiveConfig
+    from forebay.broker.net.dispatch import RequestContext
+    from forebay.core.cluster.image import ClusterImage
+    from forebay.core.groups.group import Visibility
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from forebay.broker.background import Background
-from forebay.broker.broker_time import BrokerTime
-from forebay.broker.cluster.held_lease import HeldLease
-from forebay.broker.cluster.topic_changes import TopicChanges
-from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.write_cycle import WriteCycle
-from forebay.broker.telemetry.metrics import Metrics
-from forebay.broker.worker_threads import WorkerThreads
-from forebay.coordination.metadata import Metadata
 from forebay.lazy import dataclass
+
+if TYPE_CHECKING:
+    from forebay.broker.background import Background
+    from forebay.broker.broker_time import BrokerTime
+    from forebay.broker.cluster.held_lease import HeldLease
+    from forebay.broker.cluster.topic_changes import TopicChanges
+    from forebay.broker.partition.table import PartitionTable
+    from forebay.broker.produce.write_cycle import WriteCycle
+    from forebay.broker.telemetry.metrics import Metrics
+    from forebay.broker.worker_threads import WorkerThreads
+    from forebay.coordination.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.core.groups.share.effects import (
     DeleteShares,
     InitializeShares,
@@ -25,6 +24,9 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import delete_share_group_state as delete_message
 from forebay.wire.messages import initialize_share_group_state as initialize_message
 from forebay.wire.messages import read_share_group_state_summary as summary_message
+
+if TYPE_CHECKING:
+    from forebay.broker.coordinators.share_coordinator import ShareStates
 
 _PATIENCE_S = 5.0
 _RETRY_S = 0.05
@@ -48,7 +50,9 @@ class _Turn:
 
 
 class ShareGroupEffects:
-    def __init__(self, states: ShareStates, end_offset: EndOffset, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, states: Callable[[], ShareStates], end_offset: EndOffset, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._states = states
         self._end_offset = end_offset
         self._loop = loop
@@ -124,7 +128,7 @@ class ShareGroupEffects:
         delay_s = _RETRY_S
         while goes_on():
             try:
-                return await self._states.ask(request)
+                return await self._states().ask(request)
             except KafkaError as error:
                 if not error.code.retriable or self._loop.time() + delay_s > give_up_s:
                     raise

@@ -276,7 +276,7 @@ class ViewFetch(ConsumerFetch):
         self, read: ViewRead, partition: Partition, found: LogSlice, room: int, end: int
     ) -> bool:
         """Take what is in the cache. Otherwise have the source filtered, or the cache read from the disk."""
-        filters, generation = self._service.filters, partition.log.generation
+        filters, generation = self._service.filters(), partition.log.generation
         cached = filters.cache.find(
             read.view, found, generation, read.next_offset, max(room - read.size, 0), end
         )
@@ -304,7 +304,7 @@ class ViewFetch(ConsumerFetch):
 
     async def _load_cached(self, read: ViewRead, cached: Cached) -> None:
         try:
-            await self._service.filters.load(read.view, cached.range, self._reader)
+            await self._service.filters().load(read.view, cached.range, self._reader)
         except OSError as error:
             self._failures[read] = StorageError(f"what a view shows cannot be read: {error}")
         else:
@@ -320,7 +320,7 @@ class ViewFetch(ConsumerFetch):
             first_offset=read.next_offset,
         )
         try:
-            filtered = await self._service.filters.run(read.view, source, self._reader)
+            filtered = await self._service.filters().run(read.view, source, self._reader)
         except FileClosed as error:
             # Deleted or compacted meanwhile: the next reading finds what is there instead, or an error.
             read.tries += 1

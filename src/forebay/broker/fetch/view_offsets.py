@@ -11,6 +11,7 @@ import asyncio
 from collections import OrderedDict
 from typing import NamedTuple
 
+from forebay.broker.net.connection import Connection
 from forebay.broker.partition.partition import Partition
 from forebay.broker.views.filters import Reader, Source, ViewFilters
 from forebay.coordination.metadata import Metadata
@@ -52,6 +53,10 @@ class ViewOffsets:
     def deadline(self) -> float:
         """When a request that comes now has searched for long enough."""
         return self._loop.time() + SEARCH_S
+
+    def limits(self, connection: Connection, end_offset: int, deadline: float) -> SearchLimits:
+        reader = Reader(connection.principal, lambda: not connection.closed)
+        return SearchLimits(reader, end_offset, deadline)
 
     async def first_from(
         self, view: ViewImage, partition: Partition, timestamp: int, source_offset: int, limits: SearchLimits

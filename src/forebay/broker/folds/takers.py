@@ -18,9 +18,9 @@ from forebay.broker.partition.closed_partition import decided
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.topic_folds import Stop
-from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, NamedProducer, named_by, under_alias
 from forebay.core.partition.folds.closed_partition import (
     OUT_OF_PLACE,

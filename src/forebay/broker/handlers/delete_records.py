@@ -17,7 +17,7 @@ from forebay.broker.partition.waiting_messages import start_with_note
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import delete_records as wire
 

@@ -7,14 +7,19 @@ those of followers in `fetch/follower_fetch.py`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forebay.broker.fetch.consumer_fetch import ConsumerFetch, ViewNamed
-from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.follower_fetch import ReplicaFetch, replica_id
-from forebay.broker.fetch.view_fetch import ViewFetch
-from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.net.dispatch import RequestContext
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import load
 from forebay.wire.messages.fetch import FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from forebay.broker.fetch.fetch_host import FetchHost
+    from forebay.broker.fetch.view_fetch import ViewFetch
+    from forebay.broker.net.deferred_replies import Reply
+    from forebay.broker.net.dispatch import RequestContext
 
 TOPIC_IDS_FROM = 13
 
@@ -38,7 +43,8 @@ def handle(service: FetchHost, context: RequestContext, request: FetchRequest) -
         try:
             return fetch.start(context)
         except ViewNamed:
-            return ViewFetch(service, request, session, listener, context.api_version).start(context)
+            view_fetch: type[ViewFetch] = load("forebay.broker.fetch.view_fetch:ViewFetch")
+            return view_fetch(service, request, session, listener, context.api_version).start(context)
     if is_refused:
         error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client may not replicate")
         return ConsumerFetch(service, request, session, listener, context.api_version).refuse_all(error)

@@ -5,28 +5,39 @@ A share coordinator is asked for by share partition, and found by the group of t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from forebay.broker.cluster.addresses import Addresses, Caller
 from forebay.broker.cluster.pending_failovers import PendingFailovers
-from forebay.broker.coordinators.groups import Groups
-from forebay.broker.coordinators.runtime import Coordinator as Runtime
-from forebay.broker.coordinators.share_coordinator import ShareStates
-from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.net.dispatch import RequestContext
 from forebay.core.shares.coordinator.key import parse_coordinator_key
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import find_coordinator as wire
+
+if TYPE_CHECKING:
+    from forebay.broker.coordinators.groups import Groups
+    from forebay.broker.coordinators.runtime import Coordinator as Runtime
+    from forebay.broker.coordinators.share_coordinator import ShareStates
+    from forebay.broker.coordinators.transactions import Transactions
 
 GROUP, TRANSACTION, SHARE = range(3)
 _BATCHED_FROM = 4
 _SHARE_FROM = 6
 
 
+class Coordinators(Protocol):
+    """Makes the coordinators of a kind when they are first looked for."""
+
+    @property
+    def groups(self) -> Groups: ...
+    @property
+    def transactions(self) -> Transactions: ...
+    @property
+    def share_states(self) -> ShareStates: ...
+
+
 async def handle(
-    groups: Groups,
-    transactions: Transactions,
-    share_states: ShareStates,
+    coordinators: Coordinators,
     addresses: Addresses,
     failovers: PendingFailovers,
     context: RequestContext,
@@ -36,15 +47,7 @@ async def handle(
     keys = request.coordinator_keys if batched else [request.key]
 
     async def leader(key_type: int, key: str) -> int:
-        kinds: dict[int, Runtime[Any]] = {
-            GROUP: groups.coordinator,
-            TRANSACTION: transactions.coordinator,
-        }
-        if context.api_version >= _SHARE_FROM:
-            kinds[SHARE] = share_states.coordinator
-        coordinator = kinds.get(key_type)
-        if coordinator is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
+        coordinator = _coordinator(coordinators, key_type, context.api_version)
         if not key and key_type != GROUP:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the key of a coordinator may not be empty")
         if key_type == SHARE:
@@ -89,3 +92,14 @@ def _address(addresses: Addresses, caller: Caller, node_id: int) -> tuple[str, i
     raise KafkaError(
         ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node_id} coordinates it, but is not there; try again"
     )
+
+
+def _coordinator(coordinators: Coordinators, key_type: int, version: int) -> Runtime[Any]:
+    """The coordinators of a kind; raises KafkaError."""
+    if key_type == GROUP:
+        return coordinators.groups.coordinator
+    if key_type == TRANSACTION:
+        return coordinators.transactions.coordinator
+    if key_type == SHARE and version >= _SHARE_FROM:
+        return coordinators.share_states.coordinator
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")

@@ -13,21 +13,22 @@ lie beyond: the latest offset, and a message that it finds there. Nothing waits 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from forebay.broker.fetch.offsets_by_time import OffsetsByTime
-from forebay.broker.fetch.topic_delays import TopicDelays
-from forebay.broker.fetch.view_offsets import SearchLimits, ViewOffsets
-from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.leader_epoch_checks import check_end_known, check_leader_epoch
-from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.table import PartitionTable
-from forebay.broker.views.filters import Reader
-from forebay.core.cluster.view_image import ViewImage
 from forebay.errors import ErrorCode, KafkaError
-from forebay.storage.log.timestamp_search import TimestampOffset
 from forebay.wire.messages import list_offsets as wire
+
+if TYPE_CHECKING:
+    from forebay.broker.fetch.offsets_by_time import OffsetsByTime
+    from forebay.broker.fetch.topic_delays import TopicDelays
+    from forebay.broker.fetch.view_offsets import ViewOffsets
+    from forebay.broker.net.dispatch import RequestContext
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.partition.table import PartitionTable
+    from forebay.storage.log.timestamp_search import TimestampOffset
 
 LATEST = -1
 EARLIEST = -2
@@ -46,7 +47,7 @@ _KNOWS_NOT_AVAILABLE = 5
 def handle(
     partitions: PartitionTable,
     offsets_by_time: OffsetsByTime,
-    view_offsets: ViewOffsets,
+    views: Callable[[], ViewOffsets],
     delays: TopicDelays,
     context: RequestContext,
     request: wire.ListOffsetsRequest,
@@ -57,7 +58,7 @@ def handle(
         for wanted in topic.partitions
     )
     if must_read:
-        searches = _Searches(partitions, offsets_by_time, view_offsets, delays, context, request)
+        searches = _Searches(partitions, offsets_by_time, views, delays, context, request)
         return _search_all(searches, context, request)
     return _response(context, request, _look_up_all(partitions, request))
 
@@ -118,18 +119,18 @@ class _Searches:
         self,
         partitions: PartitionTable,
         offsets_by_time: OffsetsByTime,
-        view_offsets: ViewOffsets,
+        views: Callable[[], ViewOffsets],
         delays: TopicDelays,
         context: RequestContext,
         request: wire.ListOffsetsRequest,
     ) -> None:
         self._partitions = partitions
         self._offsets_by_time = offsets_by_time
-        self._view_offsets = view_offsets
+        self._views = views
         self._delays = delays
         self._request = request
-        self._reader = Reader(context.connection.principal, lambda: not context.connection.closed)
-        self._deadline = view_offsets.deadline()
+        self._connection = context.connection
+        self._deadline: float | None = None
 
     async def answer(
         self, topic: str, wanted: wire.ListOffsetsPartition
@@ -142,12 +143,10 @@ class _Searches:
                 return _look_up(partitions, request, topic, wanted)
             try:
                 partition, end_offset = _find_partition(partitions, request, topic, wanted)
-                view = self._view_offsets.view(topic)
-                if view is None:
+                if partitions.source_of(topic) == topic:
                     found = await self._in_topic(partition, wanted.timestamp)
                 else:
-                    limits = SearchLimits(self._reader, end_offset, self._deadline)
-                    found = await self._in_view(view, partition, wanted.timestamp, limits)
+                    found = await self._in_view(topic, partition, wanted.timestamp, end_offset)
             finally:
                 # The partition may be deleted by now, or led by another broker: that error comes first.
                 partition, end_offset = _find_partition(partitions, request, topic, wanted)
@@ -164,15 +163,21 @@ class _Searches:
         return await self._offsets_by_time.first_from(partition.log, timestamp)
 
     async def _in_view(
-        self, view: ViewImage, partition: Partition, timestamp: int, limits: SearchLimits
+        self, topic: str, partition: Partition, timestamp: int, end_offset: int
     ) -> TimestampOffset | None:
         """Of messages that the view shows: times of others are none of its readers' business."""
+        views = self._views()
+        view = views.view(topic)
+        assert view is not None, "a topic with another source is a view"
+        if self._deadline is None:
+            self._deadline = views.deadline()
+        limits = views.limits(self._connection, end_offset, self._deadline)
         if timestamp == MAX_TIMESTAMP:
-            return await self._view_offsets.largest(view, partition, limits)
+            return await views.largest(view, partition, limits)
         found = await self._offsets_by_time.first_from(partition.log, timestamp)
         if found is None:
             return None
-        return await self._view_offsets.first_from(view, partition, timestamp, found[1], limits)
+        return await views.first_from(view, partition, timestamp, found[1], limits)
 
 
 def _find_partition(

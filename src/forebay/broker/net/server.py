@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from forebay.broker.net.broker_reserve import BrokerReserve
 from forebay.broker.net.buffers import BufferPool
@@ -21,12 +22,14 @@ from forebay.broker.ports import Address, Listening, Network, Stream
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.telemetry.stalls import StallWatch
-from forebay.broker.tls.endpoint import TlsEndpoint
-from forebay.broker.tls.endpoints import TlsEndpoints
-from forebay.broker.tls.stream import TlsStream
 from forebay.config import Listener, SocketConfig
 from forebay.errors import ProtocolError
 from forebay.wire.frames import read_request_header
+
+if TYPE_CHECKING:
+    from forebay.broker.tls.endpoint import TlsEndpoint
+    from forebay.broker.tls.endpoints import TlsEndpoints
+    from forebay.broker.tls.stream import TlsStream
 
 log = logging.getLogger(__name__)
 

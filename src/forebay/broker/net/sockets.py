@@ -150,7 +150,8 @@ async def _connected(resolved: Resolved) -> SocketStream:
 
 def _bound(host: str, port: int) -> socket.socket:
     """A socket on the first address of the name that this machine has, of the older family first."""
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    name = host.encode() if host.isascii() else host  # text would have the tables of IDNA loaded
+    found = socket.getaddrinfo(name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     found.sort(key=lambda resolved: resolved[0] != socket.AF_INET)
     for number, (family, kind, protocol, _, address) in enumerate(found, 1):
         sock = socket.socket(family, kind, protocol)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
-from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.producer_replay import load_producers, save_producers
 from forebay.broker.partition.topic_policy import append_policy, log_config
-from forebay.broker.telemetry.metrics import Metrics
-from forebay.clock import Clock
 from forebay.config import TopicConfig
-from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.cluster.topic_image import TopicImage
-from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
-from forebay.storage.datadir import DataDir
-from forebay.storage.delays.index import DelayIndexes
-from forebay.storage.disk import Disk
 from forebay.storage.log.leader_epochs import LeaderEpochs
+
+if TYPE_CHECKING:
+    from forebay.broker.live_config import LiveConfig
+    from forebay.broker.telemetry.metrics import Metrics
+    from forebay.clock import Clock
+    from forebay.core.cluster.image import ClusterImage
+    from forebay.core.cluster.partition_state import PartitionState
+    from forebay.core.cluster.topic_image import TopicImage
+    from forebay.core.topic_partition import TopicPartition
+    from forebay.storage.datadir import DataDir
+    from forebay.storage.delays.index import DelayIndexes
+    from forebay.storage.disk import Disk
 
 log = logging.getLogger(__name__)
 

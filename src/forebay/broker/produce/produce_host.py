@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from forebay.broker.folds.takers import BatchTakers
-from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.record_checks import Examiner
-from forebay.broker.produce.transaction_verification import VerifyTransaction
-from forebay.broker.produce.write_cycle import WriteCycle
-from forebay.broker.telemetry.metrics import Metrics
-from forebay.coordination.metadata import Metadata
 from forebay.lazy import dataclass
+
+if TYPE_CHECKING:
+    from forebay.broker.folds.takers import BatchTakers
+    from forebay.broker.net.dispatch import RequestContext
+    from forebay.broker.partition.table import PartitionTable
+    from forebay.broker.produce.record_checks import Examiner
+    from forebay.broker.produce.transaction_verification import VerifyTransaction
+    from forebay.broker.produce.write_cycle import WriteCycle
+    from forebay.broker.telemetry.metrics import Metrics
+    from forebay.coordination.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

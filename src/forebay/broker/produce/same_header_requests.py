@@ -23,7 +23,7 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.next_leaders import with_next_leaders
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.write_cycle import ACKS_ALL, NUMBERS, Appended, Unacknowledged
-from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.partition.record_rules import UNEXAMINED
 from forebay.errors import KafkaError
 from forebay.wire.batch import ATTRIBUTES_LOW_AT, HEADER_SIZE, TRANSACTIONAL

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
-from forebay.broker.ports import Address
-from forebay.broker.prometheus.gauges import Gauges
-from forebay.broker.telemetry.metrics import Metrics
 from forebay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from forebay.broker.ports import Address
+    from forebay.broker.prometheus.gauges import Gauges
+    from forebay.broker.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from forebay.broker.cluster.controller import Controller
-from forebay.broker.cluster.held_lease import HeldLease
-from forebay.broker.net.server import Server
-from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.table import PartitionTable
-from forebay.broker.shares.table import ShareTable
-from forebay.broker.telemetry.stalls import StallWatch
 from forebay.broker.views.fill_position import FillStop
-from forebay.broker.views.materializing import ViewFilling
-from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import MismatchReason
-from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.replicas.restored_partitions import unsettled_partitions
-from forebay.core.partition.fetch_session import FetchSessions
-from forebay.storage.datadir import DataDir
+
+if TYPE_CHECKING:
+    from forebay.broker.cluster.controller import Controller
+    from forebay.broker.cluster.held_lease import HeldLease
+    from forebay.broker.net.server import Server
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.partition.table import PartitionTable
+    from forebay.broker.shares.live_share import LiveShare
+    from forebay.broker.telemetry.stalls import StallWatch
+    from forebay.broker.views.materializing import FillState
+    from forebay.coordination.metadata import Metadata
+    from forebay.core.cluster.image import ClusterImage
+    from forebay.core.partition.fetch_session import FetchSessions
+    from forebay.storage.datadir import DataDir
 
 
 @dataclass(kw_only=True, eq=False)
@@ -32,8 +35,8 @@ class Gauges:
     lease: HeldLease
     stalls: StallWatch
     metadata: Metadata
-    shares: ShareTable
-    filling: ViewFilling
+    shares: Callable[[], Iterable[LiveShare]]
+    fill_states: Callable[[], Iterable[FillState]]
     data: DataDir
 
     def samples(self) -> Iterator[tuple[str, int]]:
@@ -64,14 +67,14 @@ class Gauges:
         yield "forebay_store_behind", int(self.data.store_behind)
         yield "forebay_partitions_unsettled", _count_unsettled(self.metadata.image)
         yield "forebay_loop_stall_longest_ms", self.stalls.longest_ms
-        yield "forebay_dead_letters_waiting", sum(share.dead_letters_waiting for share in self.shares)
-        yield "forebay_dead_letters_blocked", sum(bool(share.mover.problem) for share in self.shares)
+        yield "forebay_dead_letters_waiting", sum(share.dead_letters_waiting for share in self.shares())
+        yield "forebay_dead_letters_blocked", sum(bool(share.mover.problem) for share in self.shares())
         delayed = [partition.waiting.pending for partition in led if partition.waiting is not None]
         yield "forebay_delayed_pending", sum(delayed)
         yield "forebay_brokers", len(self.metadata.image.brokers)
         yield "forebay_delegation_tokens", len(self.metadata.image.tokens)
         yield "forebay_store_unreadable_keys", len(self.metadata.image.unreadable)
-        stopped = Counter(each.reason for each in self.filling.states())
+        stopped = Counter(each.reason for each in self.fill_states())
         for stop in FillStop:
             yield f'forebay_view_fills_stopped{{reason="{stop.value}"}}', stopped[stop.value]
 

@@ -40,11 +40,6 @@ from forebay.wire.messages.fetch import (
 
 log = logging.getLogger(__name__)
 
-NEWCOMER_DELAY_S = 0.2
-"""When a leader dies, many partitions are added at about the same time. The fetch is interrupted once for all
-that are added within this time, unless the leader has answered. Most leaders do, within a tenth of it."""
-RESUMED_DELAY_S = 0.02
-"""The same for a partition that was left out for a while: the leader knows nothing of that."""
 
 _RESPONSE_BYTES_MAX = 2**31 - 1
 """What an answer's length can say. It holds at least one batch, and how large that is only the leader knows:

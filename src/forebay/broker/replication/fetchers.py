@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from forebay.broker.background import Background
 from forebay.broker.partition.partition import Partition
-from forebay.broker.replication.fetcher import NEWCOMER_DELAY_S, RESUMED_DELAY_S, Fetcher
-from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 
-MakeFetcher: TypeAlias = Callable[[int, Callable[[Partition], None]], Fetcher]
+if TYPE_CHECKING:
+    from forebay.broker.background import Background
+    from forebay.broker.replication.fetcher import Fetcher
+    from forebay.core.cluster.image import ClusterImage
+
+MakeFetcher: TypeAlias = "Callable[[int, Callable[[Partition], None]], Fetcher]"
+
+NEWCOMER_DELAY_S = 0.2
+"""When a leader dies, many partitions are added at about the same time. The fetch is interrupted once for all
+that are added within this time, unless the leader has answered. Most leaders do, within a tenth of it."""
+RESUMED_DELAY_S = 0.02
+"""The same for a partition that was left out for a while: the leader knows nothing of that."""
 """Makes the fetcher for a leader. The fetcher calls its second argument to have a partition that it left out
 for a while added again."""
 

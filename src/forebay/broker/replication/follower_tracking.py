@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from forebay.broker.broker_time import BrokerTime
 from forebay.broker.partition.long_polls import Arrivals, release
-from forebay.broker.partition.partition import Partition
-from forebay.broker.produce.write_cycle import WriteCycle
-from forebay.broker.replication.isr import InSyncReplicas
-from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.partition.fetch_session import FetchSession, FetchSessions
+
+if TYPE_CHECKING:
+    from forebay.broker.broker_time import BrokerTime
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.produce.write_cycle import WriteCycle
+    from forebay.broker.replication.isr import InSyncReplicas
+    from forebay.core.cluster.partition_state import PartitionState
+    from forebay.core.partition.fetch_session import FetchSession, FetchSessions
 
 _NEWS_S = 0.2
 """How long after an election followers may not have heard of it."""

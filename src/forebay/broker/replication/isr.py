@@ -14,24 +14,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from forebay.broker.background import Background
-from forebay.broker.broker_time import BrokerTime
-from forebay.broker.cluster.held_lease import HeldLease
-from forebay.broker.live_config import LiveConfig
-from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.flush import GroupCommit, Syncable
-from forebay.broker.produce.write_cycle import WriteCycle
-from forebay.broker.telemetry.metrics import Metrics
-from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, StoreError
 from forebay.core.cluster.image_changes import Change, PartitionPut
-from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.replicas.controller import hand_over
 from forebay.core.cluster.replicas.isr_changes import with_isr
-from forebay.core.partition.leadership import Leadership
 from forebay.errors import KafkaError, StorageError
+
+if TYPE_CHECKING:
+    from forebay.broker.background import Background
+    from forebay.broker.broker_time import BrokerTime
+    from forebay.broker.cluster.held_lease import HeldLease
+    from forebay.broker.live_config import LiveConfig
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.partition.table import PartitionTable
+    from forebay.broker.produce.flush import GroupCommit, Syncable
+    from forebay.broker.produce.write_cycle import WriteCycle
+    from forebay.broker.telemetry.metrics import Metrics
+    from forebay.coordination.metadata import Metadata
+    from forebay.core.cluster.partition_state import PartitionState
+    from forebay.core.partition.leadership import Leadership
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from forebay.config import ReplicationConfig
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forebay.config import ReplicationConfig
 
 _BURST_S = 1.0
 

@@ -7,13 +7,19 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
-from forebay.broker.telemetry.metrics import Metrics
-from forebay.broker.tls.endpoint import PreparedTls, TlsEndpoint, prepare
-from forebay.broker.worker_threads import WorkerThreads
-from forebay.config import TlsConfig
+from forebay.lazy import load
+
+if TYPE_CHECKING:
+    from forebay.broker.telemetry.metrics import Metrics
+    from forebay.broker.tls.endpoint import PreparedTls, TlsEndpoint
+    from forebay.broker.worker_threads import WorkerThreads
+    from forebay.config import TlsConfig
 
 log = logging.getLogger(__name__)
+
+_ENDPOINT = "forebay.broker.tls.endpoint"
 
 
 class TlsEndpoints:
@@ -25,8 +31,9 @@ class TlsEndpoints:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         """Reads files; raises ConfigError that says what is wrong with them."""
-        self._by_listener = {
-            name: TlsEndpoint(name, config, metrics, loop) for name, config in configs.items()
+        self._by_listener: dict[str, TlsEndpoint] = {
+            name: load(f"{_ENDPOINT}:TlsEndpoint")(name, config, metrics, loop)
+            for name, config in configs.items()
         }
         self._interval_s = min((each.reload_interval_ms for each in configs.values()), default=0) / 1000
         self._workers = workers
@@ -42,7 +49,7 @@ class TlsEndpoints:
     async def prepare(self, configs: Mapping[str, TlsConfig]) -> list[tuple[str, PreparedTls]]:
         """Reads the files of settings that differ from those in force. Raises ConfigError."""
         return [
-            (name, await self._workers.run(partial(prepare, name, config)))
+            (name, await self._workers.run(partial(load(f"{_ENDPOINT}:prepare"), name, config)))
             for name, config in configs.items()
             if config != self._by_listener[name].config
         ]

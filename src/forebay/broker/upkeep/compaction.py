@@ -16,27 +16,29 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from forebay.broker.background import Background
-from forebay.broker.broker_time import BrokerTime
-from forebay.broker.live_config import LiveConfig
 from forebay.broker.pace import Pace, Stopped
-from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.table import PartitionTable
-from forebay.broker.telemetry.metrics import Metrics
-from forebay.coordination.metadata import Metadata
 from forebay.core.partition.compaction.batch_filter import last_batches
 from forebay.core.partition.compaction.plan import CompactionPlan, CompactionPolicy, plan_compaction
 from forebay.errors import StorageError
-from forebay.storage.datadir import DataDir
-from forebay.storage.disk import Disk
 from forebay.storage.log.compaction.cleaner import Cleaner, CleaningTask, Rewritten
-from forebay.storage.log.log import Log
 from forebay.storage.log.segment.batch_file import NO_NEXT
 from forebay.storage.log.segment.batch_parts import CorruptBatch
-from forebay.storage.log.segment.segment import Segment
 from forebay.wire.compression import OutputTooLarge
+
+if TYPE_CHECKING:
+    from forebay.broker.background import Background
+    from forebay.broker.broker_time import BrokerTime
+    from forebay.broker.live_config import LiveConfig
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.partition.table import PartitionTable
+    from forebay.broker.telemetry.metrics import Metrics
+    from forebay.coordination.metadata import Metadata
+    from forebay.storage.datadir import DataDir
+    from forebay.storage.disk import Disk
+    from forebay.storage.log.log import Log
+    from forebay.storage.log.segment.segment import Segment
 
 log = logging.getLogger(__name__)
 

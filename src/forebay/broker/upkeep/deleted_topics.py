@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from forebay.broker.broker_time import BrokerTime
-from forebay.broker.cluster.controller import Controller
-from forebay.broker.live_config import LiveConfig
-from forebay.coordination.metadata import Metadata
+from typing import TYPE_CHECKING
+
 from forebay.coordination.store import Compare
 from forebay.core.cluster.deleted_topics import outlived
+
+if TYPE_CHECKING:
+    from forebay.broker.broker_time import BrokerTime
+    from forebay.broker.cluster.controller import Controller
+    from forebay.broker.live_config import LiveConfig
+    from forebay.coordination.metadata import Metadata
 
 
 class DeletedTopics:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from forebay.broker.partition.partition import Partition
-from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.core.partition.batch_checksums import NO_CRC
 from forebay.core.partition.batch_rules import place
 from forebay.core.partition.folds.gathered import Gathered, GatheredBatch
 from forebay.wire.batch import read_header
 from forebay.wire.messages.folded_producers import FoldedBatch, FoldedProducer
+
+if TYPE_CHECKING:
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.produce.write_cycle import WriteCycle
 
 
 def to_send(gathered: Gathered) -> FoldedProducer:

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
-from forebay.broker.broker_time import BrokerTime
-from forebay.broker.live_config import LiveConfig
-from forebay.broker.moves.fold_copies import FoldCopies
 from forebay.broker.partition.closed_partition import is_settled
-from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.table import PartitionTable
-from forebay.broker.upkeep.number_handover import NumberHandover
-from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.fewer_partitions import remove_closed
 from forebay.core.cluster.image_changes import PartitionDeleted
 from forebay.errors import KafkaError
 
+if TYPE_CHECKING:
+    from forebay.broker.broker_time import BrokerTime
+    from forebay.broker.live_config import LiveConfig
+    from forebay.broker.moves.fold_copies import FoldCopies
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.partition.table import PartitionTable
+    from forebay.broker.upkeep.number_handover import NumberHandover
+    from forebay.coordination.metadata import Metadata
+    from forebay.core.cluster.image import ClusterImage
+
 log = logging.getLogger(__name__)
+
+
+class HandsOver(Protocol):
+    """Has what folded partitions hand over made, if there are any."""
+
+    def has_copies(self, image: ClusterImage) -> bool: ...
+    @property
+    def fold_copies(self) -> FoldCopies: ...
+    @property
+    def number_handover(self) -> NumberHandover: ...
 
 
 class FoldedPartitions:
@@ -27,8 +41,7 @@ class FoldedPartitions:
         metadata: Metadata,
         settings: LiveConfig,
         time: BrokerTime,
-        copies: FoldCopies,
-        numbers: NumberHandover,
+        handing_over: HandsOver,
         *,
         node_id: int,
     ) -> None:
@@ -36,15 +49,15 @@ class FoldedPartitions:
         self._metadata = metadata
         self._settings = settings
         self._time = time
-        self._copies = copies
-        self._numbers = numbers
+        self._handing_over = handing_over
         self._reasons: dict[bytes, str] = {}
         """Why partitions of a topic stay, as it was last logged."""
         self._node_id = node_id
 
     async def remove_over(self) -> None:
         """Take away what is over and at the end of its topic. What lies before it comes when it is last."""
-        self._copies.look()
+        if self._handing_over.has_copies(self._metadata.image):
+            self._handing_over.fold_copies.look()
         over: dict[bytes, dict[int, int]] = {}
         for partition in self._partitions.all():
             if partition.fold is not None and self._is_over(partition):
@@ -78,7 +91,9 @@ class FoldedPartitions:
             return
         try:
             for index in going:
-                await self._numbers.hand_over(topic, self._partitions.get(topic.name, index))
+                await self._handing_over.number_handover.hand_over(
+                    topic, self._partitions.get(topic.name, index)
+                )
             # No others, whatever the metadata says by now: their numbers were not handed over.
             image = await self._metadata.change(partial(remove, over={index: ends[index] for index in going}))
         except KafkaError as error:

@@ -16,20 +16,13 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from heapq import nsmallest
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from forebay.broker.cluster.peers import Peers
-from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.commit_wait import committed
-from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.upkeep.folded_numbers import append_seeds, received, to_send
-from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import StoreError
-from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.more_partitions import gathered_by, growth_of, is_same_growth, settle
 from forebay.core.cluster.partition_state import NO_LEADER
-from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.partition.folds.aliases import alias_of, named_by
 from forebay.core.partition.folds.closed_partition import takes
 from forebay.core.partition.folds.gathered import (
@@ -44,6 +37,15 @@ from forebay.wire.messages.folded_producers import (
     FoldedProducersResponse,
     WantedNumbers,
 )
+
+if TYPE_CHECKING:
+    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.partition.table import PartitionTable
+    from forebay.broker.produce.write_cycle import WriteCycle
+    from forebay.coordination.metadata import Metadata
+    from forebay.core.cluster.image import ClusterImage
+    from forebay.core.cluster.topic_image import TopicImage
 
 log = logging.getLogger(__name__)
 

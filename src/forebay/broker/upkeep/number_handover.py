@@ -11,22 +11,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from forebay.broker.cluster.peers import Peers
 from forebay.broker.partition.append_refusals import require_known_producers
 from forebay.broker.partition.closed_partition import known_producer
-from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.commit_wait import committed
-from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.upkeep.folded_numbers import append_seeds, received, to_send
-from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.partition_state import NO_LEADER
-from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.partition.folds.aliases import alias_of
 from forebay.core.partition.folds.gathered import Gathered, gathered_from, is_news, seeds
 from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.wire.messages.hand_over_numbers import HandOverNumbersRequest, HandOverNumbersResponse
+
+if TYPE_CHECKING:
+    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.partition.table import PartitionTable
+    from forebay.broker.produce.write_cycle import WriteCycle
+    from forebay.coordination.metadata import Metadata
+    from forebay.core.cluster.topic_image import TopicImage
 
 _PRODUCERS_AT_ONCE = 500
 """In one request; their batches are appended without a pause."""

@@ -6,10 +6,14 @@ acks=all is refused before anything is appended, and no replica could ever join 
 
 from __future__ import annotations
 
-from forebay.broker.partition.partition import Partition
-from forebay.broker.replication.isr import InSyncReplicas
-from forebay.broker.worker_threads import WorkerThreads
+from typing import TYPE_CHECKING
+
 from forebay.errors import StorageError
+
+if TYPE_CHECKING:
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.replication.isr import InSyncReplicas
+    from forebay.broker.worker_threads import WorkerThreads
 
 
 def may_come_back(partition: Partition) -> bool:

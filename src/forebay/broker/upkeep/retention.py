@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
-from forebay.broker.broker_time import BrokerTime
-from forebay.broker.partition.partition import Partition
-from forebay.broker.telemetry.metrics import Metrics
 from forebay.core.partition.retention import RetentionPlan, RetentionPolicy, plan_retention
+
+if TYPE_CHECKING:
+    from forebay.broker.broker_time import BrokerTime
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

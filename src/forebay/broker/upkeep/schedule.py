@@ -10,23 +10,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
-from forebay.broker.background import Background
-from forebay.broker.broker_time import BrokerTime
-from forebay.broker.live_config import LiveConfig
-from forebay.broker.partition.assignment import Assignment
-from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.write_cycle import WriteCycle
-from forebay.broker.replication.isr import InSyncReplicas
-from forebay.broker.tokens.expired_tokens import ExpiredTokens
-from forebay.broker.upkeep.compaction import Compactor
-from forebay.broker.upkeep.deleted_topics import DeletedTopics
-from forebay.broker.upkeep.folded_partitions import FoldedPartitions
 from forebay.broker.upkeep.offline_logs import bring_back, may_come_back
-from forebay.broker.upkeep.retention import Retention
-from forebay.broker.worker_threads import WorkerThreads
-from forebay.storage.disk import Disk
+
+if TYPE_CHECKING:
+    from forebay.broker.background import Background
+    from forebay.broker.broker_time import BrokerTime
+    from forebay.broker.live_config import LiveConfig
+    from forebay.broker.partition.assignment import Assignment
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.partition.table import PartitionTable
+    from forebay.broker.produce.write_cycle import WriteCycle
+    from forebay.broker.replication.isr import InSyncReplicas
+    from forebay.broker.tokens.expired_tokens import ExpiredTokens
+    from forebay.broker.upkeep.compaction import Compactor
+    from forebay.broker.upkeep.deleted_topics import DeletedTopics
+    from forebay.broker.upkeep.folded_partitions import FoldedPartitions
+    from forebay.broker.upkeep.retention import Retention
+    from forebay.broker.worker_threads import WorkerThreads
+    from forebay.storage.disk import Disk
 
 _CHECKPOINT_INTERVAL_MS = 10_000
 _IDLE_CHECKS_PER_LIMIT = 4
@@ -50,7 +53,7 @@ class Upkeep:
         assignment: Assignment,
         write_cycle: WriteCycle,
         retention: Retention,
-        compactor: Compactor,
+        compactor: Callable[[], Compactor],
         folded: FoldedPartitions,
         deleted_topics: DeletedTopics,
         expired_tokens: ExpiredTokens,
@@ -61,7 +64,8 @@ class Upkeep:
         background: Background,
         time: BrokerTime,
     ) -> None:
-        """`close_idle` closes the connections that have been idle for too long."""
+        """`compactor` is made when there are compacted topics. `close_idle` closes connections that have been
+        idle for too long."""
         self._settings = settings
         self._partitions = partitions
         self._assignment = assignment
@@ -144,7 +148,8 @@ class Upkeep:
         await self._expired_tokens.remove()
 
     async def compact(self) -> None:
-        await self._compactor.run()
+        if any(partition.config.compacted for partition in self._partitions.all()):
+            await self._compactor().run()
 
     async def reap(self) -> None:
         """Remove from the disk what was deleted long enough ago that no reader is in it any more.

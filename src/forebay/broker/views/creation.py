@@ -8,9 +8,9 @@ from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
 from forebay.core.views.catalog import NewView, create_view, materialize_view
-from forebay.core.views.view import compile_view
 from forebay.core.views.view_error import ViewError
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import load
 
 
 class ViewCreation:
@@ -37,7 +37,7 @@ class ViewCreation:
 
 def _check(new: NewView, pattern_size_max: int) -> None:
     try:
-        compile_view(
+        load("forebay.core.views.view:compile_view")(
             new.where,
             new.select,
             keep_tombstones=new.keep_tombstones,

@@ -121,6 +121,12 @@ _NODE_KEYS = (
         "Where metrics are served for Prometheus, host:port, under /metrics; nowhere unless it is set.",
         validate=validate_metrics_listener,
     ),
+    bool_key(
+        "forebay.warm.up.enable",
+        True,
+        "Whether a broker that serves imports the parts that it has not needed yet. Without it the first"
+        " request of a kind takes longer, and the installed package must not be replaced under the broker.",
+    ),
     text_key("forebay.log.format", "text", "How the broker's own log lines look.", choices=("text", "json")),
 )
 

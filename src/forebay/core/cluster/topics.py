@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from forebay.config import BrokerConfig, validate_topic_override
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, ConfigOwner, ConfigPut, TopicDeleted, TopicPut
+from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.more_partitions import regrown
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import Assignment, place, staying
@@ -22,8 +23,6 @@ from forebay.core.cluster.view_image import ViewDeleted
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.lazy import dataclass
 
-INTERNAL_TOPICS = ("__consumer_offsets", "__forebay_moves", "__share_group_state", "__transaction_state")
-"""The brokers' internal topics, for groups, share groups, transactions and movers."""
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
 """The maximum for one topic."""

@@ -12,15 +12,17 @@ lists all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from forebay.core.acls.authorizer import Authorizer
 from forebay.core.acls.bindings import CLUSTER_NAME, Operation, ResourceType
-from forebay.core.cluster.image import ClusterImage
 from forebay.errors import ErrorCode
 from forebay.lazy import dataclass
 from forebay.wire.fields import ZERO_UUID, Struct
 from forebay.wire.fields import changed as changed
+
+if TYPE_CHECKING:
+    from forebay.core.acls.authorizer import Authorizer
+    from forebay.core.cluster.image import ClusterImage
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 TRANSACTION = ResourceType.TRANSACTIONAL_ID
@@ -182,7 +184,7 @@ class Narrowed:
 Verdict = Refused | Narrowed | None
 Guard = Callable[[Access, int, Any], Verdict]
 """Takes the client's permissions, the version of a request, and the request."""
-Shortcut = Callable[[Authorizer, str, str, ClusterImage, Any], bool]
+Shortcut: TypeAlias = "Callable[[Authorizer, str, str, ClusterImage, Any], bool]"
 """Takes rules, principal, host, image and request: True if the guard would surely let it pass. For hot
 paths."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Set
 from hashlib import blake2b
 from typing import NamedTuple
 
-from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.groups.consumer.members import ConsumerMember
 from forebay.core.groups.consumer.patterns import Pattern
 from forebay.core.groups.group import Context, TopicsView

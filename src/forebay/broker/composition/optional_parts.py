@@ -1,0 +1,352 @@
+"""Parts that only some brokers need.
+
+Each is made, and its modules are imported, when it is first asked for: by a request, by an image of the
+cluster in which there is something for it to do, or by the role of a partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from forebay.lazy import load
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from forebay.broker.authentication.gate import LoginGate
+    from forebay.broker.authentication.logins import Logins
+    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.topic_changes import TopicChanges
+    from forebay.broker.composition.coordinators import Coordinators
+    from forebay.broker.composition.delegation_tokens import LazyDelegationTokens
+    from forebay.broker.composition.foundations import Foundations
+    from forebay.broker.composition.local_partitions import LocalPartitions
+    from forebay.broker.composition.shares import Shares
+    from forebay.broker.coordinators.groups import Groups
+    from forebay.broker.coordinators.share_coordinator import ShareStates
+    from forebay.broker.coordinators.transactions import Transactions
+    from forebay.broker.delays.service import DelayService
+    from forebay.broker.fetch.cold_reads import ColdReads
+    from forebay.broker.fetch.view_offsets import ViewOffsets
+    from forebay.broker.folds.takers import BatchTakers
+    from forebay.broker.handlers.describe_disk import DiskReport
+    from forebay.broker.moves.copy_appends import CopyAppends
+    from forebay.broker.moves.fold_copies import FoldCopies
+    from forebay.broker.moves.journal import MoveJournal
+    from forebay.broker.net.connection import Connection
+    from forebay.broker.net.dispatch import Dispatcher
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.produce.record_checks import Examiner
+    from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
+    from forebay.broker.shares.dead_letters.circles import CircleCheck
+    from forebay.broker.shares.service import ShareService
+    from forebay.broker.tls.setting_changes import TlsSettingChanges
+    from forebay.broker.upkeep.number_handover import NumberHandover
+    from forebay.broker.views.creation import ViewCreation
+    from forebay.broker.views.filters import ViewFilters
+    from forebay.broker.views.materializing import ViewFilling
+    from forebay.core.cluster.image import ClusterImage
+    from forebay.core.cluster.partition_state import PartitionState
+
+_COMPOSITION = "forebay.broker.composition"
+_LOOKS_EVERY_S = 1.0
+
+
+class OptionalParts:
+    """The base of `Node`, which sets the parts that these are made of."""
+
+    _base: Foundations
+    _dispatcher: Dispatcher
+    local: LocalPartitions
+    peers: Peers
+    topic_changes: TopicChanges
+    coordinators: Coordinators
+    cold_reads: ColdReads
+    examiner: Examiner
+
+    def has(self, part: str) -> bool:
+        """True if the part was made."""
+        return part in vars(self)
+
+    # -- coordinators ----------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> Groups:
+        return self.coordinators.groups
+
+    @property
+    def transactions(self) -> Transactions:
+        return self.coordinators.transactions
+
+    @property
+    def share_states(self) -> ShareStates:
+        return self.coordinators.share_states
+
+    @property
+    def move_journal(self) -> MoveJournal:
+        return self.coordinators.move_journal
+
+    # -- logins ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def logins(self) -> Logins:
+        made: Logins = load(f"{_COMPOSITION}.logins:logins")(self._base)
+        return made
+
+    @cached_property
+    def login_gate(self) -> LoginGate:
+        made: LoginGate = load("forebay.broker.authentication.gate:LoginGate")(
+            self.logins, self._dispatcher, self._base.loop
+        )
+        return made
+
+    @cached_property
+    def tokens(self) -> LazyDelegationTokens:
+        made: LazyDelegationTokens = load(f"{_COMPOSITION}.delegation_tokens:LazyDelegationTokens")(
+            self._base, self.logins
+        )
+        return made
+
+    # -- share groups, and the moves of records --------------------------------------------------------
+
+    @cached_property
+    def _shares(self) -> Shares:
+        made: Shares = load(f"{_COMPOSITION}.shares:Shares")(
+            self._base,
+            self.local,
+            self.coordinators,
+            peers=self.peers,
+            takers=self.takers,
+            topic_changes=self.topic_changes,
+            cold_reads=self.cold_reads,
+            examiner=self.examiner,
+        )
+        return made
+
+    @property
+    def shares(self) -> ShareService:
+        return self._shares.service
+
+    @property
+    def dead_letter_watch(self) -> DeadLetterWatch:
+        return self._shares.dead_letter_watch
+
+    @cached_property
+    def takers(self) -> BatchTakers:
+        base = self._base
+        made: BatchTakers = load("forebay.broker.folds.takers:BatchTakers")(
+            self.local.table,
+            base.metadata,
+            load("forebay.broker.folds.handovers:Handovers")(self.peers, base.background),
+            node_id=base.node_id,
+            now_ms=base.time.now_ms,
+        )
+        return made
+
+    @cached_property
+    def circles(self) -> CircleCheck:
+        base = self._base
+        made: CircleCheck = load("forebay.broker.shares.dead_letters.circles:CircleCheck")(
+            self.groups, self.peers, base.metadata, base.time, node_id=base.node_id
+        )
+        return made
+
+    @cached_property
+    def copy_appends(self) -> CopyAppends:
+        made: CopyAppends = load(f"{_COMPOSITION}.fold_copies:copy_appends")(
+            self._base, self.local, self.peers
+        )
+        return made
+
+    @cached_property
+    def fold_copies(self) -> FoldCopies:
+        made: FoldCopies = load(f"{_COMPOSITION}.fold_copies:fold_copies")(
+            self._base, self.local, self.copy_appends, self._shares
+        )
+        return made
+
+    @cached_property
+    def number_handover(self) -> NumberHandover:
+        made: NumberHandover = load(f"{_COMPOSITION}.fold_copies:number_handover")(
+            self._base, self.local, self.peers
+        )
+        return made
+
+    # -- views and delays ------------------------------------------------------------------------------
+
+    @cached_property
+    def filters(self) -> ViewFilters:
+        made: ViewFilters = load(f"{_COMPOSITION}.views:view_filters")(self._base)
+        return made
+
+    @cached_property
+    def filling(self) -> ViewFilling:
+        made: ViewFilling = load(f"{_COMPOSITION}.views:view_filling")(self._base, self.local, self.peers)
+        return made
+
+    @cached_property
+    def view_creation(self) -> ViewCreation:
+        base = self._base
+        made: ViewCreation = load("forebay.broker.views.creation:ViewCreation")(
+            self.topic_changes, base.settings, base.workers
+        )
+        return made
+
+    @property
+    def views_by_time(self) -> Callable[[], ViewOffsets]:
+        return lambda: self.view_offsets
+
+    @cached_property
+    def view_offsets(self) -> ViewOffsets:
+        base = self._base
+        made: ViewOffsets = load("forebay.broker.fetch.view_offsets:ViewOffsets")(
+            self.filters, base.metadata, base.loop
+        )
+        return made
+
+    @cached_property
+    def delays(self) -> DelayService:
+        made: DelayService = load(f"{_COMPOSITION}.delays:delay_service")(self._base, self.local)
+        return made
+
+    # -- what single requests need ---------------------------------------------------------------------
+
+    @cached_property
+    def tls_changes(self) -> TlsSettingChanges:
+        base = self._base
+        made: TlsSettingChanges = load("forebay.broker.tls.setting_changes:TlsSettingChanges")(
+            base.node_id, base.settings, base.metadata, base.tls
+        )
+        return made
+
+    @cached_property
+    def disk_report(self) -> DiskReport:
+        base = self._base
+        made: DiskReport = load("forebay.broker.handlers.describe_disk:DiskReport")(
+            node_id=base.node_id,
+            data=base.data,
+            store=base.store,
+            metadata=base.metadata,
+            partitions=self.local.table,
+            workers=base.workers,
+        )
+        return made
+
+    # -- what has them made ----------------------------------------------------------------------------
+
+    def follow_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Tell the parts of a new image that were made, and make those that have something to do in it."""
+        self.coordinators.follow_image(before, after)
+        if self.has("_shares"):
+            self.shares.shares.follow(before, after)
+        if self.has("filters") or (before.view_names and after.view_names is not before.view_names):
+            self.filters.follow(before, after)
+        if after.topics is not before.topics and self.has_copies(after):
+            self.fold_copies.look()
+
+    @staticmethod
+    def has_copies(image: ClusterImage) -> bool:
+        """True if partitions of compacted topics are being folded."""
+        foldings = (topic.record.folding for topic in image.topics.values())
+        return any(folding is not None and folding.next_copy is not None for folding in foldings)
+
+    def role_taken(self, partition: Partition, state: PartitionState) -> None:
+        if partition.waiting is not None or self.has("delays"):
+            self.delays.role_taken(partition, state)
+            self.delaying.look()
+        if partition.is_filled:
+            self.filling.role_taken(partition, state)
+            self.view_filling.look()
+
+    def dropped(self, partition: Partition) -> None:
+        if self.has("delays"):
+            self.delays.dropped(partition)
+
+    def holds_records(self, connection: Connection) -> bool:
+        return self.has("_shares") and self.shares.holds_records(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        if self.has("_shares"):
+            self.shares.connection_closed(connection)
+
+    # -- running and ending ----------------------------------------------------------------------------
+
+    @cached_property
+    def delaying(self) -> RunWhenNeeded:
+        partitions = self.local.table
+        return RunWhenNeeded(
+            lambda: any(partition.waiting is not None for partition in partitions.all()),
+            lambda: self.delays.run(),
+            self._base.loop,
+        )
+
+    @cached_property
+    def view_filling(self) -> RunWhenNeeded:
+        metadata = self._base.metadata
+        return RunWhenNeeded(lambda: bool(metadata.image.fills), lambda: self.filling.run(), self._base.loop)
+
+    @cached_property
+    def dead_letter_watching(self) -> RunWhenNeeded:
+        return RunWhenNeeded(
+            lambda: "share_states" in vars(self.coordinators),
+            lambda: self.dead_letter_watch.run(),
+            self._base.loop,
+        )
+
+    def end_services(self) -> None:
+        """End the work that parts began because the image, or a client, had them do it."""
+        if self.has("_shares"):
+            self.shares.shares.close()
+        if self.has("delays"):
+            self.delays.close()
+        if self.has("filling"):
+            self.filling.close()
+        if self.has("filters"):
+            self.filters.stop()
+        self.coordinators.close()
+
+    def end_own_threads(self, closing: ExitStack) -> None:
+        """Have threads ended when others are: blocks until the work under way has ended."""
+        if self.has("delays"):
+            closing.callback(self.delays.end_threads)
+        if self.has("filling"):
+            closing.callback(self.filling.end_threads)
+        if self.has("filters"):
+            closing.callback(self.filters.close)
+
+    def end_late_threads(self, closing: ExitStack) -> None:
+        """The same for work that may take long."""
+        if self.has("logins"):
+            closing.callback(self.logins.close)
+        if self.has("tokens"):
+            closing.callback(self.tokens.close)
+
+
+class RunWhenNeeded:
+    """Runs a part for as long as the broker serves, from when it is needed on."""
+
+    def __init__(
+        self,
+        is_needed: Callable[[], bool],
+        run: Callable[[], Awaitable[None]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._is_needed = is_needed
+        self._run = run
+        self._loop = loop
+        self._woken = asyncio.Event()
+
+    async def run(self) -> None:
+        while not self._is_needed():
+            self._woken.clear()
+            timer = self._loop.call_later(_LOOKS_EVERY_S, self._woken.set)
+            await self._woken.wait()
+            timer.cancel()
+        await self._run()
+
+    def look(self) -> None:
+        """Look now whether the part is needed."""
+        self._woken.set()
