@@ -214,6 +214,30 @@ def test_the_progress_of_every_step_is_shown(capsys: pytest.CaptureFixture[str])
     ]
 
 
+def test_at_a_terminal_each_step_has_a_line_that_changes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "20")
+    board = Board()
+    board.show("one", "one: batch 0")
+    board.show("two", "two: a line that is longer than the terminal")
+    board.show("one", "one: batch 1")
+    board.tell("two: it failed")
+    board.ended("one")
+    board.close()
+    up = "\x1b[A\r\x1b[2K"
+    assert capsys.readouterr().err == "".join(
+        [
+            *("one: batch 0\n", up),
+            *("one: batch 0\n", "two: a line that is\n", up * 2),
+            *("one: batch 1\n", "two: a line that is\n", up * 2),
+            *("two: it failed\n", "one: batch 1\n", "two: a line that is\n", up * 2),
+            *("two: a line that is\n", up),
+        ]
+    )
+
+
 # -- the file ----------------------------------------------------------------------------------------------
 
 

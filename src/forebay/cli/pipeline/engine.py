@@ -87,6 +87,14 @@ def _kept_classes() -> str:
     return class_archive.options(*find_java(), Path(pyspark.__file__).parent)
 
 
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def _quiet(*, keep_stderr: bool) -> Iterator[None]:
     """Whatever is started meanwhile has no stdout, and a stderr only if it is asked for.
@@ -94,7 +102,7 @@ def _quiet(*, keep_stderr: bool) -> Iterator[None]:
     What a JVM has to say is not for users. It also lives on for a while after the command, and whoever reads
     the command's output to its end, as `$(forebay pipeline ...)` does, would wait for the JVM.
     """
-    kept = {number: os.dup(number) for number in ((1,) if keep_stderr else (1, 2))}
+    kept = {number: os.dup(number) for number in ((1,) if keep_stderr else (1, 2)) if _is_open(number)}
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         for number in kept:

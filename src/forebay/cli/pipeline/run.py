@@ -72,7 +72,8 @@ def _supervised(
     except Exception as error:
         raise _failure(error, client) from error
     finally:
-        spark.stop()
+        with contextlib.suppress(Exception):  # the JVM may have been stopped with us
+            spark.stop()
 
 
 def plan_steps(steps: Sequence[Step], engine: Engine, client: Client, as_json: bool) -> None:
