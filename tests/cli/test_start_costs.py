@@ -97,7 +97,7 @@ def test_a_broker_that_is_ready_has_imported_and_made_little(at_ready: Counted) 
     [
         "handlers",
         "shares",
-        "moves",
+        "record_moves",
         "views",
         "delays",
         "prometheus",

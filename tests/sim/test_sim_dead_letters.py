@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from forebay.core.shares.partition.dead_letter_headers import Origin, dead_letter
-from forebay.core.shares.partition.record_states import DeadLetterCause
 from forebay.core.shares.partition.share_partition import DeadLetters
+from forebay.core.shares.partition.state_transitions import DeadLetterCause
 from forebay.sim.models.dead_letters import Letter, wrong_letters
 from forebay.sim.models.shares import Fate, ShareRules
 from forebay.wire.records import Record

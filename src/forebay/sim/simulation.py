@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import partial
 
-from forebay.broker.moves.journal import MOVES_TOPIC
+from forebay.broker.record_moves.journal import MOVES_TOPIC
 from forebay.coordination.keys import Keys
 from forebay.errors import ForebayError
 from forebay.lazy import dataclass

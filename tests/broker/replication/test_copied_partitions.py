@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.moves import copy_source
-from forebay.broker.moves.copy_source import CopySource
 from forebay.broker.partition.fold_state import Hold
+from forebay.broker.record_moves import copy_source
+from forebay.broker.record_moves.copy_source import CopySource
 from forebay.clock import SystemClock
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.topic_folds import Folding
@@ -151,7 +151,7 @@ async def test_each_value_is_copied_once_and_none_behind_a_newer_one_while_all_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An idempotent producer counts up, and sends again what was refused."""
-    monkeypatch.setattr("forebay.broker.moves.copy_reads.RECORDS_MAX", 3)
+    monkeypatch.setattr("forebay.broker.record_moves.copy_reads.RECORDS_MAX", 3)
     async with local_cluster(tmp_path, SETTINGS) as cluster:
         await make(cluster)
         total, written, step = 150, 0, asyncio.Event()
@@ -194,7 +194,7 @@ async def test_each_value_is_copied_once_and_none_behind_a_newer_one_while_all_l
 async def test_a_broker_that_dies_while_it_copies_leaves_the_rest_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.broker.moves.copy_reads.RECORDS_MAX", 2)
+    monkeypatch.setattr("forebay.broker.record_moves.copy_reads.RECORDS_MAX", 2)
     async with local_cluster(tmp_path, SETTINGS) as cluster:
         await make(cluster)
         counted = [(b"k%d" % n, b"%d" % n) for n in range(60)]
@@ -212,8 +212,8 @@ async def test_a_broker_that_dies_while_it_copies_leaves_the_rest_to_the_next(
 async def test_a_transaction_that_is_open_goes_on_and_new_ones_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.core.moves.closing.HOLD_S_MAX", 3600.0)
-    monkeypatch.setattr("forebay.broker.moves.copy_source.HOLD_S_MAX", 3600.0)
+    monkeypatch.setattr("forebay.core.record_moves.closing.HOLD_S_MAX", 3600.0)
+    monkeypatch.setattr("forebay.broker.record_moves.copy_source.HOLD_S_MAX", 3600.0)
     async with local_cluster(tmp_path, SETTINGS) as cluster:
         await make(cluster)
         old, new = KeyedProducer(cluster, TOPIC), KeyedProducer(cluster, TOPIC, transactional_id="new")
@@ -255,8 +255,8 @@ async def test_a_hold_that_does_not_come_to_its_end_is_given_up(
         give_up(source, hold)
 
     monkeypatch.setattr(CopySource, "_give_up", note)
-    monkeypatch.setattr("forebay.broker.moves.copy_source.HOLD_S_MAX", 0.2)
-    monkeypatch.setattr("forebay.broker.moves.copy_source.PAUSE_S", 3600.0)
+    monkeypatch.setattr("forebay.broker.record_moves.copy_source.HOLD_S_MAX", 0.2)
+    monkeypatch.setattr("forebay.broker.record_moves.copy_source.PAUSE_S", 3600.0)
     async with local_cluster(tmp_path, SETTINGS) as cluster:
         await make(cluster)
         assert await send(cluster, 3, batch_of((b"a", b"1"))) == ErrorCode.NONE

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.shares.dead_letters.source import DeadLetterSource
-from forebay.core.moves.move import Move
+from forebay.broker.shares.dead_letters.letters_to_move import DeadLetterSource
+from forebay.core.record_moves.move import Move
 from forebay.core.shares.partition.acquired_ranges import Demand, LogRead
 from forebay.core.shares.partition.dead_letter_headers import DeadLetterBatch, first_of
 from forebay.core.shares.partition.settings import ShareSettings

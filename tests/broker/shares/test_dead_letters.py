@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.moves.appends import MoveAppends
-from forebay.broker.moves.journal import MoveJournal
-from forebay.broker.shares.dead_letters.source import DeadLetterSource
+from forebay.broker.record_moves.appends import MoveAppends
+from forebay.broker.record_moves.journal import MoveJournal
+from forebay.broker.shares.dead_letters.letters_to_move import DeadLetterSource
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import split
 from support.brokers.dead_letters import (

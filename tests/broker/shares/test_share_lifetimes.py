@@ -17,7 +17,7 @@ from forebay.broker.node import Node
 from forebay.broker.shares.live_share import LiveShare
 from forebay.broker.shares.state_store import ShareStateStore
 from forebay.core.shares.coordinator.persisted_state import ShareKey
-from forebay.core.shares.partition.record_states import ACQUIRED
+from forebay.core.shares.partition.state_transitions import ACQUIRED
 from forebay.core.shares.sessions import SessionPartition
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_share_group_offsets import (

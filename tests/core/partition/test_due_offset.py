@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.core.partition.due_offset import DueOffset
+from forebay.core.partition.topic_due_offset import DueOffset
 
 DELAY, NOW = 60_000, 1_000_000
 

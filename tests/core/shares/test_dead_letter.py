@@ -15,8 +15,8 @@ from forebay.core.shares.partition.dead_letter_headers import (
     only,
     overlap,
 )
-from forebay.core.shares.partition.record_states import DeadLetterCause
 from forebay.core.shares.partition.share_partition import DeadLetters
+from forebay.core.shares.partition.state_transitions import DeadLetterCause
 from forebay.wire.records import Record
 
 REJECTED, LIMIT = DeadLetterCause.REJECTED, DeadLetterCause.DELIVERY_LIMIT

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from forebay.core.shares.partition.acquired_ranges import Acquired
-from forebay.core.shares.partition.record_states import TRANSITIONS, RecordState
+from forebay.core.shares.partition.state_transitions import TRANSITIONS, RecordState
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
 from support.machines.share_leader import ACCEPT, GAP, REJECT, RELEASE, RENEW, SETTINGS, ShareLeader

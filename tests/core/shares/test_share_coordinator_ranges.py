@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.core.shares.coordinator.ranges import NO_OFFSET, Ranges, merge
-from forebay.core.shares.partition.record_states import RecordState
+from forebay.core.shares.partition.state_transitions import RecordState
 from forebay.core.shares.partition.writes import StateRange
 
 STATES = sorted(frozenset(RecordState) - {RecordState.ACQUIRED})

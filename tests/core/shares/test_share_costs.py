@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from forebay.core.shares.partition.acquired_ranges import Demand, LogRead
 from forebay.core.shares.partition.dead_letter_headers import overlap
-from forebay.core.shares.partition.record_states import DeadLetterCause
+from forebay.core.shares.partition.record_window import Span, Walk, Window
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import DeadLetters, SharePartition
-from forebay.core.shares.partition.window import Span, Walk, Window
+from forebay.core.shares.partition.state_transitions import DeadLetterCause
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3

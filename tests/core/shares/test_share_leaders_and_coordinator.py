@@ -13,8 +13,8 @@ from random import Random
 import pytest
 
 from forebay.config import ShareCoordinatorConfig
-from forebay.core.shares.partition.record_states import RecordState
 from forebay.core.shares.partition.share_partition import SharePartition
+from forebay.core.shares.partition.state_transitions import RecordState
 from forebay.core.shares.partition.writes import StateRange, StateWrite
 from forebay.errors import ErrorCode
 from support.machines.share_coordinator import ShareCoordinator

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from forebay.core.shares.partition.acquired_ranges import Demand, LogRead
-from forebay.core.shares.partition.record_states import ACQUIRED, AVAILABLE, FINISHED, RecordState
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import Acquisition, SharePartition
+from forebay.core.shares.partition.state_transitions import ACQUIRED, AVAILABLE, FINISHED, RecordState
 from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch

@@ -8,9 +8,9 @@ import pytest
 
 from forebay.core.shares.partition.acquired_ranges import Acquired
 from forebay.core.shares.partition.description import Holder
-from forebay.core.shares.partition.record_states import DeadLetterCause, RecordState
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import DeadLetters, SharePartition
+from forebay.core.shares.partition.state_transitions import DeadLetterCause, RecordState
 from forebay.core.shares.partition.writes import StateRange
 from forebay.errors import KafkaError
 from forebay.wire.messages.share_fetch import AcknowledgementBatch

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from forebay.core.moves.journal import MoveJournalShard, read_pending, sent_pending
-from forebay.core.moves.move import Move, MoverState
-from forebay.core.moves.mover import (
+from forebay.core.partition.producer_admission import APPEND, Repeats, admit
+from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.record_moves.journal import MoveJournalShard, read_pending, sent_pending
+from forebay.core.record_moves.move import Move, MoverState
+from forebay.core.record_moves.mover import (
     Action,
     Ask,
     Confirm,
@@ -24,8 +26,6 @@ from forebay.core.moves.mover import (
     Sent,
     moving,
 )
-from forebay.core.partition.producer_admission import APPEND, Repeats, admit
-from forebay.core.partition.producer_table import ProducerTable
 from forebay.core.step import Now, RequestInfo, StateRecord
 from forebay.errors import ErrorCode
 from forebay.wire.batch import build_batch, read_header

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
-from forebay.core.shares.partition.record_states import RecordState
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import Acquisition, SharePartition
+from forebay.core.shares.partition.state_transitions import RecordState
 from forebay.core.shares.partition.writes import StateRange, StateWrite
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
-from forebay.core.shares.partition.record_states import (
+from forebay.core.shares.partition.settings import ShareSettings
+from forebay.core.shares.partition.state_transitions import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,
@@ -20,7 +21,6 @@ from forebay.core.shares.partition.record_states import (
     FINISHED,
     RecordState,
 )
-from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.core.partition.due_offset import DueOffset
+from forebay.core.partition.topic_due_offset import DueOffset
 
 
 def show_delayed_messages_at_once(patch: pytest.MonkeyPatch) -> None:

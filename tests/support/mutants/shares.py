@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.moves.appends import MoveAppends
-from forebay.broker.moves.journal import MoveJournal
+from forebay.broker.record_moves.appends import MoveAppends
+from forebay.broker.record_moves.journal import MoveJournal
 from forebay.broker.shares import acquiring
 from forebay.broker.shares.live_share import LiveShare
 from forebay.broker.shares.loading import Share, ShareLoading
 from forebay.broker.shares.state_reads import StateReads
 from forebay.core.groups.share import assignor
-from forebay.core.moves.move import MoverState
+from forebay.core.record_moves.move import MoverState
 from forebay.core.shares.coordinator.decisions import StateDraft
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.acknowledgements import AcknowledgeType
-from forebay.core.shares.partition.record_states import AVAILABLE, FINISHED, RELEASE, DeadLetterCause
+from forebay.core.shares.partition.record_window import Span, Window
 from forebay.core.shares.partition.share_partition import Acknowledgement, Acquisition, SharePartition
-from forebay.core.shares.partition.window import Span, Window
+from forebay.core.shares.partition.state_transitions import AVAILABLE, FINISHED, RELEASE, DeadLetterCause
 from forebay.errors import KafkaError
 from forebay.storage.log import intact_reads
 from forebay.storage.log.intact_reads import Unreadable

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from forebay.broker.coordinators.markers import MarkerAppends
     from forebay.broker.coordinators.share_coordinator import ShareStates
     from forebay.broker.coordinators.transactions import Transactions
-    from forebay.broker.moves.journal import MoveJournal
+    from forebay.broker.record_moves.journal import MoveJournal
     from forebay.core.cluster.image import ClusterImage
 
 _PARTS = "forebay.broker.coordinators"
@@ -107,7 +107,7 @@ class Coordinators:
 
     @cached_property
     def move_journal(self) -> MoveJournal:
-        made: MoveJournal = load("forebay.broker.moves.journal:MoveJournal")(self.host, self._peers)
+        made: MoveJournal = load("forebay.broker.record_moves.journal:MoveJournal")(self.host, self._peers)
         return made
 
     # -- what all of them do ---------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from forebay.broker.moves.copy_appends import CopyAppends
-from forebay.broker.moves.copy_source import CopyHost
-from forebay.broker.moves.fold_copies import FoldCopies
+from forebay.broker.record_moves.copy_appends import CopyAppends
+from forebay.broker.record_moves.copy_source import CopyHost
+from forebay.broker.record_moves.fold_copies import FoldCopies
 from forebay.broker.upkeep.number_handover import NumberHandover
 
 if TYPE_CHECKING:

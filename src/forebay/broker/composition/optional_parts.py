@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from forebay.broker.fetch.view_offsets import ViewOffsets
     from forebay.broker.folds.takers import BatchTakers
     from forebay.broker.handlers.describe_disk import DiskReport
-    from forebay.broker.moves.copy_appends import CopyAppends
-    from forebay.broker.moves.fold_copies import FoldCopies
-    from forebay.broker.moves.journal import MoveJournal
     from forebay.broker.net.connection import Connection
     from forebay.broker.net.dispatch import Dispatcher
     from forebay.broker.partition.partition import Partition
     from forebay.broker.produce.record_checks import Examiner
+    from forebay.broker.record_moves.copy_appends import CopyAppends
+    from forebay.broker.record_moves.fold_copies import FoldCopies
+    from forebay.broker.record_moves.journal import MoveJournal
     from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
     from forebay.broker.shares.dead_letters.circles import CircleCheck
     from forebay.broker.shares.service import ShareService

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.broker.moves.appends import MoveAppends
-from forebay.broker.moves.live_mover import MoverHost
+from forebay.broker.record_moves.appends import MoveAppends
+from forebay.broker.record_moves.live_mover import MoverHost
 from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
-from forebay.broker.shares.dead_letters.source import DeadLetterHost
-from forebay.broker.shares.dead_letters.target import DeadLetterTargets
+from forebay.broker.shares.dead_letters.letters_to_move import DeadLetterHost
+from forebay.broker.shares.dead_letters.target_topic import DeadLetterTargets
 from forebay.broker.shares.live_share import ShareHost
 from forebay.broker.shares.loading import ShareLoading
 from forebay.broker.shares.missing_states import MissingStates

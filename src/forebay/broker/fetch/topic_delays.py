@@ -15,7 +15,7 @@ from forebay.broker.broker_time import BrokerTime
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.partition.long_polls import Arrivals
 from forebay.broker.partition.partition import Partition
-from forebay.core.partition.due_offset import DueOffset
+from forebay.core.partition.topic_due_offset import DueOffset
 
 _LOOK_MS_MAX = 1_000
 """How long a timer waits at most: the clock may be set forward meanwhile."""

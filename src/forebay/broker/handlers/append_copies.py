@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from forebay.broker.background import Background
 from forebay.broker.cluster.peers import Peers
-from forebay.broker.moves.copy_appends import CopyAppends
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext, answer_later
+from forebay.broker.record_moves.copy_appends import CopyAppends
 from forebay.errors import KafkaError
 from forebay.wire.messages.append_copies import AppendCopiesRequest, AppendCopiesResponse
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from forebay.broker.background import Background
-from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext, answer_later
+from forebay.broker.record_moves.journal import MoveJournal
 from forebay.wire.messages.move_journal import MoveJournalRequest
 
 

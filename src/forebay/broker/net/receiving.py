@@ -3,7 +3,7 @@
 Bytes are received into a buffer that all connections share. What is left there when the whole requests are
 handled is kept: as it is, or, if it is the beginning of a request that is larger than the shared buffer, in a
 buffer of its own, which grows as the request comes. What is kept counts (`request_memory.py`). While there is
-no memory for more, nothing is read.
+no memory for more, nothing is read. `connection.py` cuts the bytes into requests.
 """
 
 from __future__ import annotations

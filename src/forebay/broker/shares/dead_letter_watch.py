@@ -17,7 +17,7 @@ from forebay.broker.shares.table import ShareTable
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.shares.coordinator.persisted_state import ShareKey
-from forebay.core.shares.partition.record_states import ARCHIVING
+from forebay.core.shares.partition.state_transitions import ARCHIVING
 from forebay.core.shares.sessions import SessionPartition
 from forebay.errors import KafkaError
 from forebay.wire.messages.resume_dead_letters import ResumeDeadLettersRequest

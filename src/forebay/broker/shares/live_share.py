@@ -19,24 +19,24 @@ from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.topic_delays import TopicDelays
-from forebay.broker.moves.live_mover import LiveMover
 from forebay.broker.partition.long_polls import Waiter, release
 from forebay.broker.partition.partition import Partition
+from forebay.broker.record_moves.live_mover import LiveMover
 from forebay.broker.shares.cold_headers import ColdHeaders
 from forebay.broker.shares.confirmation import Confirmation
-from forebay.broker.shares.dead_letters.source import DeadLetterHost, DeadLetterSource
+from forebay.broker.shares.dead_letters.letters_to_move import DeadLetterHost, DeadLetterSource
 from forebay.broker.shares.fetch_line import FetchLine
 from forebay.broker.shares.loading import ShareLoading
 from forebay.broker.shares.state_store import ShareStateStore
 from forebay.broker.shares.state_writes import StateWrites
 from forebay.config import ShareGroupSettings
-from forebay.core.moves.move import mover_id
+from forebay.core.record_moves.move import mover_id
 from forebay.core.shares.coordinator.key import coordinator_key
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.acquired_ranges import Acquired
-from forebay.core.shares.partition.record_states import ARCHIVING, RecordState
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import SharePartition
+from forebay.core.shares.partition.state_transitions import ARCHIVING, RecordState
 from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass

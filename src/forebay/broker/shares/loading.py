@@ -9,9 +9,9 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.state_reads import StateReads
 from forebay.config import ShareGroupSettings
 from forebay.core.shares.coordinator.persisted_state import ShareKey
-from forebay.core.shares.partition.record_states import RecordState
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import SharePartition
+from forebay.core.shares.partition.state_transitions import RecordState
 from forebay.core.shares.partition.writes import StateRange, StateWrite
 
 _NOT_RESOLVED = -1

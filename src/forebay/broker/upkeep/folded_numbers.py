@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from forebay.core.partition.batch_checksums import NO_CRC
 from forebay.core.partition.batch_rules import place
 from forebay.core.partition.folds.gathered import Gathered, GatheredBatch
+from forebay.core.partition.repeat_checksums import NO_CRC
 from forebay.wire.batch import read_header
 from forebay.wire.messages.folded_producers import FoldedBatch, FoldedProducer
 

@@ -14,9 +14,9 @@ from forebay.errors import KafkaError
 if TYPE_CHECKING:
     from forebay.broker.broker_time import BrokerTime
     from forebay.broker.live_config import LiveConfig
-    from forebay.broker.moves.fold_copies import FoldCopies
     from forebay.broker.partition.partition import Partition
     from forebay.broker.partition.table import PartitionTable
+    from forebay.broker.record_moves.fold_copies import FoldCopies
     from forebay.broker.upkeep.number_handover import NumberHandover
     from forebay.coordination.metadata import Metadata
     from forebay.core.cluster.image import ClusterImage

@@ -11,9 +11,9 @@ from 12 to 4 and later to 2 makes (4 to 11, modulo 4) and (2 to 3, modulo 2). Me
 their producer's sequence numbers are known, and from there to 1.
 
 A compacted topic is never emptied by retention. So the records of its partitions are copied to those that
-take their messages (`broker/moves/fold_copies.py`), one partition after the other in the order of their
-numbers, and each stays open until that is done. If a topic has had its partitions doubled before, the newer
-values of a key are in the later partition; in this order they are copied after the older ones.
+take their messages (`broker/record_moves/fold_copies.py`), one partition after the other in the order of
+their numbers, and each stays open until that is done. If a topic has had its partitions doubled before, the
+newer values of a key are in the later partition; in this order they are copied after the older ones.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from dataclasses import field, replace
 from struct import Struct
 from typing import NamedTuple
 
-from forebay.core.partition.batch_checksums import NO_CRC, has_other_bytes
 from forebay.core.partition.open_transactions import CompletedTxn, OpenTransactions
+from forebay.core.partition.repeat_checksums import NO_CRC, has_other_bytes
 from forebay.errors import ProtocolError
 from forebay.lazy import dataclass
 from forebay.wire.batch import (
@@ -73,7 +73,7 @@ class ProducerState:
     batches: list[AppendedBatch] = field(default_factory=list)
     """The last few, oldest first."""
     crcs: list[int] = field(default_factory=list, compare=False)
-    """The checksums of the same batches as the client sent them, as far as known (`batch_checksums.py`)."""
+    """The checksums of the same batches as the client sent them, as far as known (`repeat_checksums.py`)."""
     was_heard: bool = field(default=True, compare=False)
     """True if anything was appended or sent again since the last `expire`."""
     silent_since_ms: int = field(default=0, compare=False)

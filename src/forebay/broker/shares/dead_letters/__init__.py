@@ -1,1 +1,1 @@
-"""The dead letters of share partitions: what is moved, and where to."""
+"""The dead letters of share partitions: which records, and where to. `broker/record_moves` writes them."""

@@ -2,8 +2,8 @@
 
 A letter that is rejected would become another letter, for ever. So the setting is refused while members of
 the group read the topic. That cannot always be known: members may begin to read it later, and the group's
-coordinator may be away. So a mover does not write such letters either (`target.py`): they wait, and it says
-why.
+coordinator may be away. So a mover does not write such letters either (`target_topic.py`): they wait, and it
+says why.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from forebay.core.shares.coordinator.persisted_state import (
     without_lost,
 )
 from forebay.core.shares.coordinator.ranges import NO_OFFSET
-from forebay.core.shares.partition.record_states import RecordState
+from forebay.core.shares.partition.state_transitions import RecordState
 from forebay.core.shares.partition.writes import StateRange
 from forebay.core.step import Now, StateRecord
 from forebay.errors import ErrorCode, KafkaError

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from forebay.core.shares.coordinator.ranges import NO_OFFSET, Ranges, merge
-from forebay.core.shares.partition.record_states import FINISHED, RecordState
+from forebay.core.shares.partition.state_transitions import FINISHED, RecordState
 from forebay.core.shares.partition.writes import StateRange
 from forebay.core.step import StateRecord
 from forebay.wire.state.share_state import (

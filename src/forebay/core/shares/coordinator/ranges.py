@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from forebay.core.shares.partition.record_states import RecordState
+from forebay.core.shares.partition.state_transitions import RecordState
 from forebay.core.shares.partition.writes import StateRange
 
 NO_OFFSET = -1

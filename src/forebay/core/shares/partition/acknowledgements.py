@@ -22,8 +22,8 @@ from enum import IntEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from forebay.core.shares.partition.record_states import ACQUIRED
-from forebay.core.shares.partition.window import Walk, Window
+from forebay.core.shares.partition.record_window import Walk, Window
+from forebay.core.shares.partition.state_transitions import ACQUIRED
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from forebay.core.shares.partition.window import Window
+from forebay.core.shares.partition.record_window import Window
 
 Offsets = tuple[int, int]
 """First and last offset of a range."""

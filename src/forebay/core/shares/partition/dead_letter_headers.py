@@ -12,8 +12,8 @@ from enum import Enum
 from itertools import groupby
 from typing import NamedTuple
 
-from forebay.core.shares.partition.record_states import DeadLetterCause
 from forebay.core.shares.partition.share_partition import DeadLetters
+from forebay.core.shares.partition.state_transitions import DeadLetterCause
 from forebay.wire.records import Header, Record
 from forebay.wire.state import dead_letter_moves as wire
 from forebay.wire.state.versioned import pack, unpack

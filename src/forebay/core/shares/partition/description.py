@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from forebay.core.shares.partition.record_states import ACQUIRED, ARCHIVING
-from forebay.core.shares.partition.window import Window
+from forebay.core.shares.partition.record_window import Window
+from forebay.core.shares.partition.state_transitions import ACQUIRED, ARCHIVING
 
 
 class Holder(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forebay.core.shares.partition.record_states import ACQUIRED, ARCHIVING, DeadLetterCause
-from forebay.core.shares.partition.window import Span, Window
+from forebay.core.shares.partition.record_window import Span, Window
+from forebay.core.shares.partition.state_transitions import ACQUIRED, ARCHIVING, DeadLetterCause
 from forebay.core.shares.partition.writes import StateRange
 from forebay.errors import ErrorCode, KafkaError
 

@@ -50,7 +50,10 @@ from typing import NamedTuple
 from forebay.core.shares.partition.acknowledgements import AcknowledgeType, checked
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead, choose, throttle_from
 from forebay.core.shares.partition.description import Description, describe
-from forebay.core.shares.partition.record_states import (
+from forebay.core.shares.partition.record_window import Range, Span
+from forebay.core.shares.partition.settings import ShareSettings
+from forebay.core.shares.partition.share_steps import ShareSteps
+from forebay.core.shares.partition.state_transitions import (
     ACCEPT,
     ACQUIRE,
     ACQUIRED,
@@ -62,9 +65,6 @@ from forebay.core.shares.partition.record_states import (
     SEND,
     DeadLetterCause,
 )
-from forebay.core.shares.partition.settings import ShareSettings
-from forebay.core.shares.partition.share_steps import ShareSteps
-from forebay.core.shares.partition.window import Range, Span
 from forebay.core.shares.partition.writes import StateRange, StateWrite
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch

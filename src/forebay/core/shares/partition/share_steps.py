@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from forebay.core.shares.partition.loading import loaded
-from forebay.core.shares.partition.record_states import (
+from forebay.core.shares.partition.record_window import Span
+from forebay.core.shares.partition.settings import ShareSettings
+from forebay.core.shares.partition.state_transitions import (
     AVAILABLE,
     BURY,
     DROP,
@@ -16,8 +18,6 @@ from forebay.core.shares.partition.record_states import (
     DeadLetterCause,
     Transition,
 )
-from forebay.core.shares.partition.settings import ShareSettings
-from forebay.core.shares.partition.window import Span
 from forebay.core.shares.partition.writes import StateRange, Writes
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from forebay.core.shares.partition.record_states import ACQUIRED, AVAILABLE, RecordState
-from forebay.core.shares.partition.window import Span, Walk, Window
+from forebay.core.shares.partition.record_window import Span, Walk, Window
+from forebay.core.shares.partition.state_transitions import ACQUIRED, AVAILABLE, RecordState
 
 
 class StateRange(NamedTuple):

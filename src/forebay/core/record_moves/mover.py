@@ -41,7 +41,7 @@ from collections.abc import Generator
 from enum import Enum
 from typing import Any
 
-from forebay.core.moves.move import Move, MoverState
+from forebay.core.record_moves.move import Move, MoverState
 from forebay.lazy import dataclass
 
 

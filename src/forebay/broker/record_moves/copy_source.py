@@ -1,4 +1,4 @@
-"""The records of one partition that is to be folded, as the source of a mover (`core/moves/closing.py`).
+"""The records of one partition that is to be folded, as a mover's source (`core/record_moves/closing.py`).
 
 How far they are copied stands in the mover's journal and nowhere else: its pending move is the last one that
 was begun. It is replaced by the next, until the topic's record says that the partition is closed. So a new
@@ -19,17 +19,17 @@ from functools import partial
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.moves.copy_reads import CopyRead, latest_offsets, read_again, read_latest
-from forebay.broker.moves.live_mover import MoverHost
 from forebay.broker.partition.fold_state import Hold
 from forebay.broker.partition.partition import Partition
+from forebay.broker.record_moves.copy_reads import CopyRead, latest_offsets, read_again, read_latest
+from forebay.broker.record_moves.live_mover import MoverHost
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.core.cluster.fewer_partitions import close_copied
 from forebay.core.cluster.topic_folds import Folding
-from forebay.core.moves.closing import HOLD_S_MAX, PAUSE_S, Held, Pace, Progress, Step, next_step
-from forebay.core.moves.key_copies import copied_batch, pack_offsets, placed_records, unpack_offsets
-from forebay.core.moves.move import Move, MoverState
 from forebay.core.partition.compaction.offset_map import OffsetMap
+from forebay.core.record_moves.closing import HOLD_S_MAX, PAUSE_S, Held, Pace, Progress, Step, next_step
+from forebay.core.record_moves.key_copies import copied_batch, pack_offsets, placed_records, unpack_offsets
+from forebay.core.record_moves.move import Move, MoverState
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 from forebay.wire.compression import Codec

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from forebay.broker.background import Background
-from forebay.broker.moves import live_mover
-from forebay.broker.moves.live_mover import LiveMover, MoverHost
+from forebay.broker.record_moves import live_mover
+from forebay.broker.record_moves.live_mover import LiveMover, MoverHost
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.core.moves.move import Move
+from forebay.core.record_moves.move import Move
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import BatchHeader, read_header
 from forebay.wire.compression import Codec

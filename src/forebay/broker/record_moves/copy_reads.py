@@ -8,9 +8,9 @@ from functools import partial
 from typing import TypeAlias
 
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.core.moves.key_copies import size_of
 from forebay.core.partition.compaction.batch_filter import TransactionTrack, note_keys, raise_keys
 from forebay.core.partition.compaction.offset_map import OffsetMap
+from forebay.core.record_moves.key_copies import size_of
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.lazy import dataclass
 from forebay.storage.log.log import Log

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.core.moves.key_copies import copied_batch, pack_offsets, placed_records, size_of, unpack_offsets
+from forebay.core.record_moves.key_copies import (
+    copied_batch,
+    pack_offsets,
+    placed_records,
+    size_of,
+    unpack_offsets,
+)
 from forebay.errors import ProtocolError
 from forebay.wire.batch import build_batch, crc_ok, read_header, records
 from forebay.wire.compression import Codec

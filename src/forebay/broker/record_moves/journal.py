@@ -9,8 +9,8 @@ from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.loaded_shard import Ticket
 from forebay.broker.coordinators.runtime import Coordinator
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.moves.journal import MoveJournalShard, failure, read_pending, sent_pending
-from forebay.core.moves.move import MoverState
+from forebay.core.record_moves.journal import MoveJournalShard, failure, read_pending, sent_pending
+from forebay.core.record_moves.move import MoverState
 from forebay.core.step import Effect, RequestInfo, Step
 from forebay.errors import KafkaError, known_code
 from forebay.wire.fields import Response

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from forebay.broker.broker_time import BrokerTime
-from forebay.broker.moves.live_mover import MoverHost
 from forebay.broker.partition.partition import Partition
+from forebay.broker.record_moves.live_mover import MoverHost
 from forebay.broker.shares.dead_letters.record_reads import BadSector, RecordsRead, read_records
-from forebay.broker.shares.dead_letters.target import DeadLetterTargets, Target
+from forebay.broker.shares.dead_letters.target_topic import DeadLetterTargets, Target
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import ShareGroupSettings
-from forebay.core.moves.move import Move
+from forebay.core.record_moves.move import Move
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.dead_letter_headers import (
     DeadLetterBatch,
@@ -35,8 +35,8 @@ from forebay.core.shares.partition.dead_letter_headers import (
     only,
     overlap,
 )
+from forebay.core.shares.partition.record_window import Range
 from forebay.core.shares.partition.share_partition import DeadLetters, SharePartition
-from forebay.core.shares.partition.window import Range
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 from forebay.storage.log.leader_epochs import UNDEFINED_OFFSET

@@ -23,7 +23,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 
-from forebay.core.shares.partition.record_states import (
+from forebay.core.shares.partition.state_transitions import (
     ACQUIRED,
     AVAILABLE,
     FINISHED,

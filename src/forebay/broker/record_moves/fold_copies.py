@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from forebay.broker.moves.copy_source import CopyHost, CopySource
-from forebay.broker.moves.live_mover import LiveMover
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.record_moves.copy_source import CopyHost, CopySource
+from forebay.broker.record_moves.live_mover import LiveMover
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.topic_folds import Folding
-from forebay.core.moves.move import mover_id
+from forebay.core.record_moves.move import mover_id
 from forebay.core.topic_partition import TopicPartition
 
 _Key: TypeAlias = tuple[TopicPartition, bytes, int]

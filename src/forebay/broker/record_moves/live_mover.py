@@ -1,4 +1,4 @@
-"""A mover on this broker: carries out what `core/moves/mover.py` wants, and repeats what can work later.
+"""A mover on this broker: does what `core/record_moves/mover.py` wants, and repeats what can work later.
 
 A mover works when it is woken, until nothing waits. What is refused for now (a target without a leader, a
 topic that does not exist yet) is tried again, with pauses that grow, for as long as the mover is wanted;
@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.coordinators.producer_ids import ProducerIds
-from forebay.broker.moves.journal import MoveJournal
+from forebay.broker.record_moves.journal import MoveJournal
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.metadata import Metadata
-from forebay.core.moves.move import Move, MoverState
-from forebay.core.moves.mover import (
+from forebay.core.record_moves.move import Move, MoverState
+from forebay.core.record_moves.mover import (
     Action,
     Ask,
     Confirm,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from forebay.core.moves.journal import IDLE_MS_MAX, PENDING_MS_MAX, SWEEP_MS
-from forebay.core.moves.move import Move, MoverState, mover_id
-from forebay.core.moves.mover import Ask, Identify, Journal, Open, Plan, Send, Sent, moving
+from forebay.core.record_moves.journal import IDLE_MS_MAX, PENDING_MS_MAX, SWEEP_MS
+from forebay.core.record_moves.move import Move, MoverState, mover_id
+from forebay.core.record_moves.mover import Ask, Identify, Journal, Open, Plan, Send, Sent, moving
 from forebay.core.step import Now
 from forebay.errors import ErrorCode
 from forebay.wire.messages.move_journal import MoveJournalRequest, PendingMove

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.moves.copy_reads import latest_offsets, read_latest
+from forebay.broker.record_moves.copy_reads import latest_offsets, read_latest
 from forebay.core.partition.compaction.offset_map import ENTRY_BYTES
 from forebay.errors import KafkaError
 from forebay.storage.log.config import LogConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from forebay.core.moves.closing import (
+from forebay.core.record_moves.closing import (
     DRAIN_S_MAX,
     GAIN_S,
     HOLD_S_MAX,

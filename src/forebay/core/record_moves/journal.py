@@ -19,7 +19,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from forebay.core.moves.move import MOVER_ID_CHARS_MAX, Move, MoverState
+from forebay.core.record_moves.move import MOVER_ID_CHARS_MAX, Move, MoverState
 from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request, Response
