@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from forebay.broker.pace import Pace
 from forebay.broker.views.filter_threads import FilterThreads
 from forebay.clock import SystemClock
-from forebay.core.views.turn import Turn
+from forebay.core.views.turn import Turn, UnpackLater
+from forebay.errors import KafkaError
 from support.machines.manual_clock import ManualClock
 
 THREADS = 3
@@ -51,13 +52,11 @@ def test_one_that_may_wait_for_a_disk_rests_as_ever() -> None:
 
 async def test_one_turn_at_a_time_unpacks_much() -> None:
     under_way, most, lock = 0, 0, threading.Lock()
-    both = threading.Barrier(THREADS, timeout=60)
 
     def work(turn: Turn) -> None:
         nonlocal under_way, most
-        both.wait()
-        turn.unpack_much()
-        turn.unpack_much()  # which it may, once more
+        unpack(turn)
+        unpack(turn)  # which it may, once more
         with lock:
             under_way += 1
             most = max(most, under_way)
@@ -66,35 +65,39 @@ async def test_one_turn_at_a_time_unpacks_much() -> None:
             under_way -= 1
 
     threads = filter_threads()
-    await asyncio.gather(*(threads.run("ada", b"view", work, lambda: True) for _ in range(THREADS)))
+    await asyncio.gather(*(threads.run("ada", b"view", work, lambda: True) for _ in range(3 * THREADS)))
     assert most == 1
     threads.close()
 
 
-async def test_a_turn_that_waits_to_unpack_ends_when_the_broker_is_stopped() -> None:
+async def test_who_waits_to_unpack_much_keeps_no_thread_and_ends_when_the_broker_is_stopped() -> None:
     threads = filter_threads()
     has_it, is_over = threading.Event(), threading.Event()
 
     def keep(turn: Turn) -> None:
-        turn.unpack_much()
+        unpack(turn)
         has_it.set()
         is_over.wait(60)
 
     keeping = asyncio.ensure_future(threads.run("ada", b"view", keep, lambda: True))
     await asyncio.to_thread(has_it.wait, 60)
-    asks = threading.Event()
-
-    def ask(turn: Turn) -> None:
-        asks.set()
-        turn.unpack_much()
-
-    waiting = asyncio.ensure_future(threads.run("ada", b"view", ask, lambda: True))
-    await asyncio.to_thread(asks.wait, 60)
+    waiting = [
+        asyncio.ensure_future(threads.run("ada", b"view", unpack, lambda: True)) for _ in range(2 * THREADS)
+    ]
+    async with asyncio.timeout(60):
+        await threads.run("bob", b"other", lambda turn: None, lambda: True)
+    assert not any(each.done() for each in waiting)
     threads.stop()
     is_over.set()
     threads.close()
     assert not threads.is_late
-    await asyncio.gather(keeping, waiting, return_exceptions=True)
+    outcomes = await asyncio.gather(keeping, *waiting, return_exceptions=True)
+    assert all(isinstance(each, KafkaError) for each in outcomes[1:])
+
+
+def unpack(turn: Turn) -> None:
+    if not turn.may_unpack_much():
+        raise UnpackLater
 
 
 def filter_threads() -> FilterThreads:

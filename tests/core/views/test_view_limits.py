@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from forebay.core.views.filtering import Filtered, filter_batches
 from forebay.core.views.limits import RecordLimits
-from forebay.core.views.turn import Place
+from forebay.core.views.turn import Place, UnpackLater
 from forebay.core.views.view import CompiledView, ViewError, compile_view
 from forebay.wire.batch import HEADER_SIZE, assemble, build_batch, read_header, split
 from forebay.wire.compression import MAX_OUTPUT_BYTES, Codec
@@ -205,8 +205,9 @@ def test_what_a_selection_makes_of_one_record_is_bounded_while_it_is_made() -> N
 class CountedTurn:
     """Ends after so many questions."""
 
-    def __init__(self, questions: int) -> None:
+    def __init__(self, questions: int, *, may_unpack: bool = True) -> None:
         self._left = questions
+        self.may_unpack = may_unpack
         self.begun = self.large = 0
 
     def goes_on(self) -> bool:
@@ -216,8 +217,9 @@ class CountedTurn:
     def begin(self) -> None:
         self.begun += 1
 
-    def unpack_much(self) -> None:
+    def may_unpack_much(self) -> bool:
         self.large += 1
+        return self.may_unpack
 
 
 def turn_of(
@@ -311,6 +313,17 @@ def test_a_turn_asks_before_it_unpacks_much() -> None:
     turn = CountedTurn(1_000)
     assert turn_of(view, small, 0, turn).examined == 2 and turn.large == 0
     assert turn_of(view, large, 0, turn).examined == 6 and turn.large == 1
+
+
+def test_a_turn_that_may_not_unpack_much_ends_before_the_batch() -> None:
+    view = compile_view("value.a = 'y'", None)
+    small = one_batch({"a": "y"}, {"a": "x"})
+    records = [record({"a": "x" * 1_000_000}, offset=at) for at in range(2, 8)]
+    large = bytes(build_batch(records, base_offset=2, codec=Codec.ZSTD))
+    shown = turn_of(view, small + large, 0, CountedTurn(1_000, may_unpack=False))
+    assert (shown.next_offset, shown.delivered, shown.examined, shown.whole) == (2, 1, 2, False)
+    with pytest.raises(UnpackLater):
+        turn_of(view, small + large, 2, CountedTurn(1_000, may_unpack=False))
 
 
 def test_a_turn_that_has_found_much_in_one_batch_leaves_the_rest() -> None:

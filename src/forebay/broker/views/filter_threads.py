@@ -21,7 +21,7 @@ from forebay.broker.pace import Pace, Stopped
 from forebay.broker.views.large_blocks import give_back_large_blocks
 from forebay.clock import Clock
 from forebay.core.views.fair_line import FairLine, Next
-from forebay.core.views.turn import Turn
+from forebay.core.views.turn import Turn, UnpackLater
 from forebay.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 STOP_WAIT_S = 2.0
 """How long a broker that is stopped waits for the threads."""
-_POLL_S = 0.1
 
 
 class _MuchMemory:
@@ -41,9 +40,13 @@ class _MuchMemory:
         self._lock = threading.Lock()
         self._was_taken = False
 
-    def take(self, timeout_s: float) -> bool:
-        """Whether it was free within this time."""
-        if not self._lock.acquire(timeout=timeout_s):
+    @property
+    def is_taken(self) -> bool:
+        return self._lock.locked()
+
+    def take(self) -> bool:
+        """Whether it was free."""
+        if not self._lock.acquire(blocking=False):
             return False
         if not self._was_taken:
             self._was_taken = True
@@ -81,18 +84,9 @@ class _PacedTurn:
         now_s = self._now()
         self._ends_s = max(self._ends_s, 2 * now_s - self._began_s)
 
-    def unpack_much(self) -> None:
-        """Raises Stopped. Time that is waited here is nobody's."""
-        if self._has_much:
-            return
-        asked_s = self._now()
-        while not self._much.take(_POLL_S):
-            if self._pace.stopped:
-                raise Stopped
-        self._has_much = True
-        waited_s = self._now() - asked_s
-        self._began_s += waited_s
-        self._ends_s += waited_s
+    def may_unpack_much(self) -> bool:
+        self._has_much = self._has_much or self._much.take()
+        return self._has_much
 
     def end(self) -> None:
         if self._has_much:
@@ -130,6 +124,8 @@ class FilterThreads:
         self._turns: set[_PacedTurn] = set()
         """Under way. Threads add and remove."""
         self._much = _MuchMemory()
+        self._postponed: list[Next[_Work]] = []
+        """What waits until another turn has unpacked its batch. It keeps no thread meanwhile."""
         self._closed = False
         self.is_late = False
         """Whether a thread was left behind when the broker was stopped."""
@@ -153,6 +149,8 @@ class FilterThreads:
         self._closed = True
         while (waiting := self._line.take()) is not None:
             _answer(waiting.work.done, _stopped())
+        while self._postponed:
+            _answer(self._postponed.pop().work.done, _stopped())
         for done in self._awaited:
             _answer(done, _stopped())
         for turn in tuple(self._turns):
@@ -194,8 +192,15 @@ class FilterThreads:
             self._line.correct(taken.user, taken.view, expected_s=expected_s, used_s=used_s)
             if not taken.work.done.done():
                 taken.work.done.set_result(result)
+        elif isinstance(error, UnpackLater) and not self._closed:
+            self._line.correct(taken.user, taken.view, expected_s=expected_s, used_s=0.0)
+            self._postponed.append(taken)
         else:
-            _answer(taken.work.done, _stopped() if isinstance(error, Stopped) else error)
+            _answer(taken.work.done, _stopped() if isinstance(error, Stopped | UnpackLater) else error)
+        if self._postponed and not self._much.is_taken:
+            for user, view, work in self._postponed:
+                self._line.add(user, view, work)
+            self._postponed.clear()
         self._start()
 
     def _do(self, do: Callable[[Turn], T], turn_s: float) -> tuple[T, float]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from forebay.core.views.matching import Matching, matching_records
 from forebay.core.views.rows import Scope
-from forebay.core.views.turn import ENDLESS, Place, Turn
+from forebay.core.views.turn import ENDLESS, Place, Turn, UnpackLater
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError
 from forebay.wire.batch import NO_TIMESTAMP, BatchHeader, checked_batches
@@ -75,8 +75,9 @@ def filter_batches(
 ) -> Filtered:
     """The batches from `first_offset` on and before `end_offset`, as the view shows them, for one turn.
 
-    `place`: where an earlier turn has ended. Raises ProtocolError if the first batch is damaged; ends before
-    a later one that is.
+    `place`: where an earlier turn has ended.
+    Raises ProtocolError if the first of them is damaged, and UnpackLater if it cannot be unpacked now; ends
+    before one of which that is true later.
     """
     scope = Scope(topic, partition, now_ms)
     work = _Work(view, scope, first_offset, decompress_max_bytes, turn, keeps_times=keeps_times)
@@ -89,7 +90,14 @@ def filter_batches(
                 continue
             if header.next_offset > end_offset or not goes_on:
                 return work.finish(whole=False)
-            work.take(batch, header)
+            before = work.next_offset
+            try:
+                work.take(batch, header)
+            except UnpackLater:
+                if before == first_offset:
+                    raise
+                work.next_offset = before
+                return work.finish(whole=False)
             goes_on = turn.goes_on() and work.unpacked_bytes < _UNPACKED_BYTES_MAX and work.cut is None
     except ProtocolError:
         if work.next_offset == first_offset:
@@ -193,7 +201,8 @@ class _Work:
         except OutputTooLarge:
             if self._max_bytes <= _LITTLE_BYTES:
                 raise
-        self._turn.unpack_much()
+        if not self._turn.may_unpack_much():
+            raise UnpackLater
         return payload_of(batch, header, self._max_bytes)
 
     def _deliver_matching(self, header: BatchHeader, found: Matching) -> None:

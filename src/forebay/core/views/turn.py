@@ -18,6 +18,10 @@ class Place(NamedTuple):
     """The position in the unpacked records."""
 
 
+class UnpackLater(Exception):
+    """A turn has to wait until another one has unpacked its batch. It has got nowhere."""
+
+
 class Turn(Protocol):
     def goes_on(self) -> bool:
         """Called between records and batches: a thread may pause here. False when the turn is over."""
@@ -26,9 +30,9 @@ class Turn(Protocol):
         """Called at the first requested record. Getting there may have taken the whole turn: at least as much
         time again is left for what follows."""
 
-    def unpack_much(self) -> None:
-        """Asked before a batch is unpacked to more than a few megabytes: one turn at a time does so, and the
-        others wait here."""
+    def may_unpack_much(self) -> bool:
+        """Asked before a batch is unpacked to more than a few megabytes. False if another turn does so: then
+        this one ends."""
 
 
 class EndlessTurn:
@@ -40,8 +44,8 @@ class EndlessTurn:
     def begin(self) -> None:
         pass
 
-    def unpack_much(self) -> None:
-        pass
+    def may_unpack_much(self) -> bool:
+        return True
 
 
 ENDLESS = EndlessTurn()
