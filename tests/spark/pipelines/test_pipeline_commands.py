@@ -16,9 +16,12 @@ from forebay.cli.pipeline.engine import Engine
 from forebay.cli.pipeline.run import run_steps
 from forebay.cli.pipeline.step import Step
 from forebay.cli.pipeline.steps_file import load, steps_of
-from forebay.spark.pipelines import Brokers, Job, Summary
+from forebay.cli.pipeline.supervisor import StepFailed
+from forebay.errors import ErrorCode, KafkaError
+from forebay.spark.pipelines import Brokers, Job, PipelineError, Summary
 from forebay.spark.pipelines.archiving import archive
 from forebay.spark.pipelines.archiving.layout import POSITION, Position
+from forebay.spark.pipelines.jobs import Cause
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import forebay
 from support.spark.archives import Message, make_archive
@@ -258,3 +261,51 @@ def test_summaries_are_for_people_or_programs(capsys: pytest.CaptureFixture[str]
     assert lines == ["a replay", "rows 12,345", "partitions kept yes", "speed 1.5"]
     print_summaries([summary], as_json=True)
     assert '"partitions_kept": true' in capsys.readouterr().out
+
+
+LOST = PipelineError("gone", Cause("DataLoss", "gone"))
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "without_brokers"),
+    [
+        (PipelineError("no such column"), 1, 75),
+        (KafkaError(ErrorCode.NETWORK_EXCEPTION, "nobody answers"), 1, 75),
+        (LOST, 65, 65),
+        (PipelineError("garbage", Cause("UnreadableBatch", "garbage")), 65, 65),
+        (StepFailed("a step: gone", LOST), 65, 65),
+        (OSError(28, "No space left on device"), 1, 75),
+    ],
+)
+def test_exit_codes_tell_a_scheduler_what_to_do(
+    broker: BrokerProcess,
+    error: Exception,
+    exit_code: int,
+    without_brokers: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By what went wrong, and by whether the brokers answer afterwards."""
+    spark: Any = SimpleNamespace(stop=lambda: None)
+    monkeypatch.setattr(Engine, "check", lambda _engine: None)
+    monkeypatch.setattr(Engine, "session", lambda _engine, *, quick: spark)
+    knocks = iter([None, None, None, CommandError("no broker answers")])
+
+    def knock(_client: Client) -> None:
+        if (problem := next(knocks)) is not None:
+            raise problem
+
+    def fail(*_: object) -> Summary:
+        raise error
+
+    if exit_code != 65:  # the others are not asked
+        monkeypatch.setattr(Client, "knock", knock)
+    for expected in (exit_code, without_brokers):
+        with pytest.raises(CommandError) as raised:
+            run_steps(
+                [Step(name="a step", start=fail)],
+                Engine(master="local", conf={}),
+                Client(bootstrap=broker.bootstrap),
+                as_json=False,
+            )
+        assert raised.value.exit_code == expected
+        assert len(str(raised.value).splitlines()) == 1

@@ -24,7 +24,7 @@ from forebay.cli.pipeline.metrics_page import MetricsServer, bound, page
 from forebay.cli.pipeline.plan_view import show_plan
 from forebay.cli.pipeline.step import Collected, Step
 from forebay.cli.pipeline.supervisor import StepFailed, Supervisor
-from forebay.errors import ForebayError
+from forebay.errors import ConfigError, ForebayError
 
 if TYPE_CHECKING:
     from forebay.spark.pipelines import Brokers, Job, Summary
@@ -120,6 +120,8 @@ def _failure(error: Exception, client: Client | None) -> Exception:
 
     from forebay.spark.pipelines.jobs import cause_of
 
+    if isinstance(error, ConfigError):
+        return error
     cause = error.error if isinstance(error, StepFailed) else error
     exit_code = _exit_code(cause, client)
     if isinstance(error, ForebayError):
