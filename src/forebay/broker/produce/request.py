@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from forebay.broker.folds.takers import OtherBroker, SentBatch
 from forebay.broker.net.deferred_replies import Reply
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 FORMAT_V2_FROM = 3
 ZSTD_FROM = 7
 _ACKS = (ACKS_ALL, 0, 1)
+
+T = TypeVar("T")
 
 Encode: TypeAlias = Callable[[ProduceRequest, Sequence[Appended]], Response]
 """Makes the response of a request, from the result of each of its partitions in their order."""
@@ -208,7 +210,7 @@ class AppendRequest:
         self._service.takers.hand_over(
             entry,
             to,
-            partial(self._handed_over, entry),
+            partial(self._later, self._handed_over, entry),
             version=self._version,
             acks=request.acks,
             timeout_ms=request.timeout_ms,
@@ -217,14 +219,18 @@ class AppendRequest:
 
     def _handed_over(self, entry: _Entry, response: FoldedProduceResponse) -> None:
         result = entry.result
+        if not self._is_repeat(entry, response.error_code):
+            _take_response(result, response)
+        if result.error_code:
+            self._service.metrics.produce_failures += 1
+            if self._request.acks == 0:
+                self._close_unheard([result])
+        self._complete_part()
+
+    def _later(self, go_on: Callable[[_Entry, T], None], entry: _Entry, outcome: T) -> None:
+        """Go on in a turn of the loop whose caller could not answer the client."""
         try:
-            if not self._is_repeat(entry, response.error_code):
-                _take_response(result, response)
-            if result.error_code:
-                self._service.metrics.produce_failures += 1
-                if self._request.acks == 0:
-                    self._close_unheard([result])
-            self._complete_part()
+            go_on(entry, outcome)
         except Exception:
             log.exception("a request could not be handled")
             if self._reply is not None:
@@ -237,17 +243,9 @@ class AppendRequest:
         self._own_batches()
         records, partition = entry.records, entry.result.partition
         assert records is not None and partition is not None
-        self._service.examiner.submit(records, partition, partial(self._examined, entry))
+        self._service.examiner.submit(records, partition, partial(self._later, self._examined, entry))
 
     def _examined(self, entry: _Entry, outcome: Outcome) -> None:
-        try:
-            self._take(entry, outcome)
-        except Exception:
-            log.exception("a request could not be handled")
-            if self._reply is not None:
-                self._reply.abort()
-
-    def _take(self, entry: _Entry, outcome: Outcome) -> None:
         """Go on with a batch that was examined."""
         if isinstance(outcome, KafkaError):
             entry.result.fail(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 class TransactionalRequest:
     """A request that is appended when its transaction has been verified: mostly at once."""
 
-    __slots__ = ("_context", "_encode", "_known", "_reply", "_request", "_service", "_version")
+    __slots__ = ("_append", "_context", "_known", "_reply", "_request", "_service", "_version")
 
     def __init__(
         self,
@@ -31,10 +32,10 @@ class TransactionalRequest:
         known: PassOn | None = None,
     ) -> None:
         """As for `AppendRequest`."""
+        self._append = partial(AppendRequest, service, context, request, encode, version=version, known=known)
         self._service = service
         self._context = context
         self._request = request
-        self._encode = encode
         self._version = version
         self._known = known
         self._reply: Reply | None = None
@@ -57,16 +58,7 @@ class TransactionalRequest:
 
     def _proceed(self, admission: Admission) -> None:
         late = self._reply
-        appending = AppendRequest(
-            self._service,
-            self._context,
-            self._request,
-            self._encode,
-            version=self._version,
-            admission=admission,
-            reply=late,
-            known=self._known,
-        )
+        appending = self._append(admission=admission, reply=late)
         if late is None:
             self._reply = appending.start()
             return

@@ -23,39 +23,28 @@ class Outstanding:
         """`nothing_left` is called each time that the last of them is done."""
         self._loop = loop
         self._nothing_left = nothing_left
-        self._writes: dict[object, Done] = {}
-        self._reads = 0
+        self._pending: dict[object, tuple[Done, bool]] = {}
+        """What to call when it is done, and whether it is a write."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._writes or self._reads)
+        return bool(self._pending)
 
-    def add_write(self, then: Done) -> Done:
-        """Wait until what is returned here is called, or writes are given up."""
+    def add(self, then: Done, *, is_write: bool) -> Done:
+        """Wait until what is returned here is called; a write can be given up before."""
         token = object()
-        self._writes[token] = then
+        self._pending[token] = then, is_write
 
         def done(error: KafkaError | None) -> None:
-            if self._writes.pop(token, None) is not None:  # else it is given up
+            if self._pending.pop(token, None) is not None:  # else it is given up
                 then(error)
                 self._one_less()
 
         return done
 
-    def add_read(self, then: Done) -> Done:
-        """Wait until what is returned here is called, however long that takes."""
-        self._reads += 1
-
-        def done(error: KafkaError | None) -> None:
-            self._reads -= 1
-            then(error)
-            self._one_less()
-
-        return done
-
     def limit_writes(self, timeout_s: float) -> None:
         """Give up what is not written by then; the first limit counts."""
-        if self._writes and self._timer is None:
+        if self._timer is None and any(is_write for _, is_write in self._pending.values()):
             self._timer = self._loop.call_later(timeout_s, self._give_up)
 
     def close(self) -> None:
@@ -66,10 +55,10 @@ class Outstanding:
 
     def _give_up(self) -> None:
         self._timer = None
-        writes, self._writes = self._writes, {}
         late = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the share coordinator does not answer")
-        for then in writes.values():
-            then(late)
+        for token, (then, is_write) in list(self._pending.items()):
+            if is_write and self._pending.pop(token, None) is not None:
+                then(late)
         self._one_less()
 
     def _one_less(self) -> None:

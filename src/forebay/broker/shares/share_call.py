@@ -87,7 +87,8 @@ class ShareCall(ABC):
         share.changed()
         if error:
             raise KafkaError(error, f"the acknowledgements for {share.partition} cannot be taken")
-        share.await_write(write, self._outstanding.add_write(partial(self._acknowledged.__setitem__, at)))
+        then = partial(self._acknowledged.__setitem__, at)
+        share.await_write(write, self._outstanding.add(then, is_write=True))
 
     # -- the way to the answer -------------------------------------------------------------------------
 

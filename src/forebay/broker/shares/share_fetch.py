@@ -238,9 +238,12 @@ class ShareFetch(ShareCall):
             log_, records = delivery.share.partition.log, delivery.found.records
             if delivery.found.write:
                 written = partial(self._delivery_written, delivery)
-                delivery.share.await_write(delivery.found.write, self._outstanding.add_write(written))
+                delivery.share.await_write(
+                    delivery.found.write, self._outstanding.add(written, is_write=True)
+                )
             if not (delivery.found.is_warm or log_.is_warm(records)):
-                loaded = self._outstanding.add_read(partial(self._delivery_loaded, delivery))
+                then = partial(self._delivery_loaded, delivery)
+                loaded = self._outstanding.add(then, is_write=False)
                 self._service.cold_reads.load([(log_.files, records)], partial(_tell_first, loaded))
 
     def _delivery_written(self, delivery: _Delivery, error: KafkaError | None) -> None:

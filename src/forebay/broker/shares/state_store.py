@@ -87,11 +87,7 @@ class ShareStateStore:
     ) -> None:
         """Raises KafkaError if it is refused for good, or not wanted any more."""
         partition = partition_data(key.partition, write, state_epoch, leader_epoch)
-        request = write_message.WriteShareGroupStateRequest(
-            group_id=key.group_id,
-            topics=[write_message.WriteStateData(topic_id=key.topic_id, partitions=[partition])],
-        )
-        await self._until_answered(key, request, wanted)
+        await self._write(key, partition, wanted)
 
     async def forget_lost(
         self,
@@ -105,6 +101,11 @@ class ShareStateStore:
         """Have what was read of offsets from there on forgotten. Raises KafkaError, as `write`."""
         partition = partition_data(key.partition, NO_WRITE, found.state_epoch, leader_epoch)
         partition.lost_from, partition.snapshot_epoch = lost_from, found.snapshot_epoch
+        await self._write(key, partition, wanted)
+
+    async def _write(
+        self, key: ShareKey, partition: write_message.PartitionData, wanted: Callable[[], bool]
+    ) -> None:
         request = write_message.WriteShareGroupStateRequest(
             group_id=key.group_id,
             topics=[write_message.WriteStateData(topic_id=key.topic_id, partitions=[partition])],
