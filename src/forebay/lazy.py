@@ -31,7 +31,8 @@ else:
 
     def dataclass(**options: bool) -> Callable[[type], type]:
         """Like Python's, for classes with slots."""
-        assert options.pop("slots"), "a class without slots has nothing to gain"
+        has_slots = options.pop("slots")
+        assert has_slots, "a class without slots has nothing to gain"
         return lambda cls: _slotted(cls, options)
 
 
@@ -53,10 +54,9 @@ def _slotted(declared: type, options: dict[str, bool]) -> type:
     lazy = ["__init__", "__repr__", "__match_args__", "__dataclass_fields__", "__dataclass_params__"]
     if eq:
         lazy.append("__eq__")
-        if body.get("__hash__") is None and "__eq__" not in body:
+        if body.get("__hash__") is None:  # Python puts None there if a class has an `__eq__` of its own
             body.pop("__hash__", None)
-            if frozen:
-                lazy.append("__hash__")
+            lazy += ["__hash__"] if frozen else []
     if options.get("order"):
         lazy += _ORDER
     if frozen:

@@ -46,6 +46,14 @@ class Place:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Folded:
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Folded) and self.name.lower() == other.name.lower()
+
+
 def test_no_method_is_compiled_before_the_first_is_needed() -> None:
     @dataclass(frozen=True, slots=True)
     class Unused:
@@ -67,6 +75,8 @@ def test_a_value_is_equal_hashed_and_shown_like_that_of_pythons_dataclass() -> N
     assert State(1) == State(1)
     with pytest.raises(TypeError, match="unhashable"):
         hash(State(1))
+    assert Folded("a") == Folded("A")
+    assert hash(Folded("a")) == hash(Folded("a"))
 
 
 def test_a_frozen_value_refuses_every_change() -> None:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forebay.config import BrokerConfig
 from forebay.coordination.store import Store
+from forebay.lazy import load
+
+if TYPE_CHECKING:
+    from forebay.coordination.etcd.store import EtcdStore
+    from forebay.coordination.sqlite import SqliteStore
 
 STORE_FILE = "forebay.db"
 
@@ -12,9 +19,7 @@ async def open_store(config: BrokerConfig) -> Store:
     """Raises StoreError with what to do if the store is not available."""
     # Each broker needs one of the two: importing only that one keeps the start short.
     if config.cluster.embedded:
-        from forebay.coordination.sqlite import SqliteStore
-
-        return await SqliteStore.open(config.node.data_dir / STORE_FILE)
-    from forebay.coordination.etcd.store import EtcdStore
-
-    return await EtcdStore.open(config.cluster)
+        sqlite: type[SqliteStore] = load("forebay.coordination.sqlite:SqliteStore")
+        return await sqlite.open(config.node.data_dir / STORE_FILE)
+    etcd: type[EtcdStore] = load("forebay.coordination.etcd.store:EtcdStore")
+    return await etcd.open(config.cluster)

@@ -44,6 +44,7 @@ from forebay.core.cluster.user_text import decode_user, encode_user
 from forebay.core.cluster.view_image import ViewDeleted, ViewPut
 from forebay.core.quotas.text import decode_quota, encode_quota
 from forebay.errors import KafkaError, ProtocolError
+from forebay.lazy import load
 
 if TYPE_CHECKING:
     from forebay.core.cluster.delegation_token import DelegationToken
@@ -125,8 +126,7 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
         case ("users", part):
             return UserPut(user=decode_user(keys.user_name(part), item.value, item.mod_revision))
         case ("tokens", token_id):
-            from forebay.core.cluster.token_text import decode_token  # only where there are tokens
-
+            decode_token = load("forebay.core.cluster.token_text:decode_token")
             return TokenPut(token=decode_token(token_id, item.value, item.mod_revision))
         case ("acls", acl_id):
             return AclPut(id=acl_id, acl=decode_acl(item.key, item.value))
@@ -290,12 +290,14 @@ class Writes:
         self.puts.append(Put(key=self._keys.tombstone(topic.topic_id), value=value))
 
     def _put_token(self, token: DelegationToken) -> None:
-        from forebay.core.cluster.token_text import encode_token
-
         # The tokens of a user are deleted with the user, so none may be created unseen at the same time.
         owner = token.owner_name
         self.compares.append(Compare.unchanged(self._keys.user(owner), self._user_revision(owner)))
-        self._put(self._keys.token(token.id), encode_token(token), self._token_revision(token.id))
+        self._put(
+            self._keys.token(token.id),
+            load("forebay.core.cluster.token_text:encode_token")(token),
+            self._token_revision(token.id),
+        )
 
     def _put(self, key: str, value: bytes, revision: int) -> None:
         self._check_readable(key)

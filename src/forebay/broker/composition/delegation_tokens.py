@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.broker.worker_threads import LazyThreads
+from forebay.lazy import load
 
 if TYPE_CHECKING:
     from forebay.broker.authentication.logins import Logins
@@ -25,10 +26,8 @@ class LazyDelegationTokens:
         return self._made
 
     def _make(self) -> DelegationTokens:
-        from forebay.broker.tokens.delegation_tokens import DelegationTokens
-
         base = self._base
-        return DelegationTokens(
+        made: DelegationTokens = load("forebay.broker.tokens.delegation_tokens:DelegationTokens")(
             settings=base.settings,
             metadata=base.metadata,
             logins=self._logins,
@@ -38,6 +37,7 @@ class LazyDelegationTokens:
             loop=base.loop,
             entropy=base.ports.entropy,
         )
+        return made
 
     def close(self) -> None:
         """Blocks until the work under way has ended."""

@@ -6,6 +6,7 @@ from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.controller import Controller
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare
+from forebay.lazy import load
 
 
 class ExpiredTokens:
@@ -18,9 +19,7 @@ class ExpiredTokens:
         tokens = self._metadata.image.tokens
         if not tokens or not self._controller.active:
             return
-        from forebay.core.security.delegation_tokens import outlived  # only where there are tokens
-
-        over = outlived(tokens, self._time.trusted_ms())
+        over = load("forebay.core.security.delegation_tokens:outlived")(tokens, self._time.trusted_ms())
         if over:
             guard = Compare.created(self._metadata.keys.controller, self._controller.epoch)
             await self._metadata.change_all(over, [guard])

@@ -20,7 +20,7 @@ from forebay.core.views.projection import Projection, projection
 from forebay.core.views.rows import Scope
 from forebay.core.views.sizes import QuerySizes
 from forebay.core.views.view_error import ViewError
-from forebay.lazy import dataclass
+from forebay.lazy import dataclass, load
 
 __all__ = ["CompiledView", "ViewError", "compile_view"]
 
@@ -70,8 +70,8 @@ def compile_view(
     view. `pattern_size_max`: for a new view. One that was accepted before is compiled without it.
     """
     # A broker without views does not pay for the parser.
-    from forebay.core.views.sql.translation import read_condition, read_selection
-
+    read_condition = load("forebay.core.views.sql.translation:read_condition")
+    read_selection = load("forebay.core.views.sql.translation:read_selection")
     sizes = QuerySizes(pattern_size_max)
     condition = read_condition(where, sizes) if where is not None else None
     selection = read_selection(select, sizes) if select is not None else []
