@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import threading
 from importlib import import_module
 from pkgutil import walk_packages
@@ -57,6 +58,8 @@ class WarmUp:
     def _run(self) -> None:
         try:
             for name in warm_modules():
+                if name in sys.modules:
+                    continue
                 import_module(name)
                 if self._stopped.wait(_PAUSE_S):
                     return

@@ -136,6 +136,8 @@ NURSERY = Nursery()
 def main(descriptor: int) -> NoReturn:
     for module in IMPORTED:
         importlib.import_module(module)
+    for module in importlib.import_module("forebay.broker.warm_up").warm_modules():
+        importlib.import_module(module)
     gc.collect()
     gc.freeze()  # else the first collection of a child would copy all of it
     with socket.socket(fileno=descriptor) as channel:
