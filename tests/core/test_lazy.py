@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, FrozenInstanceError, field
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
+from forebay import lazy
 from forebay.lazy import dataclass, load
 
 
@@ -124,3 +127,21 @@ def test_threads_that_make_the_first_value_at_once_all_get_one() -> None:
 
 def test_what_a_table_names_is_imported() -> None:
     assert load("forebay.clock:Clock").__name__ == "Clock"
+
+
+def _references() -> list[str]:
+    source = Path(lazy.__file__).parent
+    found = {
+        reference
+        for path in source.rglob("*.py")
+        for reference in re.findall(
+            r"[\"']((?:forebay[\w.]*|\{_COMPOSITION\}[\w.]*):\w+)[\"']", path.read_text()
+        )
+    }
+    return sorted(each.replace("{_COMPOSITION}", "forebay.broker.composition") for each in found)
+
+
+@pytest.mark.parametrize("reference", _references())
+def test_everything_that_is_named_for_later_is_there(reference: str) -> None:
+    """No type checker looks into these names, and what is rarely used would fail when it is needed."""
+    assert lazy.load(reference) is not None
