@@ -251,11 +251,11 @@ class Simulation:
         """True if the index of every replica has all of the log, and nothing waits or is to be repeated."""
         held = [partition for node in self.nodes if (partition := node.partition(ALARMS)) is not None]
         return all(
-            partition.waiting is not None
-            and partition.waiting.index is not None
-            and partition.waiting.index.position >= partition.high_watermark
-            and partition.waiting.pending == 0
-            and partition.waiting.index.out_of_order == 0
+            partition.delayed_messages is not None
+            and partition.delayed_messages.index is not None
+            and partition.delayed_messages.index.position >= partition.high_watermark
+            and partition.delayed_messages.pending == 0
+            and partition.delayed_messages.index.out_of_order == 0
             for partition in held
         )
 

@@ -140,8 +140,8 @@ async def test_every_replica_keeps_the_same_index(tmp_path: Path) -> None:
 
         def pending(node: int) -> int:
             held = cluster[node].partitions.held(TOPIC, 0)
-            assert held.waiting is not None
-            return held.waiting.pending
+            assert held.delayed_messages is not None
+            return held.delayed_messages.pending
 
         await eventually(lambda: {pending(node) for node in cluster.nodes} == {2})
         for leader in others(cluster):

@@ -9,7 +9,7 @@ from forebay.broker.partition.long_polls import Arrivals, FetchWait, Waiter
 
 class Partition:
     def __init__(self) -> None:
-        self.waits: dict[Waiter, None] = {}
+        self.waiters: dict[Waiter, None] = {}
 
 
 async def test_a_fetch_that_another_one_has_ended_looks_at_nothing_any_more() -> None:

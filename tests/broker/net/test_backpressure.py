@@ -206,7 +206,7 @@ def test_a_client_that_vanishes_while_it_waits_leaves_nothing_behind(tmp_path: P
 
         def left() -> tuple[int, int]:
             broker = local.node
-            return broker.server.connection_count, len(broker.partitions.get("quiet", 0).waits)
+            return broker.server.connection_count, len(broker.partitions.get("quiet", 0).waiters)
 
         deadline = time.monotonic() + 60
         while local.on_loop(lambda _: left()) != (0, 0) and time.monotonic() < deadline:

@@ -227,7 +227,7 @@ async def test_a_transaction_that_is_open_goes_on_and_new_ones_wait_for_it(
         await new.add(3)
         await fold(cluster)
         partition = cluster[3].partitions.get(TOPIC, 3)
-        await eventually(lambda: partition.hold is not None and not partition.hold.is_full)
+        await eventually(lambda: partition.closing is not None and not partition.closing.is_full)
         assert await new.send(3, b"later", retry=False) == ErrorCode.NOT_ENOUGH_REPLICAS
         assert await old.send(3, b"second") == ErrorCode.NONE, "or it could never end"
         await send(cluster, 3, batch_of((b"plain", b"beside")))
@@ -251,7 +251,7 @@ async def test_a_hold_that_does_not_come_to_its_end_is_given_up(
     give_up = CopySource._give_up
 
     def note(source: CopySource, hold: Hold) -> None:
-        given_up.extend([hold] if source._partition.hold is hold else [])
+        given_up.extend([hold] if source._partition.closing is hold else [])
         give_up(source, hold)
 
     monkeypatch.setattr(CopySource, "_give_up", note)
@@ -263,7 +263,7 @@ async def test_a_hold_that_does_not_come_to_its_end_is_given_up(
         await cluster.change(TOPIC, 1, leader=-1, isr=(99,))
         await fold(cluster)
         await eventually(lambda: given_up)
-        assert cluster[3].partitions.get(TOPIC, 3).hold is None
+        assert cluster[3].partitions.get(TOPIC, 3).closing is None
         assert await send(cluster, 3, batch_of((b"a", b"2"))) == ErrorCode.NONE
         assert await pairs(cluster, 3) == [(b"a", b"1"), (b"a", b"2")]
         assert folding(cluster, 1).next_copy == 3
@@ -291,7 +291,7 @@ async def test_a_leader_that_was_replaced_does_not_close_what_its_successor_has_
         with ExitStack() as later, monkeypatch.context() as patch:
             with cluster.unwritable(3):
                 await fold(cluster)
-                await eventually(lambda: held.hold is not None and held.hold.is_final)
+                await eventually(lambda: held.closing is not None and held.closing.is_final)
                 request = produce(TOPIC, batch_of((b"a", b"refused")), partition=3, acks=-1)
                 answer = only_partition(await cluster.ask(3, request, 9))
                 assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "it is held"
@@ -322,7 +322,7 @@ async def test_nothing_is_closed_while_another_replica_may_have_more(tmp_path: P
                 await late
                 await fold(cluster)
                 held = cluster[1].partitions.get(TOPIC, 3)
-                await eventually(lambda: held.hold is not None or folding(cluster, 1).next_copy is None)
+                await eventually(lambda: held.closing is not None or folding(cluster, 1).next_copy is None)
                 for _ in range(10):  # it looks again and again, in vain
                     assert folding(cluster, 1).next_copy == 3
                     await asyncio.sleep(0.05)

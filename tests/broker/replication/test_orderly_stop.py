@@ -97,7 +97,7 @@ async def test_one_answer_tells_a_consumer_that_waits_of_all_new_leaders(tmp_pat
             topics=[FetchTopic(topic_id=topic.topic_id, partitions=wanted)],
         )
         fetch = asyncio.create_task(cluster.ask(1, request, FETCH))
-        await eventually(lambda: bool(node.partitions.held(TOPIC, mine[0].index).waits))
+        await eventually(lambda: bool(node.partitions.held(TOPIC, mine[0].index).waiters))
         moved = [
             PartitionPut(
                 topic_id=topic.topic_id,

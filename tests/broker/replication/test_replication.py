@@ -411,7 +411,7 @@ async def test_a_fetch_that_waits_while_the_lease_ends_is_not_served(cluster: Lo
     leader = cluster.leader(TOPIC)
     own = cluster[leader].lease
     fetching = asyncio.create_task(cluster.ask(leader, fetch(TOPIC, max_wait_ms=3000), FETCH))
-    await eventually(lambda: held(cluster, leader).waits)
+    await eventually(lambda: held(cluster, leader).waiters)
     lease, own.current = own.current, None
     try:
         assert only_partition(await fetching).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

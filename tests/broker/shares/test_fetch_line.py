@@ -69,7 +69,7 @@ def made(client: WireClient, topic: str, **settings: str) -> bytes:
 
 
 def waits(local: LocalBroker) -> int:
-    return local.on_loop(lambda node: len(next(iter(node.shares.shares)).waits))
+    return local.on_loop(lambda node: len(next(iter(node.shares.shares)).waiters))
 
 
 def until_waiting(local: LocalBroker, fetches: int) -> None:
@@ -119,7 +119,7 @@ def test_a_line_without_fetches_leaves_the_partition_with_the_next_message(
     member.fetch(wait_ms=1)
 
     def watching(node: Node) -> int:
-        return len(node.partitions.get(topic, 0).waits)
+        return len(node.partitions.get(topic, 0).waiters)
 
     assert waits(local) == 0
     append(client, topic, batch(b"x"))

@@ -269,7 +269,7 @@ async def test_a_member_that_waits_while_the_lease_ends_gets_nothing(tmp_path: P
         (share,) = leader.shares.shares
         waiting = ShareMember(None, GROUP, share.key.topic_id)  # type: ignore[arg-type]
         asking = asyncio.create_task(cluster.ask(LEADER, waiting.fetch_request(), 2))
-        await eventually(lambda: share.waits)
+        await eventually(lambda: share.waiters)
         lease, leader.lease.current = leader.lease.current, None
         try:
             leader.shares.shares.session_ended(SessionKey(GROUP, members[0].id))

@@ -480,7 +480,7 @@ def test_a_share_partition_that_is_out_of_date_is_made_anew_once(
     for member in members:
         member.fetch(wait_ms=1)
         member.post_fetch()
-    wait_until(lambda: local.on_loop(lambda node: len(next(iter(node.shares.shares)).waits)) == 2)
+    wait_until(lambda: local.on_loop(lambda node: len(next(iter(node.shares.shares)).waiters)) == 2)
     loads: list[LiveShare] = []
     load = LiveShare.load
 

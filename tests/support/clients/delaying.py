@@ -57,10 +57,10 @@ def append_note_alone(node: Node) -> None:
     The broker writes nothing after it, as it would if it lived on.
     """
     partition = node.partitions.get("t", 0)
-    assert partition.waiting is not None
+    assert partition.delayed_messages is not None
     lost = Waiting(0, now_ms(), now_ms(), 0, None, b"lost")
     note = build_note([lost], bound=True, timestamp=now_ms(), relative=True)
-    partition.waiting.append_note(partition.log, note)
+    partition.delayed_messages.append_note(partition.log, note)
     partition.write()
     partition.closed = True
 

@@ -55,11 +55,11 @@ def take_messages_while_the_rest_is_copied(patch: pytest.MonkeyPatch) -> None:
     """They stay in the closed partition, behind what is copied."""
 
     def configure(self: copy_source.CopySource) -> None:
-        hold = self._partition.hold
+        hold = self._partition.closing
         if hold is not None:
-            self._partition.hold = None
+            self._partition.closing = None
             self._whole_configure()  # type: ignore[attr-defined]
-            self._partition.hold = hold
+            self._partition.closing = hold
 
     patch.setattr(
         copy_source.CopySource, "_whole_configure", copy_source.CopySource._configure, raising=False

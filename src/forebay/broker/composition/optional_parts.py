@@ -254,7 +254,7 @@ class OptionalParts:
         return any(folding is not None and folding.next_copy is not None for folding in foldings)
 
     def role_taken(self, partition: Partition, state: PartitionState) -> None:
-        if partition.waiting is not None or self.has("delays"):
+        if partition.delayed_messages is not None or self.has("delays"):
             self.delays.role_taken(partition, state)
             self.delaying.look()
         if partition.is_filled:
@@ -278,7 +278,7 @@ class OptionalParts:
     def delaying(self) -> RunWhenNeeded:
         partitions = self.local.table
         return RunWhenNeeded(
-            lambda: any(partition.waiting is not None for partition in partitions.all()),
+            lambda: any(partition.delayed_messages is not None for partition in partitions.all()),
             lambda: self.delays.run(),
             self._base.loop,
         )

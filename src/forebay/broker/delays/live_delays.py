@@ -109,7 +109,7 @@ class LiveDelays:
 
     async def run(self) -> None:
         """Follow and deliver until `close`. After trouble that lasts, it is tried ever less often."""
-        self._partition.waits[self] = None
+        self._partition.waiters[self] = None
         self._waiting.on_carry, self._waiting.sync_index = self.wake, self._index.sync
         self._waiting.find_keys = self._index.waiting_under
         backoff = Backoff()
@@ -123,7 +123,7 @@ class LiveDelays:
                     pause_s = backoff.pause_s(self._host.loop.time() - began_s)
                     await asyncio.wait((self._closing,), timeout=pause_s)
         finally:
-            self._partition.waits.pop(self, None)
+            self._partition.waiters.pop(self, None)
             self._waiting.index = self._waiting.on_carry = self._waiting.sync_index = None
             self._waiting.find_keys = None
 

@@ -36,7 +36,7 @@ class DelayService:
         live = self._live.get(partition)
         if live is not None:
             live.wake()
-        elif partition.waiting is not None:
+        elif partition.delayed_messages is not None:
             self._woken.set()
 
     def dropped(self, partition: Partition) -> None:
@@ -57,7 +57,7 @@ class DelayService:
     def led(self, topic: str, index: int) -> LiveDelays:
         """Of a partition that this broker leads. Raises KafkaError."""
         partition = self._partitions.get_with_lease(topic, index)
-        if partition.waiting is None:
+        if partition.delayed_messages is None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"topic {topic!r} takes no delays: set forebay.delay.enable=true"
             )
@@ -68,8 +68,8 @@ class DelayService:
 
     def _start_all(self) -> None:
         for partition in self._partitions.all():
-            if partition.waiting is not None and partition not in self._live:
-                live = self._live[partition] = LiveDelays(self._host, partition, partition.waiting)
+            if partition.delayed_messages is not None and partition not in self._live:
+                live = self._live[partition] = LiveDelays(self._host, partition, partition.delayed_messages)
                 self._host.background.spawn(self._run(partition, live), f"delays of {partition}")
 
     async def _run(self, partition: Partition, live: LiveDelays) -> None:

@@ -79,7 +79,7 @@ class ConsumerFetch(Fetch):
         # and where other replicas count, what comes can be read only when they have it. Delayed messages can
         # be read only when they are due.
         self._early = any(
-            not p.commits_at_once or p.high_watermark < p.log.end_offset or p.due is not None
+            not p.commits_at_once or p.high_watermark < p.log.end_offset or p.topic_delay is not None
             for p in self._partitions
         )
         reply = context.defer()
@@ -197,7 +197,7 @@ class ConsumerFetch(Fetch):
         check_leader_epoch(partition, wanted.current_leader_epoch)
         committed, stable = self._committed, partition.last_stable_offset
         high_watermark = partition.high_watermark
-        if partition.due is not None:
+        if partition.topic_delay is not None:
             high_watermark = self._service.delays.readable_end(partition, committed=False)
             stable = min(stable, high_watermark)
         end = stable if committed else high_watermark
@@ -245,7 +245,7 @@ class ConsumerFetch(Fetch):
         except NamesView as error:
             raise ViewNamed from error
         if not partition.is_leader:
-            if partition.due is not None:
+            if partition.topic_delay is not None:
                 raise partition.not_leader()  # it alone says what is due
             self._check_follower(partition, target.request.fetch_offset)
         return partition
@@ -266,7 +266,7 @@ class ConsumerFetch(Fetch):
         """Whether the client is sent to a replica in its own rack."""
         leadership, image = partition.leadership, self._service.metadata.image
         state = image.partition(partition.topic, partition.index)
-        if leadership is None or state is None or partition.due is not None:
+        if leadership is None or state is None or partition.topic_delay is not None:
             return False
         if not self._service.settings.current.replication.rack_aware_reads:
             return False

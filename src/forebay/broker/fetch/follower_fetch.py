@@ -220,10 +220,12 @@ class ReplicaFetch(Fetch):
         told = target.high_watermark == partition.high_watermark
         if told and target.log_start_offset == partition.log.start_offset:
             target.settle()
-        watchers = partition.watchers
+        watchers = partition.follower_fetches
         if len(watchers) > _WATCHERS_MAX:  # sessions that have ended since the last append
-            partition.watchers = {each: None for each in watchers if each.session and not each.session.closed}
-        partition.watchers[target] = None
+            partition.follower_fetches = {
+                each: None for each in watchers if each.session and not each.session.closed
+            }
+        partition.follower_fetches[target] = None
 
     def _partition(self, target: FetchTarget) -> Partition:
         partition = self._service.partitions.get(self._topic_name(target), target.request.partition)

@@ -40,13 +40,13 @@ class TopicDelays:
 
     def readable_end(self, partition: Partition, *, committed: bool) -> int:
         """Where what a consumer may read ends, as far as it is known; what became due is being found."""
-        if partition.due is not None:
+        if partition.topic_delay is not None:
             self._look(partition)
         return partition.readable_end(committed=committed)
 
     def _look(self, partition: Partition) -> None:
         """Somebody reads the partition, or waits for it."""
-        due = partition.due
+        due = partition.topic_delay
         if due is None or due in self._looking:
             return
         wait_ms = due.search_in_ms(partition.high_watermark, self._now_ms())
@@ -60,14 +60,14 @@ class TopicDelays:
 
     async def find(self, partition: Partition) -> None:
         """Find what is due by now. Raises KafkaError."""
-        due = partition.due
+        due = partition.topic_delay
         if due is None:
             return
         now_ms, end_offset = self._now_ms(), partition.log.end_offset
         found = await self._by_time.first_message_from(
             partition.log, due.newest_due_ms(now_ms) + 1, due.offset
         )
-        if partition.due is not due or partition.closed:
+        if partition.topic_delay is not due or partition.closed:
             return  # its delay has changed, or it is led by another: what was found counts no more
         if found is None:
             has_more = due.searched(end_offset, None, now_ms)
@@ -83,10 +83,10 @@ class TopicDelays:
             await self.find(partition)
         finally:
             self._looking.discard(due)
-        if partition.waits:
+        if partition.waiters:
             self._look(partition)
 
     def _look_again(self, partition: Partition, due: DueOffset) -> None:
         self._looking.discard(due)
-        if partition.waits and not partition.closed:
+        if partition.waiters and not partition.closed:
             self._look(partition)

@@ -88,7 +88,7 @@ def _start_at(
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {high_watermark}"
         )
-    if partition.waiting is not None:
+    if partition.delayed_messages is not None:
         offset = start_with_note(partition.log, offset)
     partition.log.advance_start(offset)
     release(partition)  # answers fetches that wait below the new start

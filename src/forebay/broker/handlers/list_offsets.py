@@ -201,7 +201,7 @@ def _for_older(answer: wire.ListOffsetsPartitionResponse) -> wire.ListOffsetsPar
 
 def _is_delayed(partitions: PartitionTable, topic: str, wanted: wire.ListOffsetsPartition) -> bool:
     partition = partitions.usable.get((partitions.source_of(topic), wanted.partition_index))
-    return partition is not None and partition.due is not None
+    return partition is not None and partition.topic_delay is not None
 
 
 def _is_time(timestamp: int) -> bool:

@@ -47,12 +47,12 @@ def follow_fold(partition: Partition, topic: TopicImage, storage: StorageConfig,
 
 def _end_hold(partition: Partition, *, is_closed: bool) -> bool:
     """End what a leader of an earlier term, or this one until the close, has held; whether it was held."""
-    hold = partition.hold
+    hold = partition.closing
     if hold is None:
         return False
     if not is_closed and partition.is_leader and hold.leader_epoch == partition.leader_epoch:
         return False
-    partition.hold = None
+    partition.closing = None
     return True
 
 

@@ -29,7 +29,7 @@ class Waiter(Protocol):
 class Watched(Protocol):
     """Something with waiters: a partition, or a share partition."""
 
-    waits: dict[Waiter, None]
+    waiters: dict[Waiter, None]
 
 
 class FetchWait:
@@ -54,7 +54,7 @@ class FetchWait:
         self._recount = recount
         self.done = False
         for partition in self._watched:
-            partition.waits[self] = None
+            partition.waiters[self] = None
         self._timer = loop.call_later(timeout_s, self.finish)
 
     def arrived(self, partition: Any, size: int) -> None:
@@ -74,7 +74,7 @@ class FetchWait:
         self.done = True
         self._timer.cancel()
         for partition in self._watched:
-            partition.waits.pop(self, None)
+            partition.waiters.pop(self, None)
         # It is done once, and who is called may hold this wait: without the cycle no collector is needed.
         complete, self._complete, self._recount = self._complete, _nothing, None
         complete()
@@ -92,13 +92,13 @@ class Arrivals:
         self._calls[callback] = None
 
     def note(self, partition: Watched, size: int) -> None:
-        if partition.waits:
+        if partition.waiters:
             self._sizes[partition] = self._sizes.get(partition, 0) + size
 
     def wake(self) -> None:
         while self._sizes:
             partition, size = self._sizes.popitem()
-            for wait in list(partition.waits):
+            for wait in list(partition.waiters):
                 wait.arrived(partition, size)
         if self._calls:
             calls, self._calls = self._calls, {}
@@ -112,5 +112,5 @@ def _nothing() -> None:
 
 def release(partition: Watched) -> None:
     """Something other than data happened to the partition: nobody waits for data any longer."""
-    for wait in list(partition.waits):
+    for wait in list(partition.waiters):
         wait.finish()

@@ -47,17 +47,17 @@ class Partition:
         "_written",
         "acks",
         "closed",
+        "closing",
         "commits_at_once",
         "commits_by_sync",
         "config",
+        "delayed_messages",
         "deletions",
-        "due",
         "enough_replicas",
         "epochs",
         "fold",
-        "held_back",
+        "follower_fetches",
         "high_watermark",
-        "hold",
         "index",
         "is_filled",
         "is_leader",
@@ -69,12 +69,12 @@ class Partition:
         "policy",
         "producers",
         "refusals",
+        "refused_by_disk",
         "topic",
+        "topic_delay",
         "topic_id",
         "verifications",
-        "waiting",
-        "waits",
-        "watchers",
+        "waiters",
     )
 
     def __init__(
@@ -109,18 +109,19 @@ class Partition:
         log.on_start = epochs.forget_below
         epochs.forget_below(log.start_offset)
         self.producers = producers
-        self.held_back = HeldBack()
+        self.refused_by_disk = HeldBack()
         self.config = config
         self.policy = policy
         self.fold: FoldedInto | None = None
         """Set while it is closed to new messages, because they go to another partition."""
-        self.hold: Hold | None = None
+        self.closing: Hold | None = None
+        """Set while it is about to be closed: what it still takes."""
         self.is_filled = False
         """Whether brokers fill it from another topic: it takes no messages of clients."""
-        self.due = due_offset(config)
+        self.topic_delay = due_offset(config)
         """How far it may be read, if its topic delays all messages."""
-        waits = has_notes or policy.delays is not None
-        self.waiting = WaitingMessages(-1, log.end_offset) if waits else None
+        has_delays = has_notes or policy.delays is not None
+        self.delayed_messages = WaitingMessages(-1, log.end_offset) if has_delays else None
         """Messages that wait for their time, if its topic takes such messages or has taken them."""
         self.enough_replicas = self.may_commit = self.commits_at_once = self.commits_by_sync = False
         """What `commit_rules` says: they are read for every batch."""
@@ -133,8 +134,9 @@ class Partition:
         """Requests that wait until the in-sync replicas have deleted what the leader has."""
         self.refusals = PendingRefusals()
         """Refused batches that are answered once it is certain that this broker led when they came."""
-        self.waits: dict[Waiter, None] = {}
-        self.watchers: dict[FetchTarget, None] = {}
+        self.waiters: dict[Waiter, None] = {}
+        """Consumers' fetches that wait for messages."""
+        self.follower_fetches: dict[FetchTarget, None] = {}
         """Followers' fetches that have read to the end: told when there is more."""
         self.verifications = Verifications()
         self.on_marker: Callable[[EndTxnMarker], None] | None = None
@@ -147,12 +149,12 @@ class Partition:
 
     def configure(self, config: TopicConfig, decompress_max_bytes: int) -> None:
         if config.delay_ms != self.config.delay_ms:
-            self.due = due_offset(config)
+            self.topic_delay = due_offset(config)
         self.config = config
-        closed = self.is_filled or takes_nothing(self.fold, self.hold)
+        closed = self.is_filled or takes_nothing(self.fold, self.closing)
         self.policy = append_policy(config, decompress_max_bytes, self.index, closed=closed)
-        if self.policy.delays is not None and self.waiting is None:
-            self.waiting = WaitingMessages(self.leader_epoch, self.log.end_offset)
+        if self.policy.delays is not None and self.delayed_messages is None:
+            self.delayed_messages = WaitingMessages(self.leader_epoch, self.log.end_offset)
         self.log.configure(log_config(config, decompress_max_bytes))
         self.count_replicas()
 
@@ -165,8 +167,8 @@ class Partition:
             self.leadership = Leadership(me=me, state=state, end_offset=self.log.end_offset, now_ms=now_ms)
             self.epochs.assign(state.leader_epoch, self.log.end_offset)
             self.is_leader = True
-            if self.waiting is not None:
-                self.waiting.begin_term(state.leader_epoch, self.log.end_offset)
+            if self.delayed_messages is not None:
+                self.delayed_messages.begin_term(state.leader_epoch, self.log.end_offset)
         elif self.leadership.update(state):
             self.notify_followers()  # a follower that left may have a fetch waiting, and may rejoin
         self.count_replicas()
@@ -195,9 +197,9 @@ class Partition:
     def _end_term(self, state: PartitionState) -> None:
         self.is_leader, self.leadership = False, None
         self.leader_epoch = state.leader_epoch
-        self.held_back.clear()
+        self.refused_by_disk.clear()
         self._synced = 0
-        self.due = due_offset(self.config)  # what was looked at may be truncated
+        self.topic_delay = due_offset(self.config)  # what was looked at may be truncated
         self.verifications = Verifications()
         self._fail_waits()
         self.notify_followers()
@@ -255,10 +257,10 @@ class Partition:
 
     def notify_followers(self, *, wake: bool = True) -> None:
         """Have the fetches of followers look at this partition again: at once, or when they next do."""
-        for target in self.watchers:
+        for target in self.follower_fetches:
             target.changed(wake=wake)
         if wake:
-            self.watchers.clear()
+            self.follower_fetches.clear()
 
     @property
     def transactional(self) -> bool:
@@ -280,7 +282,9 @@ class Partition:
     def readable_end(self, *, committed: bool) -> int:
         """Where what a consumer may read ends."""
         end = self.last_stable_offset if committed else self.high_watermark
-        return end if self.due is None else max(min(end, self.due.offset), self.log.start_offset)
+        return (
+            end if self.topic_delay is None else max(min(end, self.topic_delay.offset), self.log.start_offset)
+        )
 
     def append(
         self,
@@ -312,7 +316,7 @@ class Partition:
                     self.producers.heard(producer_id)
                     appended_ms = decision.timestamp if policy.log_append_time else NO_TIMESTAMP
                     return decision.base_offset, appended_ms
-                offline = log.offline or self.held_back.get(producer_id)
+                offline = log.offline or self.refused_by_disk.get(producer_id)
                 raise refusal(header, decision, asked=guard is not None, offline=offline)
         received, sent, delayed = records, header, None
         if not policy.stores_unread:
@@ -326,19 +330,19 @@ class Partition:
                 patch_place(records, header, base_offset, self.leader_epoch)
                 log.append_at(records, base_offset, base_offset + header[6], header[8])
             else:
-                assert self.waiting is not None
-                appended = self.waiting.append_delayed(log, records, header, delayed)
+                assert self.delayed_messages is not None
+                appended = self.delayed_messages.append_delayed(log, records, header, delayed)
                 if appended is UNEXAMINED:
                     return UNEXAMINED
                 base_offset = appended
         except StorageError as error:
             restore(received, sent)
             if known:
-                self.held_back.add(producer_id, error)
+                self.refused_by_disk.add(producer_id, error)
             raise
         if known:
-            if self.held_back:
-                self.held_back.pop(producer_id, None)
+            if self.refused_by_disk:
+                self.refused_by_disk.pop(producer_id, None)
             accepted = placed(header, base_offset, self.leader_epoch)
             if header is not sent:
                 accepted = accepted._replace(crc=sent.crc)  # a repeat has what was sent, not what is stored
@@ -389,8 +393,10 @@ class Partition:
             log.append_aborted(
                 AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset)
             )
-        if self.waiting is not None:
-            self.waiting.transaction_ended(header, marker, None if ended is None else ended.first_offset)
+        if self.delayed_messages is not None:
+            self.delayed_messages.transaction_ended(
+                header, marker, None if ended is None else ended.first_offset
+            )
         if self.on_marker is not None:
             self.on_marker(marker)
         return header
@@ -407,8 +413,8 @@ class Partition:
             self.producers.written()
         except StorageError:
             self.producers.truncate(self.log.end_offset)
-            if self.waiting is not None:
-                self.waiting.begin_term(self.leader_epoch, self.log.end_offset)
+            if self.delayed_messages is not None:
+                self.delayed_messages.begin_term(self.leader_epoch, self.log.end_offset)
             raise
         finally:
             self._written = self.log.end_offset

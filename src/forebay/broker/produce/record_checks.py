@@ -37,7 +37,7 @@ class Examiner:
 
     def submit(self, batch: memoryview, partition: Partition, done: Callable[[Outcome], None]) -> None:
         """Examine a batch, which must not change until then; then call `done` on the loop."""
-        policy, waiting = partition.policy, partition.waiting
+        policy, waiting = partition.policy, partition.delayed_messages
         find_keys = None if waiting is None else waiting.lookup_for(policy, read_header(batch).record_count)
         if not self._closed:
             self._pool.submit(self._run, batch, policy, find_keys, done)

@@ -76,7 +76,7 @@ class Admission:
         key, verifications = (partition.topic, index), partition.verifications
         if key in self.guards:
             return
-        if partition.hold is not None:
+        if partition.closing is not None:
             self.errors[key] = _held(partition)
             return
         try:

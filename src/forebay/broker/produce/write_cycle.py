@@ -201,11 +201,11 @@ class WriteCycle:
                 self.unsynced[partition] = None
                 self._metrics.bytes_in += size
                 self._metrics.messages_in += count
-                if partition.commits_at_once and partition.waits:
+                if partition.commits_at_once and partition.waiters:
                     self._arrivals.note(partition, size)
                 elif partition.commits_by_sync:
                     self.sync_alone(partition)
-                if partition.watchers:
+                if partition.follower_fetches:
                     partition.notify_followers()
             except Exception:
                 log.exception(
@@ -327,7 +327,7 @@ class WriteCycle:
         if moved:
             # Followers learn of it with their next response; their fetches are not woken for it.
             partition.notify_followers(wake=False)
-            if partition.waits:
+            if partition.waiters:
                 self._arrivals.note(partition, 1)
         if partition.acks:
             reached = partition.acks.take_reached(partition.high_watermark)

@@ -69,7 +69,9 @@ class Gauges:
         yield "forebay_loop_stall_longest_ms", self.stalls.longest_ms
         yield "forebay_dead_letters_waiting", sum(share.dead_letters_waiting for share in self.shares())
         yield "forebay_dead_letters_blocked", sum(bool(share.mover.problem) for share in self.shares())
-        delayed = [partition.waiting.pending for partition in led if partition.waiting is not None]
+        delayed = [
+            partition.delayed_messages.pending for partition in led if partition.delayed_messages is not None
+        ]
         yield "forebay_delayed_pending", sum(delayed)
         yield "forebay_brokers", len(self.metadata.image.brokers)
         yield "forebay_delegation_tokens", len(self.metadata.image.tokens)

@@ -109,7 +109,7 @@ class CopySource:
                     await asyncio.sleep(_WAIT_S)
 
     def _progress(self) -> Progress:
-        partition, hold = self._partition, self._partition.hold
+        partition, hold = self._partition, self._partition.closing
         self._position = max(self._position, partition.log.start_offset)
         rest = partition.log.end_offset - self._position
         now_s = self._host.loop.time()
@@ -125,7 +125,7 @@ class CopySource:
 
     def _has_waiting(self) -> bool:
         """Whether messages wait to be delivered in the partition, of a time when its topic took such."""
-        waiting = self._partition.waiting
+        waiting = self._partition.delayed_messages
         return waiting is not None and waiting.may_have_messages
 
     async def _next_move(self, folding: Folding) -> Move | None:
@@ -158,16 +158,16 @@ class CopySource:
     # -- closing ---------------------------------------------------------------------------------------
 
     def _hold(self, *, is_full: bool) -> None:
-        hold = self._partition.hold = Hold(leader_epoch=self._term, is_full=is_full)
+        hold = self._partition.closing = Hold(leader_epoch=self._term, is_full=is_full)
         self._configure()
         self._host.loop.call_later(HOLD_S_MAX if hold.is_full else self._pace.drain_s, self._give_up, hold)
 
     def _give_up(self, hold: Hold) -> None:
         """Let producers go on, if this hold has not come to its end."""
-        if self._partition.hold is hold and not hold.is_final and self._is_led:
+        if self._partition.closing is hold and not hold.is_final and self._is_led:
             if not hold.is_full:
                 self._pace.drain_failed()
-            self._partition.hold = None
+            self._partition.closing = None
             self._configure()
             self._paused_until_s = self._host.loop.time() + PAUSE_S
             log.info("a partition stays open for now", extra={"partition": str(self._partition)})
@@ -182,8 +182,8 @@ class CopySource:
         Raises KafkaError.
         """
         partition, host = self._partition, self._host
-        assert partition.hold is not None and partition.hold.is_full
-        partition.hold.is_final = True
+        assert partition.closing is not None and partition.closing.is_full
+        partition.closing.is_final = True
         plan = partial(
             close_copied,
             topic_id=partition.topic_id,

@@ -110,7 +110,7 @@ class FollowerAppend:
         high_watermark = min(data.high_watermark, log_.end_offset)
         if high_watermark > partition.high_watermark:
             partition.high_watermark = high_watermark
-            if partition.waits:
+            if partition.waiters:
                 self._arrivals.note(partition, 1)
                 self._write_cycle.finish_soon()
         if log_.start_offset < data.log_start_offset <= partition.high_watermark:
@@ -161,6 +161,6 @@ def _append_batch(partition: Partition, batch: memoryview, header: BatchHeader) 
     aborted = accept_batch(partition.producers, batch, header)
     if aborted is not None:
         partition.log.append_aborted(aborted)
-    if header.is_control and partition.waiting is None and is_note(header):
+    if header.is_control and partition.delayed_messages is None and is_note(header):
         # Its topic takes no delays any more, but messages of an earlier time still wait.
-        partition.waiting = WaitingMessages(partition.leader_epoch, partition.log.end_offset)
+        partition.delayed_messages = WaitingMessages(partition.leader_epoch, partition.log.end_offset)

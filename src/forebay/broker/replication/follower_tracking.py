@@ -85,7 +85,7 @@ class Followers:
             if partition.refusals and partition.leadership is not None:
                 partition.refusals.keep(partition.leadership.electable)
             self._isr.consider(partition)
-        elif partition.waits:
+        elif partition.waiters:
             self._followed[partition] = None
             self._arrivals.call(self._release_followed)
 

@@ -36,22 +36,22 @@ class FetchLine:
 
     def joined(self) -> None:
         """A fetch has begun to wait. It may not have looked at all there is, so the line looks on at once."""
-        self._share.partition.waits[self] = None
+        self._share.partition.waiters[self] = None
         self.serve_soon()
 
     def serve_soon(self) -> None:
         """Something has changed: serve after what goes on now, if there is work."""
         share = self._share
-        if share.waits and not self._is_scheduled and share.may_deliver:
+        if share.waiters and not self._is_scheduled and share.may_deliver:
             self._is_scheduled = True
             self._loop.call_soon(self._serve_scheduled)
 
     def close(self) -> None:
-        self._share.partition.waits.pop(self, None)
+        self._share.partition.waiters.pop(self, None)
 
     def arrived(self, _partition: Watched, _size: int) -> None:
         """Something was appended, or may be read now."""
-        if self._share.waits:
+        if self._share.waiters:
             self._serve()
         else:
             self.close()
@@ -65,7 +65,7 @@ class FetchLine:
         self._serve()
 
     def _serve(self) -> None:
-        for wait in list(self._share.waits):
+        for wait in list(self._share.waiters):
             if not self._share.may_deliver:
                 break
             wait.arrived(self._share, 1)

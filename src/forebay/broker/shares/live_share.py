@@ -80,7 +80,7 @@ class LiveShare:
         self.headers = ColdHeaders(partition.log, host.cold_reads, self.changed)
         self.machine: SharePartition | None = None
         """None until its state is loaded."""
-        self.waits: dict[Waiter, None] = {}
+        self.waiters: dict[Waiter, None] = {}
         self.line = FetchLine(self, host.loop)
         self.failure: KafkaError | None = None
         """Why it was dropped, if its state could not be read or written."""

@@ -175,7 +175,7 @@ class ShareFetch(ShareCall):
         self._timer = self._service.loop.call_later(self._request.max_wait_ms / 1000, self.finish)
         self._awaited = list(self._shares.values())
         for share in self._awaited:
-            share.waits[self] = None
+            share.waiters[self] = None
         for share in self._awaited:
             share.line.joined()
         self._limit_writes()
@@ -212,7 +212,7 @@ class ShareFetch(ShareCall):
         self._enter(WAKE)
         self._timer.cancel()
         for share in self._awaited:
-            share.waits.pop(self, None)
+            share.waiters.pop(self, None)
         self._context.counted(self._answer_late)()
 
     def _answer_late(self) -> None:

@@ -220,7 +220,7 @@ class Compactor:
         self, partition: Partition, plan: CompactionPlan, segments: list[Segment]
     ) -> int:
         """The offset below which no delay note is needed, whatever happens."""
-        waiting = partition.waiting
+        waiting = partition.delayed_messages
         if waiting is None:
             return 0
         kept_from, sync = waiting.kept_from, waiting.sync_index
@@ -253,7 +253,7 @@ class Compactor:
             buffer_bytes=config.cleaner.buffer_bytes,
             pass_over=log_.unreadable.pass_over,
             notes_below=notes_below,
-            readable_end=NO_NEXT if partition.due is None else partition.due.offset,
+            readable_end=NO_NEXT if partition.topic_delay is None else partition.topic_delay.offset,
         )
 
     def _forgets_deletions(self, partition: Partition) -> bool:

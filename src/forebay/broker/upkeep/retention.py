@@ -58,7 +58,7 @@ class Retention:
 
 def _without_waiting(partition: Partition, plan: RetentionPlan) -> RetentionPlan:
     """The same without segments that messages need which wait for their time: those are carried on first."""
-    waiting = partition.waiting
+    waiting = partition.delayed_messages
     if waiting is None or not plan.delete_count:
         return plan
     wanted = partition.log.segments()[: plan.delete_count]
