@@ -9,12 +9,12 @@ from forebay.coordination.known_store import Header, KnownStore, Position
 from forebay.coordination.metadata import Metadata, ensure_cluster_id, load
 from forebay.coordination.store import Delete, MismatchReason, Put, StoreMismatch
 from forebay.coordination.store_history import check_image
-from forebay.core.cluster.deleted_topics import DeletedTopic, TombstonePut
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut, TopicPut
-from forebay.core.cluster.image_text import encode_topic
+from forebay.core.cluster.images.deleted_topics import DeletedTopic, TombstonePut
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.stored.image_text import encode_topic
 from support.brokers.followed import following
 from support.brokers.local_cluster import eventually
 from support.brokers.memory_store import MemoryStore

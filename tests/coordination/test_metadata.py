@@ -14,9 +14,9 @@ from forebay.coordination.metadata import Metadata, ensure_cluster_id, load
 from forebay.coordination.registrations import register_broker
 from forebay.coordination.store import Delete, Put, StoreError
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
-from forebay.core.cluster.deleted_topics import TombstoneDeleted
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, PartitionPut
+from forebay.core.cluster.images.deleted_topics import TombstoneDeleted
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.resources import ResourceType

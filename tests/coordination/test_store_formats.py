@@ -10,7 +10,7 @@ from forebay.coordination.keys import Keys
 from forebay.coordination.registrations import raise_format, register_broker
 from forebay.coordination.store import Compare, Delete, Put, StoreError, TxnResult
 from forebay.core.cluster.registration import FIRST_FORMAT, BrokerRegistration
-from forebay.core.cluster.store_format import STORE_FORMAT
+from forebay.core.cluster.stored.store_format import STORE_FORMAT
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 from support.brokers.memory_store import MemoryStore
 

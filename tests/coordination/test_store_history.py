@@ -10,10 +10,10 @@ import pytest
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Event, MismatchReason, Put, StoreMismatch
 from forebay.core.cluster.image_changes import TopicPut
-from forebay.core.cluster.image_text import encode_topic
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.restore_image import Restore
-from forebay.core.cluster.restore_text import encode_restore
-from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.stored.image_text import encode_topic
+from forebay.core.cluster.stored.restore_text import encode_restore
 from support.brokers.followed import KEYS, following
 from support.brokers.local_cluster import eventually
 from support.brokers.memory_store import MemoryStore

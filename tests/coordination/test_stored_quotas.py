@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.coordination.metadata import load
-from forebay.core.cluster.quota_image import alter_quota
+from forebay.core.cluster.images.quota_image import alter_quota
 from forebay.core.quotas.entities import quota_entity
 from forebay.core.quotas.keys import QuotaOp
 from support.brokers.followed import KEYS, following

@@ -9,11 +9,11 @@ import pytest
 
 from forebay.coordination.metadata import load
 from forebay.coordination.store import Put, StoreError
-from forebay.core.cluster.delegation_token import DelegationToken
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
-from forebay.core.cluster.token_image import TokenDeleted, TokenPut
-from forebay.core.cluster.user_image import ScramCredential, UserImage, UserPut
+from forebay.core.cluster.images.delegation_token import DelegationToken
+from forebay.core.cluster.images.token_image import TokenDeleted, TokenPut
+from forebay.core.cluster.images.user_image import ScramCredential, UserImage, UserPut
 from forebay.core.security.users import put_or_delete
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.sasl.scram import ScramMechanism

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.coordination.metadata import load
-from forebay.core.cluster.user_image import ScramCredential, UserDeleted, UserImage, UserPut
+from forebay.core.cluster.images.user_image import ScramCredential, UserDeleted, UserImage, UserPut
 from forebay.wire.sasl.scram import ScramMechanism
 from support.brokers.followed import KEYS, following
 from support.brokers.memory_store import MemoryStore

@@ -18,13 +18,13 @@ from forebay.coordination.producer_id_counter import allocate_producer_ids
 from forebay.coordination.store import Put, StoreError
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
 from forebay.core.cluster.image_changes import ConfigOwner, PartitionPut, TopicPut
-from forebay.core.cluster.image_text import encode_broker, encode_partition, encode_topic
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import departure, plan, prefer
 from forebay.core.cluster.replicas.reassignment import reassign
 from forebay.core.cluster.replicas.requested_elections import elect
-from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.stored.image_text import encode_broker, encode_partition, encode_topic
 from forebay.core.cluster.topics import NewTopic, create_topic
 from forebay.errors import ErrorCode, KafkaError
 from support.brokers.local_cluster import eventually

@@ -12,8 +12,8 @@ from forebay.broker.coordinators.producer_ids import BLOCK, ProducerIds
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.metadata import Metadata, ensure_cluster_id
 from forebay.coordination.store import Delete, Put
-from forebay.core.cluster.image_text import encode_topic
-from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.images.topic_image import TopicRecord
+from forebay.core.cluster.stored.image_text import encode_topic
 from forebay.errors import ErrorCode, KafkaError
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.store import KEYS, STORE_HOST, SimStore

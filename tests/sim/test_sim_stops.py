@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from forebay.coordination.store import Delete, Put
-from forebay.core.cluster.image_text import encode_broker
 from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.stored.image_text import encode_broker
 from forebay.sim.simulation import Simulation, Story
 from forebay.sim.world.node import SimNode
 from forebay.sim.world.store import KEYS

@@ -9,8 +9,8 @@ import pytest
 
 from forebay.coordination.metadata import Metadata, ensure_cluster_id
 from forebay.coordination.store import Compare, LeaseLost, Put, StoreError
-from forebay.core.cluster.image_text import encode_topic
-from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.images.topic_image import TopicRecord
+from forebay.core.cluster.stored.image_text import encode_topic
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.store import KEYS, STORE_HOST, SimStore
 from forebay.sim.world.store_client import StoreClient

@@ -31,7 +31,7 @@ from __future__ import annotations
 from urllib.parse import quote, unquote
 
 from forebay.core.cluster.image_changes import ConfigOwner
-from forebay.core.cluster.image_text import topic_id_text
+from forebay.core.cluster.stored.image_text import topic_id_text
 from forebay.errors import ProtocolError
 from forebay.lazy import dataclass
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from forebay.coordination.keys import Keys
 from forebay.coordination.metadata import load
 from forebay.coordination.store import Compare, Lease, Put, Store, StoreError
-from forebay.core.cluster.image_text import encode_broker
 from forebay.core.cluster.registration import FIRST_FORMAT, BrokerRegistration
-from forebay.core.cluster.store_format import check_may_join, check_may_raise
+from forebay.core.cluster.stored.image_text import encode_broker
+from forebay.core.cluster.stored.store_format import check_may_join, check_may_raise
 from forebay.errors import KafkaError
 
 _ATTEMPTS_MAX = 16
@@ -37,7 +37,7 @@ async def register_broker(store: Store, keys: Keys, broker: BrokerRegistration, 
 
 
 async def raise_format(store: Store, keys: Keys, level: int) -> None:
-    """Let this cluster's values be written in a newer format from now on (`core/cluster/store_format.py`).
+    """Let values be written in a newer format from now on (`core/cluster/stored/store_format.py`).
 
     When this returns, all brokers that are registered, or ever will be, read it. Raises KafkaError.
     """

@@ -9,9 +9,6 @@ from forebay.coordination.keys import Keys
 from forebay.coordination.store import Compare, Delete, Event, EventKind, KeyValue, Put
 from forebay.core.acls.doubt import denials
 from forebay.core.acls.text import decode_acl, encode_acl
-from forebay.core.cluster import image_text
-from forebay.core.cluster.acl_image import AclDeleted, AclPut
-from forebay.core.cluster.deleted_topics import DeletedTopic, TombstoneDeleted, TombstonePut
 from forebay.core.cluster.image import NO_CONTROLLER, ClusterImage
 from forebay.core.cluster.image_changes import (
     BrokerDeleted,
@@ -27,27 +24,30 @@ from forebay.core.cluster.image_changes import (
     TopicDeleted,
     TopicPut,
 )
-from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.cluster.quota_image import QuotaDeleted, QuotaImage, QuotaPut
-from forebay.core.cluster.resources import check_stored
-from forebay.core.cluster.restore_image import ClaimsDeleted, ClaimsPut, NodePut, Restore, RestorePut
-from forebay.core.cluster.restore_text import decode_claims, decode_restore
-from forebay.core.cluster.token_image import TokenDeleted, TokenPut
-from forebay.core.cluster.unreadable import (
+from forebay.core.cluster.images.acl_image import AclDeleted, AclPut
+from forebay.core.cluster.images.deleted_topics import DeletedTopic, TombstoneDeleted, TombstonePut
+from forebay.core.cluster.images.quota_image import QuotaDeleted, QuotaImage, QuotaPut
+from forebay.core.cluster.images.token_image import TokenDeleted, TokenPut
+from forebay.core.cluster.images.unreadable import (
     SAFE_BROKER_SETTINGS,
     SAFE_TOPIC_SETTINGS,
     Unreadable,
     UnreadablePut,
 )
-from forebay.core.cluster.user_image import UserDeleted, UserPut
-from forebay.core.cluster.user_text import decode_user, encode_user
-from forebay.core.cluster.view_image import ViewDeleted, ViewPut
+from forebay.core.cluster.images.user_image import UserDeleted, UserPut
+from forebay.core.cluster.images.view_image import ViewDeleted, ViewPut
+from forebay.core.cluster.partition_state import PartitionState
+from forebay.core.cluster.resources import check_stored
+from forebay.core.cluster.restore_image import ClaimsDeleted, ClaimsPut, NodePut, Restore, RestorePut
+from forebay.core.cluster.stored import image_text
+from forebay.core.cluster.stored.restore_text import decode_claims, decode_restore
+from forebay.core.cluster.stored.user_text import decode_user, encode_user
 from forebay.core.quotas.text import decode_quota, encode_quota
 from forebay.errors import KafkaError, ProtocolError
 from forebay.lazy import load
 
 if TYPE_CHECKING:
-    from forebay.core.cluster.delegation_token import DelegationToken
+    from forebay.core.cluster.images.delegation_token import DelegationToken
 
 # Topics before the partitions that belong to them.
 _LOAD_ORDER = {"topics": 0, "state": 1}
@@ -126,7 +126,7 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
         case ("users", part):
             return UserPut(user=decode_user(keys.user_name(part), item.value, item.mod_revision))
         case ("tokens", token_id):
-            decode_token = load("forebay.core.cluster.token_text:decode_token")
+            decode_token = load("forebay.core.cluster.stored.token_text:decode_token")
             return TokenPut(token=decode_token(token_id, item.value, item.mod_revision))
         case ("acls", acl_id):
             return AclPut(id=acl_id, acl=decode_acl(item.key, item.value))
@@ -295,7 +295,7 @@ class Writes:
         self.compares.append(Compare.unchanged(self._keys.user(owner), self._user_revision(owner)))
         self._put(
             self._keys.token(token.id),
-            load("forebay.core.cluster.token_text:encode_token")(token),
+            load("forebay.core.cluster.stored.token_text:encode_token")(token),
             self._token_revision(token.id),
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forebay.broker.authentication.password_checks import PasswordChecks
-from forebay.core.cluster.user_image import UserImage
+from forebay.core.cluster.images.user_image import UserImage
 from forebay.core.security.sasl.exchange import Accepted, CheckPassword, Rejected
 from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
 from forebay.core.security.users import new_credential

@@ -14,7 +14,7 @@ from forebay.core.acls.bindings import (
     PatternType,
     Permission,
 )
-from forebay.core.cluster.view_image import ViewImage, ViewPut
+from forebay.core.cluster.images.view_image import ViewImage, ViewPut
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest

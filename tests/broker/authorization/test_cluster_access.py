@@ -22,9 +22,9 @@ from forebay.core.acls.bindings import (
 )
 from forebay.core.acls.doubt import denials
 from forebay.core.acls.text import acl_id
-from forebay.core.cluster.acl_image import AclDeleted, AclPut
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.unreadable import Unreadable, UnreadablePut
+from forebay.core.cluster.images.acl_image import AclDeleted, AclPut
+from forebay.core.cluster.images.unreadable import Unreadable, UnreadablePut
 from forebay.core.security.users import Upsertion, UserAlteration, alter_user
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import ReplicaState

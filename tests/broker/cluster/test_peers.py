@@ -15,8 +15,8 @@ from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.node import Node
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import Delete, Put
-from forebay.core.cluster.image_text import encode_broker
 from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.stored.image_text import encode_broker
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Request, Response
 from forebay.wire.frames import read_request_header, response_frame

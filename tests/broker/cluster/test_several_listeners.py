@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 
 from forebay.broker.cluster.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
-from forebay.core.cluster.image_text import decode_broker, encode_broker
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.stored.image_text import decode_broker, encode_broker
 from forebay.errors import ConfigError, ErrorCode
 from forebay.wire.messages.describe_cluster import DescribeClusterRequest
 from forebay.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

@@ -9,7 +9,7 @@ import pytest
 
 from forebay.broker.node import Node
 from forebay.coordination.store import Delete
-from forebay.core.cluster.deleted_topics import TombstoneDeleted
+from forebay.core.cluster.images.deleted_topics import TombstoneDeleted
 from forebay.errors import ErrorCode
 from forebay.storage.real_disk import RealDisk
 from forebay.storage.strays import Stray, restore, strays

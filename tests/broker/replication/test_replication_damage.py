@@ -13,7 +13,7 @@ import pytest
 
 from forebay.broker.partition.partition import Partition
 from forebay.broker.replication.follower_append import FollowerAppend
-from forebay.core.cluster.deleted_topics import TombstoneDeleted
+from forebay.core.cluster.images.deleted_topics import TombstoneDeleted
 from forebay.errors import ErrorCode
 from forebay.storage.real_disk import RealDisk
 from forebay.storage.strays import strays

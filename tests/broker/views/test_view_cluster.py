@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forebay.coordination.store import Put
-from forebay.core.cluster.image_text import encode_view
+from forebay.core.cluster.stored.image_text import encode_view
 from forebay.errors import ErrorCode
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried

@@ -17,7 +17,7 @@ from forebay.core.acls.bindings import (
 )
 from forebay.core.acls.doubt import denials
 from forebay.core.acls.text import acl_id, decode_acl, encode_acl
-from forebay.core.cluster.unreadable import Unreadable, UnreadableKeys
+from forebay.core.cluster.images.unreadable import Unreadable, UnreadableKeys
 from forebay.errors import ProtocolError
 
 ADMIN, ALICE, BOB = "User:admin", "User:alice", "User:bob"

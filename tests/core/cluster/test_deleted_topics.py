@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from forebay.core.cluster import image_text
-from forebay.core.cluster.deleted_topics import DeletedTopic, TombstoneDeleted, TombstonePut, outlived
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, TopicDeleted, TopicPut
-from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.images.deleted_topics import DeletedTopic, TombstoneDeleted, TombstonePut, outlived
+from forebay.core.cluster.images.topic_image import TopicRecord
+from forebay.core.cluster.stored import image_text
 
 EMPTY = ClusterImage(cluster_id="c")
 DAY_MS = 86_400_000

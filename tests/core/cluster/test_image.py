@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.cluster import image_text
 from forebay.core.cluster.image import NO_CONTROLLER, ClusterImage
 from forebay.core.cluster.image_changes import (
     BrokerDeleted,
@@ -23,9 +22,10 @@ from forebay.core.cluster.image_changes import (
     TopicDeleted,
     TopicPut,
 )
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.stored import image_text
 from forebay.errors import ProtocolError
 
 ID_1, ID_2 = bytes(15) + b"\x01", bytes(15) + b"\x02"

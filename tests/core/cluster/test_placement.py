@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import BrokerPut, TopicPut
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.placement import Assignment, level_leaders, place
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.topic_image import TopicRecord
 
 
 def cluster(racks: Sequence[str | None], *, first: int = 1) -> ClusterImage:

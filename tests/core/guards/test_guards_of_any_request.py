@@ -16,7 +16,7 @@ from forebay.core.acls.bindings import AclBinding, Operation, PatternType, Permi
 from forebay.core.acls.text import acl_id
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import TopicPut
-from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.guards.guard import Access, Narrowed, Refused
 from forebay.core.guards.table import RULES
 from forebay.errors import ProtocolError

@@ -10,7 +10,7 @@ from forebay.core.acls.bindings import AclBinding, Operation, PatternType, Permi
 from forebay.core.acls.text import acl_id
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import TopicPut
-from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.guards.guard import Access
 from forebay.core.guards.records import may_produce, produce
 from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

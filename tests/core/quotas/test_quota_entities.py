@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.quota_image import QuotaDeleted, QuotaPut, alter_quota
+from forebay.core.cluster.images.quota_image import QuotaDeleted, QuotaPut, alter_quota
 from forebay.core.quotas.entities import QuotaEntity, quota_entity, read_entity
 from forebay.core.quotas.filters import read_filter
 from forebay.core.quotas.keys import QuotaKey, QuotaOp, altered

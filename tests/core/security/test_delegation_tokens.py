@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from forebay.config import DelegationTokenConfig
-from forebay.core.cluster.delegation_token import DelegationToken
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.token_image import TokenDeleted, TokenPut
-from forebay.core.cluster.token_text import decode_token, encode_token
-from forebay.core.cluster.user_image import ScramCredential, UserImage, UserPut
+from forebay.core.cluster.images.delegation_token import DelegationToken
+from forebay.core.cluster.images.token_image import TokenDeleted, TokenPut
+from forebay.core.cluster.images.user_image import ScramCredential, UserImage, UserPut
+from forebay.core.cluster.stored.token_text import decode_token, encode_token
 from forebay.core.security import delegation_tokens as rules
 from forebay.core.security.users import put_or_delete
 from forebay.errors import ErrorCode, KafkaError, ProtocolError

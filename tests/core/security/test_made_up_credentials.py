@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.cluster.user_image import ScramCredential, UserImage
+from forebay.core.cluster.images.user_image import ScramCredential, UserImage
 from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
 from forebay.wire.sasl.scram import ITERATIONS_DEFAULT, ScramMechanism
 

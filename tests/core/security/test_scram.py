@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.cluster.user_image import UserImage
+from forebay.core.cluster.images.user_image import UserImage
 from forebay.core.security.sasl.exchange import Accepted, Challenge, Rejected, Step
 from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
 from forebay.core.security.sasl.scram_exchange import Identity, ScramExchange

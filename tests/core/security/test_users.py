@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.user_text import decode_user, encode_user
+from forebay.core.cluster.stored.user_text import decode_user, encode_user
 from forebay.core.security.users import (
     SALTED_BYTES_MAX,
     Upsertion,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.core.views.expressions import ColumnName
-from forebay.core.views.functions import COALESCE, FUNCTIONS
+from forebay.core.views.conditions.expressions import ColumnName
+from forebay.core.views.conditions.functions import COALESCE, FUNCTIONS
 from forebay.core.views.view import ViewError, compile_view
 from support.machines.view_records import lets_through, record
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.core.views.conditions.limits import RecordLimits
 from forebay.core.views.filtering import Filtered, filter_batches
-from forebay.core.views.limits import RecordLimits
 from forebay.core.views.turn import Place, UnpackLater
 from forebay.core.views.view import CompiledView, ViewError, compile_view
 from forebay.wire.batch import HEADER_SIZE, assemble, build_batch, read_header, split

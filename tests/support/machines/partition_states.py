@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import BrokerPut, ConfigOwner, ConfigPut, PartitionPut, TopicPut
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import departure
 from forebay.core.cluster.replicas.isr_changes import MAJORITY
-from forebay.core.cluster.topic_image import TopicRecord
 
 TOPIC_ID = b"0123456789abcdef"
 NODES = (1, 2, 3)

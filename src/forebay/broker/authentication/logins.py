@@ -19,7 +19,7 @@ from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import SaslConfig
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.user_image import ScramCredential
+from forebay.core.cluster.images.user_image import ScramCredential
 from forebay.core.security.sasl.bearer import BearerExchange
 from forebay.core.security.sasl.exchange import (
     Accepted,

@@ -48,7 +48,7 @@ from forebay.coordination.store import (
 from forebay.core.cluster.config_changes import taken_back
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.store_format import STORE_FORMAT
+from forebay.core.cluster.stored.store_format import STORE_FORMAT
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ConfigError
 from forebay.storage.datadir import DataDir

@@ -18,8 +18,8 @@ from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.cluster.peer_dialing import PeerDialing
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import Compare, Delete, KeyValue, Store
-from forebay.core.cluster.image_text import decode_broker
 from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.stored.image_text import decode_broker
 from forebay.errors import ConfigError, KafkaError, ProtocolError
 
 log = logging.getLogger(__name__)

@@ -3,9 +3,9 @@
 At the start both are compared. If the store has gone back, because it was restored from a backup, what it
 says of leaders and in-sync sets may be wrong. Then the broker says so, and before it joins it sees to it that
 the store has a marker of this restore: from then on no broker believes them
-(`core/cluster/restore_image.py`). One marker is enough for a restore, whichever broker is the first. One with
-a later generation than this broker knows of is taken for that of the restore it has noticed. Any other may
-have come with the backup, so another one is written.
+(`core/cluster/restore_image.py`). One marker is enough for a restore, whichever broker is the first.
+One with a later generation than this broker knows of is taken for that of the restore it has noticed. Any
+other may have come with the backup, so another one is written.
 
 A marker that cannot be read does not say what may be believed, so every partition is unsettled. A broker
 writes another one over it, with a later generation than any that the store knows, and leaders are elected
@@ -35,8 +35,8 @@ from forebay.coordination.translate import changes_of_range
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut, TopicPut
 from forebay.core.cluster.restore_image import Restore
-from forebay.core.cluster.restore_text import decode_restore, encode_restore
 from forebay.core.cluster.store_comparison import signs_of_restore
+from forebay.core.cluster.stored.restore_text import decode_restore, encode_restore
 from forebay.core.partition.folds.aliases import PRODUCER_IDS_END
 from forebay.errors import ProtocolError
 from forebay.storage.datadir import DataDir

@@ -15,7 +15,7 @@ from forebay.broker.net.connection import Connection
 from forebay.broker.partition.partition import Partition
 from forebay.broker.views.filters import Reader, Source, ViewFilters
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.view_image import ViewImage
+from forebay.core.cluster.images.view_image import ViewImage
 from forebay.core.views.catalog import view_named
 from forebay.core.views.visible_times import TimeSearch, TimestampOffset
 from forebay.errors import ErrorCode, KafkaError

@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import Struct
 
 from forebay.broker.views.cache import Cached
-from forebay.core.cluster.view_image import ViewImage
+from forebay.core.cluster.images.view_image import ViewImage
 from forebay.core.views.filtering import Filtered
 from forebay.wire.batch import CONTROL, HEADER_SIZE, BatchHeader, assemble, build_batch, read_header
 from forebay.wire.parts import Part

@@ -6,7 +6,7 @@ from collections import Counter
 
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.quota_image import alter_quota
+from forebay.core.cluster.images.quota_image import alter_quota
 from forebay.core.quotas.entities import QuotaEntity, read_entity
 from forebay.core.quotas.keys import QuotaOp
 from forebay.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.administration import read_creation
 from forebay.core.acls.text import acl_id
-from forebay.core.cluster.acl_image import AclPut
+from forebay.core.cluster.images.acl_image import AclPut
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 

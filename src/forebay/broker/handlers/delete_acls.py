@@ -7,7 +7,7 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.administration import deleted, read_filter
-from forebay.core.cluster.acl_image import AclDeleted
+from forebay.core.cluster.images.acl_image import AclDeleted
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import delete_acls as wire
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.quota_image import QuotaImage
+from forebay.core.cluster.images.quota_image import QuotaImage
 from forebay.core.quotas.filters import read_filter
 from forebay.errors import KafkaError
 from forebay.wire.messages import describe_client_quotas as wire

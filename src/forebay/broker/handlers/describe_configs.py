@@ -24,8 +24,8 @@ from forebay.config import (
 )
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
+from forebay.core.cluster.images.view_image import ViewImage
 from forebay.core.cluster.resources import ResourceType, kind_of, parse_broker_id
-from forebay.core.cluster.view_image import ViewImage
 from forebay.core.views.catalog import names_only_view_settings, view_named, view_settings
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import describe_configs as wire

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.replicas.reassignment import reassigning
-from forebay.core.cluster.topic_image import TopicImage
 from forebay.wire.messages import list_partition_reassignments as wire
 
 

@@ -12,8 +12,8 @@ by then, or is let go. Until then no other partition of its name is opened.
 
 A log that is not used any more is deleted only if the image says positively that it may be; otherwise it is
 put aside (`unused_logs.py`). A partition whose topic or state cannot be read
-(`core/cluster/unreadable.py`) rests: it neither leads nor follows, and nothing of it is deleted. One that
-could not be read when this broker started is opened when it can be, and may have to wait for its role
+(`core/cluster/images/unreadable.py`) rests: it neither leads nor follows, and nothing of it is deleted. One
+that could not be read when this broker started is opened when it can be, and may have to wait for its role
 (`late_roles.py`).
 """
 
@@ -44,8 +44,8 @@ from forebay.broker.signals import Signal
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
-from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir

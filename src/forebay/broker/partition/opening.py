@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from forebay.broker.telemetry.metrics import Metrics
     from forebay.clock import Clock
     from forebay.core.cluster.image import ClusterImage
+    from forebay.core.cluster.images.topic_image import TopicImage
     from forebay.core.cluster.partition_state import PartitionState
-    from forebay.core.cluster.topic_image import TopicImage
     from forebay.core.topic_partition import TopicPartition
     from forebay.storage.datadir import DataDir
     from forebay.storage.delays.index import DelayIndexes

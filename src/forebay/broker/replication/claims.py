@@ -1,11 +1,11 @@
 """Reporting what this broker's disk holds of partitions whose leaders are elected after a restore.
 
 While the image shows unsettled partitions, each broker keeps its claims in the store, under its lease
-(`core/cluster/restore_image.py`). They cover its own replicas, and logs that the store has elsewhere: such a
-partition may have been moved here after the backup was made. A claim stays true as long as it is there,
-because nothing is written to the log of an unsettled partition. A replica whose log is lent or cannot be
-opened is not claimed; then the others wait. For a log that the store has elsewhere they would not, so it is
-claimed as one of which nothing is known.
+(`core/cluster/restore_image.py`). They cover its own replicas, and logs that the store has elsewhere:
+such a partition may have been moved here after the backup was made. A claim stays true as long as it is
+there, because nothing is written to the log of an unsettled partition. A replica whose log is lent or cannot
+be opened is not claimed; then the others wait. For a log that the store has elsewhere they would not, so it
+is claimed as one of which nothing is known.
 
 A partition whose log has later leader epochs than the store is made unsettled from here, too. That happens
 when the store was put back and nothing else has shown it.
@@ -27,11 +27,11 @@ from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Delete, Put, Store, StoreError
 from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.replicas.restored_partitions import doubt, unsettled_partitions
 from forebay.core.cluster.restore_image import UNKNOWN, Claim, PartitionKey
-from forebay.core.cluster.restore_text import encode_claims
-from forebay.core.cluster.topic_image import TopicImage
+from forebay.core.cluster.stored.restore_text import encode_claims
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
 

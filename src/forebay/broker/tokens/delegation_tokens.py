@@ -22,10 +22,10 @@ from forebay.broker.worker_threads import LazyThreads
 from forebay.config import DelegationTokenConfig
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.bindings import CLUSTER_NAME, Operation, ResourceType
-from forebay.core.cluster.delegation_token import DelegationToken
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
-from forebay.core.cluster.token_image import TokenPut
+from forebay.core.cluster.images.delegation_token import DelegationToken
+from forebay.core.cluster.images.token_image import TokenPut
 from forebay.core.security import delegation_tokens as rules
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import create_delegation_token as creation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.coordination.store import Compare
-from forebay.core.cluster.deleted_topics import outlived
+from forebay.core.cluster.images.deleted_topics import outlived
 
 if TYPE_CHECKING:
     from forebay.broker.broker_time import BrokerTime

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from forebay.broker.produce.write_cycle import WriteCycle
     from forebay.coordination.metadata import Metadata
     from forebay.core.cluster.image import ClusterImage
-    from forebay.core.cluster.topic_image import TopicImage
+    from forebay.core.cluster.images.topic_image import TopicImage
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forebay.broker.partition.table import PartitionTable
     from forebay.broker.produce.write_cycle import WriteCycle
     from forebay.coordination.metadata import Metadata
-    from forebay.core.cluster.topic_image import TopicImage
+    from forebay.core.cluster.images.topic_image import TopicImage
 
 _PRODUCERS_AT_ONCE = 500
 """In one request; their batches are appended without a pause."""

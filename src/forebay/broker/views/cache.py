@@ -21,7 +21,7 @@ from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from forebay.clock import Clock
-from forebay.core.cluster.view_image import ViewImage
+from forebay.core.cluster.images.view_image import ViewImage
 from forebay.core.views.filtering import Filtered
 from forebay.storage.disk import Disk, File
 from forebay.storage.log.segment.batch_file import NO_NEXT

@@ -7,7 +7,7 @@ from functools import partial
 
 from forebay.broker.partition.partition import Partition
 from forebay.broker.worker_threads import LazyThreads
-from forebay.core.cluster.view_image import ViewImage
+from forebay.core.cluster.images.view_image import ViewImage
 from forebay.core.partition.batch_rules import place
 from forebay.core.views.copying import UNKNOWN_EPOCH, Copied, gap_batch, source_epoch
 from forebay.storage.log.segment.batch_file import Stretch

@@ -3,8 +3,8 @@
 There are few threads, and any user may bring them work that takes long. So work is done in turns: each ends
 after a time, between two records, and what is left is asked for again, behind the others
 (`core/views/fair_line.py`). A thread cannot be interrupted within a record. What a record may cost is bounded
-(`core/views/limits.py`), but by settings: so a broker that is stopped waits for its threads only for a while,
-and then leaves them behind.
+(`core/views/conditions/limits.py`), but by settings: so a broker that is stopped waits for its threads only
+for a while, and then leaves them behind.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from forebay.broker.views.filter_threads import FilterThreads
 from forebay.clock import Clock
 from forebay.config.keys.broker import FetchConfig
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.view_image import ViewImage
+from forebay.core.cluster.images.view_image import ViewImage
+from forebay.core.views.conditions.limits import RecordLimits
 from forebay.core.views.filtering import Filtered, filter_batches
-from forebay.core.views.limits import RecordLimits
 from forebay.core.views.turn import Place, Turn
 from forebay.core.views.view import CompiledView, compile_view
 from forebay.core.views.view_error import ViewError

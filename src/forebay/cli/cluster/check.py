@@ -216,7 +216,7 @@ def _look_at(data_dir: Path) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _stored(data_dir: Path, topic: str, index: int) -> dict[str, Any]:
-    from forebay.core.cluster.image_text import topic_id_text
+    from forebay.core.cluster.stored.image_text import topic_id_text
     from forebay.storage.checkpoint import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets, read_topic_id
     from forebay.storage.log.leader_epochs import LeaderEpochs
     from forebay.storage.real_disk import RealDisk

@@ -13,11 +13,11 @@ from forebay.cli.wire import WireConnection, check
 from forebay.config import DRAINED
 from forebay.core.cluster.config_changes import AlterOp
 from forebay.core.cluster.image import ALL_BROKERS, ClusterImage, ConfigImage
+from forebay.core.cluster.images.topic_image import TopicImage, TopicRecord
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import staying
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.topic_image import TopicImage, TopicRecord
 from forebay.lazy import dataclass
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -17,8 +17,6 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from forebay.core.acls.bindings import AclBinding
-from forebay.core.cluster.acl_image import AclDeleted, AclPut, AclsDraft
-from forebay.core.cluster.deleted_topics import DeletedTopic, TombstoneDeleted, TombstonePut, TombstonesDraft
 from forebay.core.cluster.image_changes import (
     BrokerDeleted,
     BrokerPut,
@@ -33,8 +31,20 @@ from forebay.core.cluster.image_changes import (
     TopicDeleted,
     TopicPut,
 )
+from forebay.core.cluster.images.acl_image import AclDeleted, AclPut, AclsDraft
+from forebay.core.cluster.images.deleted_topics import (
+    DeletedTopic,
+    TombstoneDeleted,
+    TombstonePut,
+    TombstonesDraft,
+)
+from forebay.core.cluster.images.quota_image import QuotaDeleted, QuotaImage, QuotaPut, QuotasDraft
+from forebay.core.cluster.images.token_image import TokenDeleted, TokenPut, TokensDraft
+from forebay.core.cluster.images.topic_image import TopicImage
+from forebay.core.cluster.images.unreadable import NONE_UNREADABLE, Unreadable, UnreadableKeys, UnreadablePut
+from forebay.core.cluster.images.user_image import UserDeleted, UserImage, UserPut, UsersDraft
+from forebay.core.cluster.images.view_image import ViewDeleted, ViewImage, ViewPut, ViewsDraft
 from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.cluster.quota_image import QuotaDeleted, QuotaImage, QuotaPut, QuotasDraft
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.restore_image import (
     ClaimKey,
@@ -46,15 +56,10 @@ from forebay.core.cluster.restore_image import (
     Restore,
     RestorePut,
 )
-from forebay.core.cluster.token_image import TokenDeleted, TokenPut, TokensDraft
-from forebay.core.cluster.topic_image import TopicImage
-from forebay.core.cluster.unreadable import NONE_UNREADABLE, Unreadable, UnreadableKeys, UnreadablePut
-from forebay.core.cluster.user_image import UserDeleted, UserImage, UserPut, UsersDraft
-from forebay.core.cluster.view_image import ViewDeleted, ViewImage, ViewPut, ViewsDraft
 from forebay.lazy import dataclass
 
 if TYPE_CHECKING:
-    from forebay.core.cluster.delegation_token import DelegationToken
+    from forebay.core.cluster.images.delegation_token import DelegationToken
 
 NO_CONTROLLER = -1
 ALL_BROKERS = "default"

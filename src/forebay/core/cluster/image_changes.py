@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from forebay.core.cluster.acl_image import AclDeleted, AclPut
-from forebay.core.cluster.deleted_topics import TombstoneDeleted, TombstonePut
+from forebay.core.cluster.images.acl_image import AclDeleted, AclPut
+from forebay.core.cluster.images.deleted_topics import TombstoneDeleted, TombstonePut
+from forebay.core.cluster.images.quota_image import QuotaDeleted, QuotaPut
+from forebay.core.cluster.images.token_image import TokenDeleted, TokenPut
+from forebay.core.cluster.images.topic_image import TopicRecord
+from forebay.core.cluster.images.unreadable import UnreadablePut
+from forebay.core.cluster.images.user_image import UserDeleted, UserPut
+from forebay.core.cluster.images.view_image import ViewDeleted, ViewPut
 from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.cluster.quota_image import QuotaDeleted, QuotaPut
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.restore_image import (
     ClaimsDeleted,
@@ -16,11 +21,6 @@ from forebay.core.cluster.restore_image import (
     NodePut,
     RestorePut,
 )
-from forebay.core.cluster.token_image import TokenDeleted, TokenPut
-from forebay.core.cluster.topic_image import TopicRecord
-from forebay.core.cluster.unreadable import UnreadablePut
-from forebay.core.cluster.user_image import UserDeleted, UserPut
-from forebay.core.cluster.view_image import ViewDeleted, ViewPut
 from forebay.lazy import dataclass
 
 

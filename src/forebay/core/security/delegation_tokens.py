@@ -20,10 +20,10 @@ from dataclasses import field, replace
 from typing import Protocol
 
 from forebay.config.names import WHITE_SPACE, is_trimmed
-from forebay.core.cluster.delegation_token import DelegationToken
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.token_image import TokenDeleted, TokenPut
-from forebay.core.cluster.user_image import ScramCredential
+from forebay.core.cluster.images.delegation_token import DelegationToken
+from forebay.core.cluster.images.token_image import TokenDeleted, TokenPut
+from forebay.core.cluster.images.user_image import ScramCredential
 from forebay.core.security.users import NAME_CHARS_MAX, new_credential
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass

@@ -11,8 +11,8 @@ from dataclasses import field
 from forebay.config.names import WHITE_SPACE, is_trimmed
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
-from forebay.core.cluster.token_image import TokenDeleted
-from forebay.core.cluster.user_image import ScramCredential, UserDeleted, UserImage, UserPut
+from forebay.core.cluster.images.token_image import TokenDeleted
+from forebay.core.cluster.images.user_image import ScramCredential, UserDeleted, UserImage, UserPut
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 from forebay.wire.sasl.scram import BY_CODE, ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism

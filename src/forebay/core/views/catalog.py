@@ -17,10 +17,16 @@ from dataclasses import field, replace
 from forebay.config import BrokerConfig
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, TopicPut
+from forebay.core.cluster.images.topic_image import TopicImage
+from forebay.core.cluster.images.view_image import (
+    FORMAT,
+    FORMAT_MATERIALIZED,
+    ViewDeleted,
+    ViewImage,
+    ViewPut,
+)
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
-from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.cluster.topics import DEFAULT, NewTopic, check_new_name, create_topic
-from forebay.core.cluster.view_image import FORMAT, FORMAT_MATERIALIZED, ViewDeleted, ViewImage, ViewPut
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from forebay.core.views.conditions.rows import Scope
 from forebay.core.views.matching import Matching, matching_records
-from forebay.core.views.rows import Scope
 from forebay.core.views.turn import ENDLESS, Place, Turn, UnpackLater
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError

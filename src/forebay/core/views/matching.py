@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from orjson import JSONEncodeError, loads
 
-from forebay.core.views.limits import TooMuchWork, check_elements
+from forebay.core.views.conditions.limits import TooMuchWork, check_elements
+from forebay.core.views.conditions.rows import InvalidDocument, Row, Scope
 from forebay.core.views.projection import SELECTED_BYTES_MIN, SELECTED_TIMES
-from forebay.core.views.rows import InvalidDocument, Row, Scope
 from forebay.core.views.turn import Place, Turn
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError

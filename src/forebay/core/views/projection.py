@@ -11,9 +11,9 @@ from typing import Any
 
 from orjson import dumps
 
-from forebay.core.views.compiler import Compiler, Evaluate
-from forebay.core.views.expressions import NamedExpression
-from forebay.core.views.limits import TooMuchWork
+from forebay.core.views.conditions.compiler import Compiler, Evaluate
+from forebay.core.views.conditions.expressions import NamedExpression
+from forebay.core.views.conditions.limits import TooMuchWork
 
 SELECTED_BYTES_MIN = 16 << 20
 SELECTED_TIMES = 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forebay.core.views.compiler import Compiler, Test
-from forebay.core.views.expressions import (
+from forebay.core.views.conditions.compiler import Compiler, Test
+from forebay.core.views.conditions.expressions import (
     And,
     Expression,
     NamedExpression,
@@ -14,11 +14,17 @@ from forebay.core.views.expressions import (
     uses_time,
     uses_value,
 )
-from forebay.core.views.limits import DEFAULT_LIMITS, WALKED_PER_STEP, RecordLimits, walks_of, writings_of
-from forebay.core.views.prefilter import needles_of
+from forebay.core.views.conditions.limits import (
+    DEFAULT_LIMITS,
+    WALKED_PER_STEP,
+    RecordLimits,
+    walks_of,
+    writings_of,
+)
+from forebay.core.views.conditions.prefilter import needles_of
+from forebay.core.views.conditions.rows import Scope
+from forebay.core.views.conditions.sizes import QuerySizes
 from forebay.core.views.projection import Projection, projection
-from forebay.core.views.rows import Scope
-from forebay.core.views.sizes import QuerySizes
 from forebay.core.views.view_error import ViewError
 from forebay.lazy import dataclass, load
 

@@ -16,9 +16,9 @@ from random import Random
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import Event, EventKind, KeyValue
-from forebay.core.cluster import image_text
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.replicas.log_fate import UNREADABLE_EPOCHS
-from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.stored import image_text
 from forebay.errors import ProtocolError, StorageError
 from forebay.sim.world.disk_handle import DiskHandle
 from forebay.sim.world.node import DATA_DIR, SimNode

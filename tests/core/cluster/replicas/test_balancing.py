@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import BrokerDeleted, BrokerPut, PartitionPut, TopicPut
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.placement import Assignment, place
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.balancing import Move, drain, rebalance
-from forebay.core.cluster.topic_image import TopicRecord
 from forebay.errors import ErrorCode, KafkaError
 
 

@@ -27,13 +27,13 @@ from forebay.core.cluster.image_changes import (
     PartitionPut,
     TopicPut,
 )
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import departure, new_terms, plan, prefer, settle, withdrawal
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, commits, is_last, with_isr
 from forebay.core.cluster.replicas.reassignment import reassign
 from forebay.core.cluster.replicas.requested_elections import elect
-from forebay.core.cluster.topic_image import TopicRecord
 from forebay.errors import KafkaError
 
 CONFIG = ControllerConfig()

@@ -8,12 +8,12 @@ from forebay.config import DRAINED, broker_config
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs, taken_back
 from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
 from forebay.core.cluster.image_changes import BrokerPut, ConfigOwner, ConfigPut, TopicPut
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.placement import place, staying
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.balancing import rebalance
 from forebay.core.cluster.replicas.internal_topics import widen
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.topic_image import TopicRecord
 from forebay.core.cluster.topics import default_replicas
 from forebay.errors import KafkaError
 

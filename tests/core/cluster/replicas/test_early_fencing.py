@@ -14,11 +14,11 @@ from forebay.core.cluster.image_changes import (
     PartitionPut,
     TopicPut,
 )
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.early_fencing import leads, obstacle, turn
 from forebay.core.cluster.replicas.failover_times import Failover, decode_failovers, encode_failovers
-from forebay.core.cluster.topic_image import TopicRecord
 from forebay.errors import ProtocolError
 from support.machines.partition_states import NODES, TOPIC_ID, partition
 

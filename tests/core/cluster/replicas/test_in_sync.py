@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.core.cluster.image_text import decode_partition, encode_partition
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.replicas.controller import hand_over, settle
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, commits, needed, with_isr, without
+from forebay.core.cluster.stored.image_text import decode_partition, encode_partition
 from support.machines.partition_states import NODES, depart, partition
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from forebay.config import ControllerConfig
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import BrokerPut, PartitionPut, TopicPut
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import plan
 from forebay.core.cluster.replicas.internal_topics import Widening, widen
 from forebay.core.cluster.replicas.reassignment import reassign
-from forebay.core.cluster.topic_image import TopicRecord
 
 
 def cluster(brokers: int, *topics: str) -> ClusterImage:

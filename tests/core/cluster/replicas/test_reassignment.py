@@ -12,12 +12,12 @@ import pytest
 from forebay.config import ControllerConfig
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import BrokerPut, PartitionPut, TopicPut
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import plan
 from forebay.core.cluster.replicas.isr_changes import needed
 from forebay.core.cluster.replicas.reassignment import reassign
-from forebay.core.cluster.topic_image import TopicRecord
 from forebay.errors import ErrorCode, KafkaError
 
 TOPIC_ID = b"0123456789abcdef"

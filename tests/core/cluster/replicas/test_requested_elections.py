@@ -8,10 +8,10 @@ import pytest
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import BrokerPut, PartitionPut, TopicPut
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.requested_elections import elect
-from forebay.core.cluster.topic_image import TopicRecord
 from forebay.errors import ErrorCode, KafkaError
 from support.machines.partition_states import TOPIC_ID, partition
 

@@ -10,7 +10,7 @@ import pytest
 from forebay.coordination.store import StoreIdentity
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import BrokerPut, PartitionPut, TopicDeleted, TopicPut
-from forebay.core.cluster.image_text import decode_partition, encode_partition
+from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.requested_elections import LastClaimBook, elect
@@ -25,9 +25,9 @@ from forebay.core.cluster.restore_image import (
     Restore,
     RestorePut,
 )
-from forebay.core.cluster.restore_text import decode_claims, encode_claims
 from forebay.core.cluster.store_comparison import signs_of_restore
-from forebay.core.cluster.topic_image import TopicRecord
+from forebay.core.cluster.stored.image_text import decode_partition, encode_partition
+from forebay.core.cluster.stored.restore_text import decode_claims, encode_claims
 from forebay.core.cluster.topics import create_partitions
 from forebay.errors import KafkaError
 from forebay.storage.store_evidence import StoreEvidence

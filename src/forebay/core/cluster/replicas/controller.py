@@ -20,6 +20,7 @@ from dataclasses import replace
 from forebay.config import ControllerConfig, validate_topic_override
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut
+from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.replicas.isr_changes import (
     MAJORITY,
@@ -29,7 +30,6 @@ from forebay.core.cluster.replicas.isr_changes import (
     with_isr,
     without,
 )
-from forebay.core.cluster.topic_image import TopicImage
 
 _UNCLEAN = "unclean.leader.election.enable"
 

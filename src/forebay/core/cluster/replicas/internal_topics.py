@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut
+from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import racks_of, staying
 from forebay.core.cluster.replicas.reassignment import reassign, reassigning
-from forebay.core.cluster.topic_image import TopicImage
 from forebay.core.cluster.topics import DEFAULT, default_replicas
 
 

@@ -21,8 +21,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.restore_image import is_before_election
-from forebay.core.cluster.topic_image import TopicImage
 
 EPOCH_MAX = 2**31 - 1
 UNREADABLE_EPOCHS = "its leader epochs cannot be read"

@@ -26,10 +26,10 @@ from functools import cached_property
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut
+from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import drained_brokers
 from forebay.core.cluster.restore_image import EPOCHS_SKIPPED, Claim, PartitionKey, reports
-from forebay.core.cluster.topic_image import TopicImage
 
 
 class ClaimBook:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
-from forebay.core.cluster.user_image import ScramCredential, UserImage
+from forebay.core.cluster.images.user_image import ScramCredential, UserImage
 from forebay.wire.sasl.scram import ITERATIONS_DEFAULT, ScramMechanism
 
 _ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"

@@ -11,7 +11,7 @@ import hmac
 from collections.abc import Callable
 from typing import NamedTuple
 
-from forebay.core.cluster.user_image import ScramCredential
+from forebay.core.cluster.images.user_image import ScramCredential
 from forebay.core.security.sasl.exchange import Accepted, Challenge, Rejected, Step, Verdict
 from forebay.errors import ProtocolError
 from forebay.wire.sasl import scram

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from forebay.core.views.expressions import Call, Expression, Now
-from forebay.core.views.functions import COALESCE, FUNCTIONS
+from forebay.core.views.conditions.expressions import Call, Expression, Now
+from forebay.core.views.conditions.functions import COALESCE, FUNCTIONS
 from forebay.core.views.sql.syntax import Source
 
 _CLASSES: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from forebay.core.views.compiler import Compiler
-from forebay.core.views.expressions import (
+from forebay.core.views.conditions.compiler import Compiler
+from forebay.core.views.conditions.expressions import (
     And,
     Arithmetic,
     Call,
@@ -35,9 +35,9 @@ from forebay.core.views.expressions import (
     Or,
     parts_of,
 )
-from forebay.core.views.functions import FUNCTIONS
+from forebay.core.views.conditions.functions import FUNCTIONS
+from forebay.core.views.conditions.values import KIND_NAMES, KIND_OF
 from forebay.core.views.sql.syntax import Source
-from forebay.core.views.values import KIND_NAMES, KIND_OF
 
 _NUMBER, _TEXT, _BOOLEAN = KIND_OF[int], KIND_OF[str], KIND_OF[bool]
 _HINTS = {

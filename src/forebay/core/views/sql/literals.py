@@ -6,9 +6,9 @@ import math
 
 from sqlglot import exp
 
-from forebay.core.views.expressions import CastType, Const
+from forebay.core.views.conditions.expressions import CastType, Const
+from forebay.core.views.conditions.values import DAY_MS, INT_MAX, INT_MIN
 from forebay.core.views.sql.syntax import Source
-from forebay.core.views.values import DAY_MS, INT_MAX, INT_MIN
 
 _DIGITS_MAX = 400
 _INTERVAL_MS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from forebay.core.views.expressions import Column, ColumnName, HeaderOf, Path
+from forebay.core.views.conditions.expressions import Column, ColumnName, HeaderOf, Path
 from forebay.core.views.sql.syntax import Source
 
 _COLUMNS = {column.value: column for column in ColumnName}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from forebay.core.views.expressions import (
+from forebay.core.views.conditions.expressions import (
     And,
     Arithmetic,
     Case,
@@ -27,14 +27,14 @@ from forebay.core.views.expressions import (
     Not,
     Or,
 )
-from forebay.core.views.patterns import read_like
-from forebay.core.views.sizes import TOO_MANY_PARTS, QuerySizes
+from forebay.core.views.conditions.patterns import read_like
+from forebay.core.views.conditions.sizes import TOO_MANY_PARTS, QuerySizes
+from forebay.core.views.conditions.values import fitting
 from forebay.core.views.sql.calls import read_call
 from forebay.core.views.sql.kinds import folded, may_be_condition, require_one_kind, require_text
 from forebay.core.views.sql.literals import read_interval, read_literal, read_type
 from forebay.core.views.sql.names import last_name, read_name
 from forebay.core.views.sql.syntax import Source, condition_tree, selection_trees
-from forebay.core.views.values import fitting
 
 COLUMNS_MAX = 100
 """Each column may be the whole document again."""

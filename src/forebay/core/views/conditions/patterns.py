@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import re2
 
-from forebay.core.views.expressions import LikeWildcard
+from forebay.core.views.conditions.expressions import LikeWildcard
 
 TextTest = Callable[[str], bool]
 

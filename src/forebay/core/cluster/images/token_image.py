@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from forebay.core.cluster.delegation_token import DelegationToken
+    from forebay.core.cluster.images.delegation_token import DelegationToken
 
 
 class TokenPut(NamedTuple):

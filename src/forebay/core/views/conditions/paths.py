@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from forebay.core.views.values import Value
+from forebay.core.views.conditions.values import Value
 
 Get = Callable[[Any], Value]
 Step = str | int

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from forebay.core.views.expressions import (
+from forebay.core.views.conditions.expressions import (
     And,
     Arithmetic,
     Call,

@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from forebay.core.cluster.user_image import ScramCredential, UserImage
+from forebay.core.cluster.images.user_image import ScramCredential, UserImage
 from forebay.errors import ProtocolError
 from forebay.wire.sasl.scram import BY_NAME, ScramMechanism
 

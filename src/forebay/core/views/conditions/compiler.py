@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from operator import eq
 from typing import Any
 
-from forebay.core.views.expressions import (
+from forebay.core.views.conditions.expressions import (
     And,
     Arithmetic,
     Call,
@@ -41,12 +41,12 @@ from forebay.core.views.expressions import (
     Path,
     uses_value,
 )
-from forebay.core.views.functions import COALESCE, FUNCTIONS
-from forebay.core.views.limits import TooMuchWork
-from forebay.core.views.paths import path_getter
-from forebay.core.views.patterns import Pattern, TextTest, like_pattern, regex_pattern
-from forebay.core.views.rows import Row
-from forebay.core.views.values import (
+from forebay.core.views.conditions.functions import COALESCE, FUNCTIONS
+from forebay.core.views.conditions.limits import TooMuchWork
+from forebay.core.views.conditions.paths import path_getter
+from forebay.core.views.conditions.patterns import Pattern, TextTest, like_pattern, regex_pattern
+from forebay.core.views.conditions.rows import Row
+from forebay.core.views.conditions.values import (
     ARITHMETIC,
     CASTS,
     COMPARISONS,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import eq
 from typing import NamedTuple
 
-from forebay.core.views.values import Value, compare, fitting, is_number
+from forebay.core.views.conditions.values import Value, compare, fitting, is_number
 
 COALESCE = "coalesce"
 """Not in the table: it evaluates its arguments only as far as necessary."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forebay.core.views.expressions import (
+from forebay.core.views.conditions.expressions import (
     Call,
     Cast,
     CastType,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from forebay.core.views.compiler import Patterns
-from forebay.core.views.expressions import Expression, Like, Matches, parts_of
+from forebay.core.views.conditions.compiler import Patterns
+from forebay.core.views.conditions.expressions import Expression, Like, Matches, parts_of
 
 PARTS_MAX = 50_000
 """More than a text of maximum length can hold if nothing in it is evaluated several times."""

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from forebay.core.cluster.image_text import parse_topic_id, topic_id_text
 from forebay.core.cluster.restore_image import Claim, ClaimsPart, PartitionKey, Restore
+from forebay.core.cluster.stored.image_text import parse_topic_id, topic_id_text
 from forebay.errors import ProtocolError
 
 T = TypeVar("T")

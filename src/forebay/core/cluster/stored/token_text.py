@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 
-from forebay.core.cluster.delegation_token import DelegationToken
-from forebay.core.cluster.user_text import credential_fields, read_credentials
+from forebay.core.cluster.images.delegation_token import DelegationToken
+from forebay.core.cluster.stored.user_text import credential_fields, read_credentials
 from forebay.errors import ProtocolError
 
 _FORMAT = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from forebay.core.cluster.user_image import ScramCredential
+from forebay.core.cluster.images.user_image import ScramCredential
 from forebay.lazy import dataclass
 from forebay.wire.sasl.scram import ScramMechanism
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from orjson import JSONDecodeError, loads
 
-from forebay.core.views.limits import TooMuchWork, check_elements
-from forebay.core.views.values import Value
+from forebay.core.views.conditions.limits import TooMuchWork, check_elements
+from forebay.core.views.conditions.values import Value
 from forebay.errors import ProtocolError
 from forebay.wire.batch import BatchHeader
 from forebay.wire.record_spans import RecordSpan

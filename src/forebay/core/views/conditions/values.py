@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from forebay.core.views.expressions import CastType
+from forebay.core.views.conditions.expressions import CastType
 
 Value = Any
 """None, bool, int, float, str, dict or list."""

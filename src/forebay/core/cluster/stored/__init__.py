@@ -1,0 +1,1 @@
+"""How the image is stored: the text of each kind of value, and its versions."""

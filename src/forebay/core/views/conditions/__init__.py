@@ -1,0 +1,1 @@
+"""The conditions of views: compiled from expressions, and applied to records."""
