@@ -375,5 +375,6 @@ def _environment() -> dict[str, str]:
 
 def _client_context(tls: EtcdTls) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(tls.ca_file))
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as in coordination/etcd/gateway.py
     context.load_cert_chain(tls.cert_file, tls.key_file)
     return context

@@ -101,6 +101,8 @@ class Security:
         context = ssl.create_default_context(
             cafile=self.ca_location or None, cadata=self.ca_text.replace("\\n", "\n") or None
         )
+        # From 3.13 on Python refuses certificates that lack extensions which other clients do not ask for.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.check_hostname = self.check_hostname
         password = self.key_password or None
         if self.certificate_location:

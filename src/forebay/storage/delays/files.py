@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -63,6 +64,7 @@ class IndexInMemory(SqliteDelayIndex):
         db = _connect(":memory:")
         if self._synced is not None:
             db.deserialize(self._synced)
+        weakref.finalize(self, db.close)  # whoever stops using the index does not close it
         return db
 
 
