@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from forebay.client import Admin, Consumer, Producer, Record
 from forebay.errors import ConfigError
 from forebay.testing import Broker, BrokerFailed
+from forebay.testing.embedded import BrokerThread
 
 EACH_KIND = pytest.mark.parametrize("process", [False, True], ids=["thread", "child"])
 
@@ -126,6 +127,17 @@ def test_a_wrong_setting_is_one_clear_error(process: bool) -> None:
 def test_a_directory_in_use_is_one_clear_error(process: bool, tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path), pytest.raises(BrokerFailed, match="in use by another process"):
         Broker(process=process, data_dir=tmp_path).start()
+
+
+def test_a_broker_that_could_not_start_can_be_stopped_whatever_its_thread_has_done_already(
+    tmp_path: Path,
+) -> None:
+    with Broker(data_dir=tmp_path):
+        late = BrokerThread()
+        with pytest.raises(BrokerFailed, match="in use"):
+            late.start({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)})
+        late.kill()
+        late.begin_to_stop()
 
 
 def test_leaves_the_process_it_lives_in_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -68,7 +69,8 @@ class BrokerThread:
     def begin_to_stop(self) -> None:
         """Returns at once."""
         if self._broker is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._broker.stop)
+            with contextlib.suppress(RuntimeError):  # its loop has ended, and the thread is about to
+                self._loop.call_soon_threadsafe(self._broker.stop)
 
     def on_loop(self, work: Callable[[Node], T]) -> T:
         """Run something where the broker's state may be touched, and wait for what it returns."""
