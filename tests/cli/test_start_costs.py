@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay.broker.warm_up import RARE, warm_modules
+from forebay.broker.warm_up import CERTIFICATES, KEYS, RARE, SQL, used_libraries, warm_modules
+from forebay.config import broker_config
+from forebay.core.cluster.image import ClusterImage
 from forebay.testing import Broker
 
 _COUNT = """
@@ -143,5 +145,14 @@ count()
 """
     warm, _ = counted(script)
     assert set(warm_modules()) <= set(warm.ours)
-    assert not {f"{name}.syntax" for name in RARE} & {*warm.ours}
-    assert not {"forebay.broker.authentication.key_fetching", "forebay.broker.tls.subject"} & {*warm.ours}
+    assert not {f"{SQL}.syntax", KEYS, CERTIFICATES} & {*warm.ours}
+    assert not [name for name in warm_modules() if name.startswith(RARE)]
+
+
+def test_libraries_that_a_broker_uses_are_warmed_up() -> None:
+    image = ClusterImage(cluster_id="c")
+    plain, oauth = broker_config(), broker_config({"sasl.oauthbearer.jwks.endpoint.url": "https://keys"})
+    assert used_libraries(plain, image) == set()
+    assert used_libraries(oauth, image) == {KEYS}
+    assert KEYS in warm_modules({KEYS})
+    assert f"{SQL}.syntax" in warm_modules({SQL})

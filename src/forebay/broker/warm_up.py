@@ -14,39 +14,54 @@ import gc
 import logging
 import sys
 import threading
+from collections.abc import Set
 from importlib import import_module
 from pkgutil import walk_packages
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forebay.config import BrokerConfig
+    from forebay.core.cluster.image import ClusterImage
 
 log = logging.getLogger(__name__)
 
 _PACKAGES = ("forebay.wire", "forebay.core", "forebay.storage", "forebay.coordination", "forebay.broker")
-RARE = (
-    "forebay.coordination.etcd",
-    "forebay.core.views.sql",
-    "forebay.broker.authentication.key_fetching",
-    "forebay.broker.tls.subject",
-)
-"""What takes large libraries of others: etcd, the SQL of views, keys for OAUTHBEARER, and the names in the
-certificates of clients. It is imported when it is used."""
+ETCD = "forebay.coordination.etcd"
+SQL = "forebay.core.views.sql"
+KEYS = "forebay.broker.authentication.key_fetching"
+CERTIFICATES = "forebay.broker.tls.subject"
+RARE = (ETCD, SQL, KEYS, CERTIFICATES)
+"""What takes large libraries of others: for clusters, views, OAUTHBEARER, and certificates of clients. It is
+left out where it is not used when the broker becomes ready."""
 _PAUSE_S = 0.004
 
 
-def warm_modules() -> list[str]:
-    """The names of what is imported, in order."""
+def used_libraries(config: BrokerConfig, image: ClusterImage) -> set[str]:
+    """Those of RARE that this broker has a use for. A broker of a cluster has the client of etcd already."""
+    uses = {SQL: image.views or image.fills, KEYS: config.oauth.jwks_url, CERTIFICATES: config.tls}
+    return {name for name, used in uses.items() if used}
+
+
+def warm_modules(used: Set[str] = frozenset()) -> list[str]:
+    """The names of what is imported, in order; `used` of RARE too."""
     found = [
         each.name
         for package in _PACKAGES
         for each in walk_packages(import_module(package).__path__, f"{package}.")
     ]
-    return [name for name in found if not name.startswith(RARE)]
+    left_out = tuple(name for name in RARE if name not in used)
+    return [name for name in found if not name.startswith(left_out)]
 
 
 class WarmUp:
     def __init__(self) -> None:
+        self._used: Set[str] = frozenset()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="forebay-warm-up", daemon=True)
 
-    def start(self) -> None:
+    def start(self, used: Set[str] = frozenset()) -> None:
+        """`used`: see `warm_modules`."""
+        self._used = used
         self._thread.start()
 
     def stop(self) -> None:
@@ -57,7 +72,7 @@ class WarmUp:
 
     def _run(self) -> None:
         try:
-            for name in warm_modules():
+            for name in warm_modules(self._used):
                 if name in sys.modules:
                     continue
                 import_module(name)
