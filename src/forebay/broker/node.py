@@ -217,8 +217,7 @@ class Node(OptionalParts):
 
     @cached_property
     def api_versions(self) -> ApiVersions:
-        made: ApiVersions = load("forebay.broker.handlers.api_versions:ApiVersions")(APIS)
-        return made
+        return load("forebay.broker.handlers.api_versions:ApiVersions")(APIS)
 
     @cached_property
     def addresses(self) -> Addresses:
@@ -304,7 +303,7 @@ class Node(OptionalParts):
     @cached_property
     def compactor(self) -> Compactor:
         base = self._base
-        made: Compactor = load("forebay.broker.upkeep.compaction:Compactor")(
+        return load("forebay.broker.upkeep.compaction:Compactor")(
             settings=base.settings,
             metadata=self.metadata,
             partitions=self.partitions,
@@ -317,7 +316,6 @@ class Node(OptionalParts):
             time=self.time,
             loop=self.loop,
         )
-        return made
 
     @cached_property
     def exporter(self) -> Exporter:
@@ -333,8 +331,7 @@ class Node(OptionalParts):
             fill_states=lambda: self.filling.states() if self.has("filling") else (),
             data=self.data,
         )
-        made: Exporter = load("forebay.broker.prometheus.exporter:Exporter")(self.metrics, gauges)
-        return made
+        return load("forebay.broker.prometheus.exporter:Exporter")(self.metrics, gauges)
 
     # -- connecting ------------------------------------------------------------------------------------
 

@@ -66,14 +66,13 @@ class Coordinators:
         share_effects = load(f"{_PARTS}.share_group_effects:ShareGroupEffects")(
             lambda: self.share_states, end_offsets.of, base.loop
         )
-        made: Groups = load(f"{_PARTS}.groups:Groups")(
+        return load(f"{_PARTS}.groups:Groups")(
             self.host,
             base.settings,
             share_effects,
             visibility=base.authorization,
             entropy=base.ports.entropy,
         )
-        return made
 
     @cached_property
     def transactions(self) -> Transactions:
@@ -86,29 +85,23 @@ class Coordinators:
             base.loop,
             node_id=base.node_id,
         )
-        made: Transactions = load(f"{_PARTS}.transactions:Transactions")(
+        return load(f"{_PARTS}.transactions:Transactions")(
             self.host, base.settings, self._peers, self.producer_ids, markers
         )
-        return made
 
     @cached_property
     def marker_appends(self) -> MarkerAppends:
-        made: MarkerAppends = load(f"{_PARTS}.markers:MarkerAppends")(
+        return load(f"{_PARTS}.markers:MarkerAppends")(
             self._local.write_cycle, self._local.table, self._base.time
         )
-        return made
 
     @cached_property
     def share_states(self) -> ShareStates:
-        made: ShareStates = load(f"{_PARTS}.share_coordinator:ShareStates")(
-            self.host, self._base.settings, self._peers
-        )
-        return made
+        return load(f"{_PARTS}.share_coordinator:ShareStates")(self.host, self._base.settings, self._peers)
 
     @cached_property
     def move_journal(self) -> MoveJournal:
-        made: MoveJournal = load("forebay.broker.record_moves.journal:MoveJournal")(self.host, self._peers)
-        return made
+        return load("forebay.broker.record_moves.journal:MoveJournal")(self.host, self._peers)
 
     # -- what all of them do ---------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class LazyDelegationTokens:
 
     def _make(self) -> DelegationTokens:
         base = self._base
-        made: DelegationTokens = load("forebay.broker.tokens.delegation_tokens:DelegationTokens")(
+        return load("forebay.broker.tokens.delegation_tokens:DelegationTokens")(
             settings=base.settings,
             metadata=base.metadata,
             logins=self._logins,
@@ -37,7 +37,6 @@ class LazyDelegationTokens:
             loop=base.loop,
             entropy=base.ports.entropy,
         )
-        return made
 
     def close(self) -> None:
         """Blocks until the work under way has ended."""

@@ -27,7 +27,7 @@ class Failover:
     @cached_property
     def times(self) -> FailoverTimes:
         base = self._base
-        made: FailoverTimes = load(f"{_CLUSTER}.failover_times:FailoverTimes")(
+        return load(f"{_CLUSTER}.failover_times:FailoverTimes")(
             node_id=base.node_id,
             metadata=base.metadata,
             store=base.store,
@@ -35,7 +35,6 @@ class Failover:
             time=base.time,
             loop=base.loop,
         )
-        return made
 
     @cached_property
     def watch(self) -> PeerWatch:
@@ -51,14 +50,13 @@ class Failover:
             background=base.background,
             loop=base.loop,
         )
-        made: PeerWatch = load(f"{_CLUSTER}.peer_watch:PeerWatch")(
+        return load(f"{_CLUSTER}.peer_watch:PeerWatch")(
             node_id=base.node_id,
             dialing=base.dialing,
             judge=verdicts.consider,
             background=base.background,
             loop=base.loop,
         )
-        return made
 
     def close(self) -> None:
         if "watch" in vars(self):

@@ -93,28 +93,23 @@ class OptionalParts:
 
     @cached_property
     def logins(self) -> Logins:
-        made: Logins = load(f"{_COMPOSITION}.logins:logins")(self._base)
-        return made
+        return load(f"{_COMPOSITION}.logins:logins")(self._base)
 
     @cached_property
     def login_gate(self) -> LoginGate:
-        made: LoginGate = load("forebay.broker.authentication.gate:LoginGate")(
+        return load("forebay.broker.authentication.gate:LoginGate")(
             self.logins, self._dispatcher, self._base.loop
         )
-        return made
 
     @cached_property
     def tokens(self) -> LazyDelegationTokens:
-        made: LazyDelegationTokens = load(f"{_COMPOSITION}.delegation_tokens:LazyDelegationTokens")(
-            self._base, self.logins
-        )
-        return made
+        return load(f"{_COMPOSITION}.delegation_tokens:LazyDelegationTokens")(self._base, self.logins)
 
     # -- share groups, and the moves of records --------------------------------------------------------
 
     @cached_property
     def _shares(self) -> Shares:
-        made: Shares = load(f"{_COMPOSITION}.shares:Shares")(
+        return load(f"{_COMPOSITION}.shares:Shares")(
             self._base,
             self.local,
             self.coordinators,
@@ -124,7 +119,6 @@ class OptionalParts:
             cold_reads=self.cold_reads,
             examiner=self.examiner,
         )
-        return made
 
     @property
     def shares(self) -> ShareService:
@@ -137,63 +131,51 @@ class OptionalParts:
     @cached_property
     def takers(self) -> BatchTakers:
         base = self._base
-        made: BatchTakers = load("forebay.broker.folds.takers:BatchTakers")(
+        return load("forebay.broker.folds.takers:BatchTakers")(
             self.local.table,
             base.metadata,
             load("forebay.broker.folds.handovers:Handovers")(self.peers, base.background),
             node_id=base.node_id,
             now_ms=base.time.now_ms,
         )
-        return made
 
     @cached_property
     def circles(self) -> CircleCheck:
         base = self._base
-        made: CircleCheck = load("forebay.broker.shares.dead_letters.circles:CircleCheck")(
+        return load("forebay.broker.shares.dead_letters.circles:CircleCheck")(
             self.groups, self.peers, base.metadata, base.time, node_id=base.node_id
         )
-        return made
 
     @cached_property
     def copy_appends(self) -> CopyAppends:
-        made: CopyAppends = load(f"{_COMPOSITION}.fold_copies:copy_appends")(
-            self._base, self.local, self.peers
-        )
-        return made
+        return load(f"{_COMPOSITION}.fold_copies:copy_appends")(self._base, self.local, self.peers)
 
     @cached_property
     def fold_copies(self) -> FoldCopies:
-        made: FoldCopies = load(f"{_COMPOSITION}.fold_copies:fold_copies")(
+        return load(f"{_COMPOSITION}.fold_copies:fold_copies")(
             self._base, self.local, self.copy_appends, self._shares
         )
-        return made
 
     @cached_property
     def number_handover(self) -> NumberHandover:
-        made: NumberHandover = load(f"{_COMPOSITION}.fold_copies:number_handover")(
-            self._base, self.local, self.peers
-        )
-        return made
+        return load(f"{_COMPOSITION}.fold_copies:number_handover")(self._base, self.local, self.peers)
 
     # -- views and delays ------------------------------------------------------------------------------
 
     @cached_property
     def filters(self) -> ViewFilters:
-        made: ViewFilters = load(f"{_COMPOSITION}.views:view_filters")(self._base)
-        return made
+        return load(f"{_COMPOSITION}.views:view_filters")(self._base)
 
     @cached_property
     def filling(self) -> ViewFilling:
-        made: ViewFilling = load(f"{_COMPOSITION}.views:view_filling")(self._base, self.local, self.peers)
-        return made
+        return load(f"{_COMPOSITION}.views:view_filling")(self._base, self.local, self.peers)
 
     @cached_property
     def view_creation(self) -> ViewCreation:
         base = self._base
-        made: ViewCreation = load("forebay.broker.views.creation:ViewCreation")(
+        return load("forebay.broker.views.creation:ViewCreation")(
             self.topic_changes, base.settings, base.workers
         )
-        return made
 
     @property
     def views_by_time(self) -> Callable[[], ViewOffsets]:
@@ -202,30 +184,25 @@ class OptionalParts:
     @cached_property
     def view_offsets(self) -> ViewOffsets:
         base = self._base
-        made: ViewOffsets = load("forebay.broker.fetch.view_offsets:ViewOffsets")(
-            self.filters, base.metadata, base.loop
-        )
-        return made
+        return load("forebay.broker.fetch.view_offsets:ViewOffsets")(self.filters, base.metadata, base.loop)
 
     @cached_property
     def delays(self) -> DelayService:
-        made: DelayService = load(f"{_COMPOSITION}.delays:delay_service")(self._base, self.local)
-        return made
+        return load(f"{_COMPOSITION}.delays:delay_service")(self._base, self.local)
 
     # -- what single requests need ---------------------------------------------------------------------
 
     @cached_property
     def tls_changes(self) -> TlsSettingChanges:
         base = self._base
-        made: TlsSettingChanges = load("forebay.broker.tls.setting_changes:TlsSettingChanges")(
+        return load("forebay.broker.tls.setting_changes:TlsSettingChanges")(
             base.node_id, base.settings, base.metadata, base.tls
         )
-        return made
 
     @cached_property
     def disk_report(self) -> DiskReport:
         base = self._base
-        made: DiskReport = load("forebay.broker.handlers.describe_disk:DiskReport")(
+        return load("forebay.broker.handlers.describe_disk:DiskReport")(
             node_id=base.node_id,
             data=base.data,
             store=base.store,
@@ -233,7 +210,6 @@ class OptionalParts:
             partitions=self.local.table,
             workers=base.workers,
         )
-        return made
 
     # -- what has them made ----------------------------------------------------------------------------
 

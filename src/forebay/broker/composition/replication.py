@@ -61,7 +61,7 @@ class Replication:
 
     def _make_fetcher(self, leader: int, resume: Callable[[Partition], None]) -> Fetcher:
         base = self._base
-        made: Fetcher = load(f"{_REPLICATION}.fetcher:Fetcher")(
+        return load(f"{_REPLICATION}.fetcher:Fetcher")(
             leader,
             node_id=base.node_id,
             settings=base.settings,
@@ -74,7 +74,6 @@ class Replication:
             loop=base.loop,
             resume=resume,
         )
-        return made
 
     @cached_property
     def _appender(self) -> FollowerAppend:
@@ -82,7 +81,6 @@ class Replication:
         truncation = load(f"{_REPLICATION}.truncation:Truncation")(
             base.data, local.assignment.lend, base.settings, base.background, base.time.now_ms
         )
-        made: FollowerAppend = load(f"{_REPLICATION}.follower_append:FollowerAppend")(
+        return load(f"{_REPLICATION}.follower_append:FollowerAppend")(
             local.write_cycle, local.arrivals, base.metrics, truncation
         )
-        return made
