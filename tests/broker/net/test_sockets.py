@@ -33,12 +33,13 @@ class Names:
         self.addresses: dict[str, list[str]] = {}
         self._ask = socket.getaddrinfo
 
-    def getaddrinfo(self, host: str | None, port: int, *args: Any, **options: Any) -> list[Any]:
-        if host not in self.addresses:
+    def getaddrinfo(self, host: str | bytes | None, port: int, *args: Any, **options: Any) -> list[Any]:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name is None or name not in self.addresses:
             return self._ask(host, port, *args, **options)
         return [
             (socket.AF_INET6 if ":" in each else socket.AF_INET, socket.SOCK_STREAM, 0, "", (each, port))
-            for each in self.addresses[host]
+            for each in self.addresses[name]
         ]
 
 
