@@ -16,7 +16,7 @@ from forebay.broker.background import BrokerEnded
 from forebay.broker.broker import Broker
 from forebay.broker.ports import Address
 from forebay.broker.telemetry import log_format
-from forebay.broker.warm_up import WarmUp, used_libraries
+from forebay.broker.warm_up import AFTER_S, WarmUp, used_libraries
 from forebay.config import BrokerConfig
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,10 @@ async def _run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> bo
         _calm_garbage_collection()
         on_ready(*address)
         if config.values["forebay.warm.up.enable"]:
-            assert broker.node is not None, "it is ready"
+            loop.call_later(AFTER_S, warm)
+
+    def warm() -> None:
+        if broker.node is not None:
             warm_up.start(used_libraries(config, broker.node.image))
 
     try:

@@ -16,8 +16,9 @@ import sys
 import threading
 from collections.abc import Set
 from importlib import import_module
-from pkgutil import walk_packages
 from typing import TYPE_CHECKING
+
+from forebay.lazy import load
 
 if TYPE_CHECKING:
     from forebay.config import BrokerConfig
@@ -33,6 +34,8 @@ CERTIFICATES = "forebay.broker.tls.subject"
 RARE = (ETCD, SQL, KEYS, CERTIFICATES)
 """What takes large libraries of others: for clusters, views, OAUTHBEARER, and certificates of clients. It is
 left out where it is not used when the broker becomes ready."""
+AFTER_S = 1.0
+"""How long after a broker is ready: clients that have waited for it come first."""
 _PAUSE_S = 0.004
 
 
@@ -47,7 +50,7 @@ def warm_modules(used: Set[str] = frozenset()) -> list[str]:
     found = [
         each.name
         for package in _PACKAGES
-        for each in walk_packages(import_module(package).__path__, f"{package}.")
+        for each in load("pkgutil:walk_packages")(import_module(package).__path__, f"{package}.")
     ]
     left_out = tuple(name for name in RARE if name not in used)
     return [name for name in found if not name.startswith(left_out)]
