@@ -418,6 +418,32 @@ def test_while_much_is_queued_none_goes_beyond_the_bound() -> None:
     assert not sender.waits and (memory.used_bytes, memory.queued_bytes) == (10 * KB, 0)
 
 
+def test_a_large_request_goes_beyond_the_bound_when_little_else_is_held() -> None:
+    memory = RequestMemory(8 * MB, timeout_s=30, contested_s=3)
+    large = Sender(memory, "large", 20 * MB)
+    under_way = [Sender(memory, "other", MB) for _ in range(2)]
+    queued = QueuedRequest(memory, Sender(memory, "queued", 0), 2 * MB)
+    for each in under_way:
+        each.receive(MB - 1)
+    large.receive(10 * MB)
+    newcomer = Sender(memory, "late", MB)
+    newcomer.receive(1000)
+    assert large.waits and newcomer.waits, "nobody begins while it waits"
+    assert under_way[0].receive(1), "who has begun goes on"
+    assert large.waits, "more than an eighth is queued"
+    queued.done()
+    assert not large.waits and not newcomer.waits and memory.used_bytes < 12 * MB
+
+
+def test_large_requests_that_fit_together_come_together() -> None:
+    memory = RequestMemory(8 * MB, timeout_s=30, contested_s=3)
+    first, second, third = (Sender(memory, "user", 3 * MB) for _ in range(3))
+    for each in (first, second, third):
+        each.receive(KB)
+    assert (first.waits, second.waits, third.waits) == (False, False, True)
+    assert first.receive(3 * MB) and not third.waits
+
+
 def test_without_a_bound_nobody_waits() -> None:
     memory = RequestMemory(-1, timeout_s=30, contested_s=3)
     sender = Sender(memory, "user", 1 << 40)

@@ -10,11 +10,13 @@ more: it *waits*, and nothing is read from it, until others have given theirs ba
 together. Others of that size wait for their turn. When a large one waits for memory, smaller ones of which
 nothing was taken yet wait, too, until those under way hold a part of it at most; then the large one may go
 on, whatever its size. So the most that is held is the largest request, a part for those under way, another
-for the one of them that goes beyond, and what the first read of each connection has brought.
+for the one of them that goes beyond, one for those that are queued, and what the first read of each
+connection has brought.
 
 A request that came whole and is handled later, in slices, is *queued*, and counts until it is handled. While
-such requests take much of the memory, none goes beyond the bound: it can wait until they are done. If one is
-queued because its client owes time to a quota, that may be long: then it is like one that does not come.
+such requests take half of the memory, none goes beyond the bound, and a large one not while they take a part
+of it: it can wait until they are done. If one is queued because its client owes time to a quota, that may be
+long: then it is like one that does not come.
 
 So that slow senders do not keep the memory, a request has a time in which it has to come. The time in which
 it is not read does not count. While another sender waits, the one that holds the most has less time, also for
@@ -198,7 +200,7 @@ class RequestMemory:
         """Whether a large request whose turn it is may hold more."""
         if self.used_bytes + size - holder.held_bytes <= self._bytes_max:
             return True
-        return self._under_way_bytes <= self._part and self.queued_bytes <= 2 * self._part
+        return self._under_way_bytes <= self._part and self.queued_bytes <= self._part
 
     def release(self, holder: Holder) -> None:
         """A connection holds nothing, and waits for nothing."""
