@@ -284,6 +284,14 @@ def test_what_cannot_be_a_restart_is_refused(value: Any, problem: str) -> None:
         restart_of(value)
 
 
+def test_steps_that_do_the_same_have_names_of_their_own(tmp_path: Path) -> None:
+    """Their progress and their metrics are told apart by it."""
+    file = tmp_path / "steps.yml"
+    file.write_text("steps: [{compact: {archive: x}}, {compact: {archive: y}}, {compact: {archive: x}}]")
+    steps = steps_of(pipeline, load(file), click.Context(pipeline))
+    assert [found.name for found in steps] == ["compact x", "compact y", "compact x (step 3)"]
+
+
 def test_a_wrong_restart_names_its_step(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"steps.yml: step 1: restart: 'x' is neither"):
         restarts_in(tmp_path, "steps: [{compact: {archive: x}, restart: x}]")

@@ -142,7 +142,10 @@ def steps_of(group: click.Group, declared: Declared, context: click.Context) -> 
                 command.invoke(inner)
         except click.ClickException as error:
             raise CommandError(f"{declared.path}: step {number} ({name}): {error.format_message()}") from None
-        steps.append(replace(collected.steps[-1], restart=step.restart))
+        found = collected.steps[-1]
+        is_known = any(other.name == found.name for other in steps)
+        own_name = f"{found.name} (step {number})" if is_known else found.name
+        steps.append(replace(found, name=own_name, restart=step.restart))
     return steps
 
 
