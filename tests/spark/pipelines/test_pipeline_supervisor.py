@@ -156,6 +156,27 @@ def test_failures_count_in_a_row() -> None:
         supervisor().run([step("flaky", *queries, restart=restart)])
 
 
+def test_steps_that_fail_together_are_each_started_again_once() -> None:
+    """As when the brokers are away: one is started while it is time for the other, too."""
+    both_are_started = threading.Barrier(2)
+    starts: list[str] = []
+
+    def flaky(name: str) -> Step:
+        queries: list[Any] = [Query("idle", "idle", "failed"), Query("batch", "ended")]
+
+        def start(*_: object) -> Job:
+            starts.append(name)
+            if starts.count(name) > 1:
+                both_are_started.wait(60)
+            return Job(name, queries.pop(0), ends=False)
+
+        return Step(name=name, start=start, restart=Restart(times=1, backoff_ms=1000))
+
+    summaries = supervisor().run([flaky("one"), flaky("two")])
+    assert sorted(starts) == ["one", "one", "two", "two"]
+    assert [summary.facts["restarts"] for summary in summaries] == [1, 1]
+
+
 def test_a_failed_job_is_stopped_before_it_is_started_again() -> None:
     """Its dead letters are queries too, with checkpoints that the next ones use."""
     letters: Any = Query()

@@ -50,7 +50,9 @@ class _Under:
 
     step: Step
     job: Job | None = None
-    """None while it waits to be started again."""
+    """None while it is started, and while it waits to be started again."""
+    work: _Work | None = None
+    """What starts it, and for a step without a query all that it does."""
     start_at_s: float = 0.0
     failures: int = 0
     """In a row."""
@@ -114,7 +116,7 @@ class Supervisor:
                 raise
             self._board.tell("stopping")
             self._stop_all()
-        except StepFailed:
+        except Exception:
             self._stop_all()
             raise
         finally:
@@ -132,6 +134,7 @@ class Supervisor:
         self._waited_for = step
         self._board.show(step.name, f"{step.name}: starts")
         under = _Under(step)
+        self._under.append(under)
         self._begin(under)
         self._watch()
         while under.ends and under in self._under:
@@ -140,39 +143,33 @@ class Supervisor:
         self._waited_for = None
 
     def _begin(self, under: _Under) -> None:
-        """Start a step, for the first time or again.
+        """Start a step, for the first time or again: in a thread, if others have to be watched meanwhile."""
+        work = _Work(self._spark, lambda: under.step.start(self._spark, self._brokers))
+        if len(self._under) > 1:
+            under.work = work
+            work.start()
+        else:
+            work.run_here()
+            self._take_up(under, work)
+
+    def _take_up(self, under: _Under, work: _Work) -> None:
+        """Go on with a step that was started.
 
         If the first time fails, and not for a reason that may pass, the step is not tried again.
         """
-        first = not under.restarts
-        if first:
-            self._under.append(under)
+        from forebay.spark.pipelines import Job
+
         try:
-            started = self._started(under.step)
-        except StepFailed:
-            raise  # another one, meanwhile
+            started = work.result()
         except Exception as error:
-            if first and not _is_retriable(error):
+            if not under.restarts and not _is_retriable(error):
                 raise
             self._failed(under, error)
             return
-        from forebay.spark.pipelines import Job
-
         if isinstance(started, Job):
             under.job, under.ends = started, started.ends
         else:
             self._end(under, started)
-
-    def _started(self, step: Step) -> Job | Summary:
-        others = [under for under in self._under if under.step is not step]
-        if not others:
-            return step.start(self._spark, self._brokers)
-        work = _Work(self._spark, lambda: step.start(self._spark, self._brokers))
-        work.start()
-        while work.is_alive():
-            work.join(POLL_SECONDS)
-            self._watch(others)
-        return work.result()
 
     def _end(self, under: _Under, summary: Summary) -> None:
         self._under.remove(under)
@@ -199,12 +196,14 @@ class Supervisor:
 
     # -- all of them ---------------------------------------------------------------------------------
 
-    def _watch(self, some: Sequence[_Under] | None = None) -> None:
+    def _watch(self) -> None:
         """Look at every step once: report its progress, notice its end, start it again when it is time."""
-        for under in list(self._under if some is None else some):
-            if under not in self._under:
-                continue
-            if under.job is not None:
+        for under in list(self._under):
+            if under.work is not None:
+                if not under.work.is_alive():
+                    work, under.work = under.work, None
+                    self._take_up(under, work)
+            elif under.job is not None:
                 self._look_at(under, under.job)
             elif self._clock() >= under.start_at_s:
                 under.restarts += 1
@@ -231,10 +230,12 @@ class Supervisor:
 
     def _await(self, under: _Under) -> None:
         """Until the next look, which comes sooner if this step ends meanwhile."""
-        if under.job is None:
-            self._sleep(POLL_SECONDS)
-        else:
+        if under.work is not None:
+            under.work.join(POLL_SECONDS)
+        elif under.job is not None:
             under.job.await_end(POLL_SECONDS)
+        else:
+            self._sleep(POLL_SECONDS)
 
     # -- the end -------------------------------------------------------------------------------------
 
@@ -263,20 +264,28 @@ class _Work(threading.Thread):
         super().__init__(name="forebay-step", daemon=True)
         self._spark = spark
         self._work = work
-        self._result: Job | Summary | BaseException | None = None
+        self._result: Job | Summary | Exception | None = None
 
     def run(self) -> None:
         from forebay.spark.threads import use_session
 
         try:
             use_session(self._spark)
+        except Exception as error:
+            self._result = error
+        else:
+            self.run_here()
+
+    def run_here(self) -> None:
+        """In the thread that calls it, where Ctrl-C interrupts it."""
+        try:
             self._result = self._work()
-        except BaseException as error:
+        except Exception as error:
             self._result = error
 
     def result(self) -> Job | Summary:
-        assert self._result is not None, "the thread has ended"
-        if isinstance(self._result, BaseException):
+        assert self._result is not None, "it has ended"
+        if isinstance(self._result, Exception):
             raise self._result
         return self._result
 
