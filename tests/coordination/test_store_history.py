@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from forebay.coordination.metadata import Metadata
-from forebay.coordination.store import Event, MismatchReason, Put, StoreMismatch
-from forebay.core.cluster.image_changes import TopicPut
+from forebay.coordination.store import Delete, Event, MismatchReason, Put, StoreMismatch
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image_changes import Change, TopicPut
 from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.restore_image import Restore
 from forebay.core.cluster.stored.image_text import encode_topic
@@ -129,3 +130,21 @@ async def test_a_change_that_meets_another_history_ends_the_watch() -> None:
         assert metadata.behind and store.known.contents_refused
         await asyncio.wait_for(store.ended.wait(), 60)
         assert set(metadata.image.topics) == {"old", "since"}
+
+
+async def test_what_is_so_already_is_looked_up_where_the_watch_is_late() -> None:
+    """The image has a topic that was deleted since, and creating it again must not be called done."""
+    store = InterruptedStore()
+    await put_topics(store, "old")
+    async with following(store) as metadata:
+        await store.watched.wait()
+        record = metadata.image.topics["old"].record
+        await store.txn(deletes=[Delete(key=KEYS.topic("old"))])
+
+        def plan(image: ClusterImage) -> list[Change]:
+            return [] if "old" in image.topics else [TopicPut(record=record)]
+
+        changing = asyncio.create_task(metadata.change(plan))
+        await eventually(lambda: store.keyspace.get(KEYS.topic("old")) is not None)
+        store.goes_on.set()
+        assert "old" in (await asyncio.wait_for(changing, 60)).topics

@@ -170,20 +170,35 @@ class Metadata:
         The guards must hold as well; if one does not, nothing is written and Fenced is raised. Exceptions of
         `plan` are passed on.
         """
-        image = self.image
+        image, is_current = self.image, False
         for _ in range(_ATTEMPTS_MAX):
             writes = Writes(self.keys, image, guards)
             writes.add_all(plan(image))
             if not writes:
-                return image
+                # That it is so already may have been true once: no compare of a transaction tells.
+                if is_current or not await self.refresh():
+                    return image
+                image, is_current = self.image, True
+                continue
             result = await self._store.txn(writes.compares, writes.puts, writes.deletes)
             if result.ok:
                 return await self.wait_for(result.revision)
             await self._check(guards)
             # Another writer was faster. Its write is certainly in the store, but perhaps not in this image
             # yet.
-            image = await self._load()
+            image, is_current = await self._load(), True
         raise StoreError("the cluster's metadata changes too fast to keep up with; try again")
+
+    async def refresh(self) -> bool:
+        """Make the image as new as the store is now; True if it was not.
+
+        For who is to answer that something is so already, or is not there: the watch may be late.
+        """
+        _, revision = await self._store.range(self.keys.cluster_id)
+        if revision <= self.image.revision:
+            return False
+        await self.catch_up()
+        return True
 
     async def change_all(self, changes: Sequence[Change], guards: Sequence[Compare] = ()) -> list[Change]:
         """Commit independent changes, in as many transactions as they take; returns those that failed.

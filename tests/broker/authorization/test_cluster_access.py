@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from forebay.core.cluster.images.acl_image import AclDeleted, AclPut
 from forebay.core.cluster.images.unreadable import Unreadable, UnreadablePut
 from forebay.core.security.users import Upsertion, UserAlteration, alter_user
 from forebay.errors import ErrorCode
+from forebay.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from forebay.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from forebay.wire.messages.fetch import ReplicaState
 from forebay.wire.sasl.scram import ScramMechanism
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
@@ -114,6 +117,43 @@ async def test_a_rule_counts_on_every_broker_and_ends_on_every_broker(tmp_path: 
         await becomes(ErrorCode.NONE)
         await other.change_all([AclDeleted(id=acl_id(writing))])
         await becomes(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+async def test_a_broker_that_hears_late_neither_makes_nor_deletes_a_rule_in_vain(tmp_path: Path) -> None:
+    """Its image has a rule that was deleted since, and lacks one that was made."""
+    settings = SETTINGS | {"super.users": BROKERS}
+    gone, new = (rule(Operation.WRITE, ResourceType.TOPIC, name) for name in ("gone", "new"))
+    creation = AclCreation(
+        resource_type=ResourceType.TOPIC,
+        resource_name="gone",
+        principal=BROKERS,
+        host="127.0.0.0/8",
+        operation=Operation.WRITE,
+        permission_type=Permission.ALLOW,
+    )
+    deletion = DeleteAclsFilter(
+        resource_type_filter=ResourceType.TOPIC,
+        resource_name_filter="new",
+        principal_filter=None,
+        host_filter=None,
+        operation=Operation.WRITE,
+        permission_type=Permission.ALLOW,
+    )
+    async with local_cluster(tmp_path, settings, brokers=2) as cluster:
+        await add(cluster, gone)
+        await eventually(lambda: acl_id(gone) in cluster[2].image.acls)
+        with cluster.uninformed(2):
+            await cluster[1].metadata.change_all([AclDeleted(id=acl_id(gone))])
+            assert acl_id(gone) in cluster[2].image.acls
+            created = asyncio.create_task(cluster.ask(2, CreateAclsRequest(creations=[creation]), 3))
+            await eventually(lambda: acl_id(gone) in cluster[1].image.acls)
+        assert (await created).results[0].error_code == ErrorCode.NONE
+        with cluster.uninformed(2):
+            await add(cluster, new)
+            assert acl_id(new) not in cluster[2].image.acls
+            deleted = asyncio.create_task(cluster.ask(2, DeleteAclsRequest(filters=[deletion]), 3))
+            await eventually(lambda: acl_id(new) not in cluster[1].image.acls)
+        assert len((await deleted).filter_results[0].matching_acls) == 1
 
 
 async def test_brokers_that_log_in_are_super_users_and_clients_are_not(tmp_path: Path) -> None:

@@ -28,8 +28,9 @@ async def handle(
             results.append(AclCreationResult())
         except KafkaError as error:
             results.append(_failed(error))
-    known = metadata.image.acls
     try:
+        await metadata.refresh()
+        known = metadata.image.acls
         await metadata.change_all([put for put in wanted.values() if put.id not in known])
     except KafkaError as error:  # it is not known which of them are stored; to create them again does no harm
         results = [result if result.error_code else _failed(error) for result in results]

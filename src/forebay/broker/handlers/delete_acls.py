@@ -18,6 +18,10 @@ async def handle(
     if not settings.current.authorization.is_enabled:
         error = KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
         return wire.DeleteAclsResponse(filter_results=[_failed(error)] * len(request.filters))
+    try:
+        await metadata.refresh()
+    except KafkaError as error:
+        return wire.DeleteAclsResponse(filter_results=[_failed(error)] * len(request.filters))
     acls = metadata.image.acls
     results: list[wire.DeleteAclsFilterResult] = []
     gone: dict[str, None] = {}

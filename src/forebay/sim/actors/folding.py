@@ -81,9 +81,13 @@ class Emptier(Folder):
                 try:
                     await self._empty(at)
                 except (Failed, Refused):
+                    # One that never had a message is removed without being emptied.
+                    self.model.groups.may_forget(at)
                     self.client.forget(at)
             await self.rest(_EMPTYING_PAUSE_S)
             left = await self.retry(self._count)
+        for at in closed:
+            self.model.groups.may_forget(at)
         self.world.note("admin", f"{self._topic} has {left} partitions")
 
     async def _count(self) -> int:
