@@ -69,8 +69,13 @@ class Engine:
 
 def _silence_pyspark() -> None:
     """What it logs on the driver becomes one line of ours where it matters."""
+    from pyspark import accumulators
     from pyspark.logger import PySparkLogger
 
+    # A JVM that was stopped together with the command leaves PySpark's own server without a reader.
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
+    warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning)
     # It tells at length of every call that Ctrl-C has cut short, by the root logger too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addHandler(logging.NullHandler())

@@ -99,9 +99,13 @@ def plan_steps(steps: Sequence[Step], engine: Engine, client: Client, as_json: b
 
 @contextlib.contextmanager
 def _stopped_by_sigterm() -> Iterator[None]:
-    """Schedulers stop a process by SIGTERM: it ends as by Ctrl-C."""
+    """Schedulers stop a process by SIGTERM: it ends as by Ctrl-C.
+
+    Some send it twice, to the process and to its group: from the first on the process is about to end.
+    """
 
     def stop(_number: int, _frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise Terminated
 
     if threading.current_thread() is not threading.main_thread():
@@ -111,7 +115,8 @@ def _stopped_by_sigterm() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if signal.getsignal(signal.SIGTERM) is stop:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _failure(error: Exception, client: Client | None) -> Exception:
