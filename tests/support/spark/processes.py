@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
 
 EXECUTOR = b"CoarseGrainedExecutorBackend"
+_DAEMON = re.compile(rb"pyspark\.daemon|worker_daemon\.py")
 
 
 def workers(driver: int) -> list[int]:
     """The Python workers below a driver: children of the daemons that fork them."""
     parents = _parents()
-    daemons = {pid for pid in descendants(driver) if b"pyspark.daemon" in _command(pid)}
+    daemons = {pid for pid in descendants(driver) if _DAEMON.search(_command(pid))}
     return [pid for pid in daemons if parents.get(pid) in daemons]
 
 
