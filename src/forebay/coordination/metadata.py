@@ -273,8 +273,11 @@ class Metadata:
                     self._store.known.believe(self.image.revision)
                     self._refuse(None)
                     log.info("metadata is up to date again, at revision %d", self.image.revision)
-                async with asyncio.timeout(None) as self._watching:
-                    await self._follow_watch()
+                try:
+                    async with asyncio.timeout(None) as self._watching:
+                        await self._follow_watch()
+                finally:
+                    self._watching = None
             except StoreClosed:
                 raise
             except TimeoutError:
@@ -290,8 +293,6 @@ class Metadata:
                     backoff_s = _BACKOFF_MIN_S
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
-            finally:
-                self._watching = None
 
     def _refuse(self, why: StoreMismatch | None) -> None:
         if why is not None and asyncio.get_running_loop().time() >= self._said_at + _SAY_AGAIN_S:

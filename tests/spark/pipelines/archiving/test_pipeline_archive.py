@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,11 +161,18 @@ def run_batches(
     lake = Lake(str(folder))
     position = begin(lake, TOPIC, format, 2)
     writer = BatchWriter(lake, open_table(lake, position), position)
-    spark.sparkContext.setLocalProperty(QUERY_ID, query)
-    try:
+    with in_query(spark, query):
         for number, batch in enumerate(batches):
             rows = pa.Table.from_batches([record_batch(batch)]).drop_columns(HOUR)
             writer(spark.createDataFrame(rows), number)
+
+
+@contextlib.contextmanager
+def in_query(spark: SparkSession, query: str) -> Iterator[None]:
+    """As in a micro-batch of this query."""
+    spark.sparkContext.setLocalProperty(QUERY_ID, query)
+    try:
+        yield
     finally:
         spark.sparkContext.setLocalProperty(QUERY_ID, None)  # type: ignore[arg-type]
 
@@ -255,8 +264,8 @@ def test_a_checkpoint_of_another_archive_is_refused(spark: SparkSession, tmp_pat
     lake = Lake(str(tmp_path))
     position = read_position(lake)
     assert position is not None
-    spark.sparkContext.setLocalProperty(QUERY_ID, QUERY)
-    with pytest.raises(PipelineError, match="the checkpoint does not belong to"):
+    refused = pytest.raises(PipelineError, match="the checkpoint does not belong to")
+    with in_query(spark, QUERY), refused:
         BatchWriter(lake, open_table(lake, position), position)(spark.range(1), 7)
 
 
