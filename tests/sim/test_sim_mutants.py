@@ -58,8 +58,8 @@ def check(mutant: Mutant, stories: Iterable[Story]) -> None:
 )
 def test_a_mistake_is_caught(mutant: Mutant, plot: str) -> None:
     first = BEGIN_WITH.get(mutant, 1)
-    seeds = sorted(range(1, 1 + _STORIES_MAX), key=lambda seed: seed != first)
-    check(mutant, (Story(seed=seed, plot=plot) for seed in seeds))
+    others = (seed for seed in range(1, 1 + _STORIES_MAX) if seed != first)
+    check(mutant, (Story(seed=seed, plot=plot) for seed in (first, *others)))
 
 
 @pytest.mark.chaos

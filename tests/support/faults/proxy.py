@@ -31,6 +31,7 @@ class Proxy:
         self.target = ("127.0.0.1", 0)
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
+        self._is_over = False
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -46,6 +47,7 @@ class Proxy:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
+            self._is_over = True
             for sock in self._open:
                 _shut(sock)
         for thread in list(self._threads):
@@ -77,6 +79,8 @@ class Proxy:
     def _kept(self, sock: socket.socket) -> socket.socket:
         with self._lock:
             self._open.append(sock)
+            if self._is_over:  # it came while the others were shut
+                _shut(sock)
         return sock
 
     def _serve(self, arrived: socket.socket, rule: Rule) -> None:

@@ -232,7 +232,7 @@ BEGIN_WITH: dict[Mutant, int] = {
     move_dead_letters_without_a_journal: 2,
     move_readers_of_views_past_a_message: 4,
     forget_transactions_that_were_open: 2,
-    delete_what_waits: 2,
+    delete_what_waits: 17,
     judge_without_a_bound: 3,
     leave_the_lease_to_who_is_judged: 4,
 }
