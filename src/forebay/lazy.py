@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 _ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
 _COMPILING = RLock()
 """A class that is compiled may have its base compiled first."""
+_EXTRAS = ("__replace__",)
+"""Methods of later Pythons, which nobody calls without an instance."""
+_OPTIONS = {"slots", "frozen", "kw_only", "eq", "order"}
 _NO_FIELDS = ("ClassVar", "typing.ClassVar", "KW_ONLY")
 
 
@@ -83,11 +86,11 @@ class _Compiled:
         with _COMPILING:
             if self._is_done:
                 return
-            self._is_done = True
             self._declared.__doc__ = self._declared.__name__  # else one is made of its signature
             source = vars(dataclasses.dataclass(**self._options)(self._declared))
-            for name in self.names:
+            for name in (*self.names, *(extra for extra in _EXTRAS if extra in source)):
                 setattr(self.target, name, source[name])
+            self._is_done = True
 
 
 class _StandIn:
@@ -99,7 +102,9 @@ class _StandIn:
 
     def __get__(self, instance: object, owner: type) -> Any:
         self._compiled.put_in_place()
-        return getattr(owner if instance is None else instance, self._name)
+        # Of this class, not of the one that the instance is of: a subclass may call it by super().
+        found = vars(self._compiled.target)[self._name]
+        return found.__get__(instance, owner) if hasattr(found, "__get__") else found
 
 
 def _refuse_change(_self: object, name: str, *_: object) -> None:

@@ -148,3 +148,20 @@ async def test_what_is_so_already_is_looked_up_where_the_watch_is_late() -> None
         await eventually(lambda: store.keyspace.get(KEYS.topic("old")) is not None)
         store.goes_on.set()
         assert "old" in (await asyncio.wait_for(changing, 60)).topics
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_loads_that_meet_another_history_while_the_watch_ends(turns: int) -> None:
+    """After an outage many load at once, some of them while the watch is ending."""
+    store = InterruptedStore()
+    await put_topics(store, "old", "since")
+    async with following(store) as metadata:
+        await store.watched.wait()
+        await restore(store, metadata, without=metadata.keys.topic("since"), back=1)
+        await put_topics(store, "later")
+        with pytest.raises(StoreMismatch):
+            await metadata.catch_up()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        with pytest.raises(StoreMismatch):
+            await metadata.catch_up()

@@ -145,3 +145,31 @@ def _references() -> list[str]:
 def test_everything_that_is_named_for_later_is_there(reference: str) -> None:
     """No type checker looks into these names, and what is rarely used would fail when it is needed."""
     assert lazy.load(reference) is not None
+
+
+@dataclass(slots=True)
+class Base:
+    number: int
+
+
+class Derived(Base):
+    def __init__(self, number: int) -> None:
+        super().__init__(number + 1)
+
+    def __repr__(self) -> str:
+        return f"derived from {super().__repr__()}"
+
+
+def test_a_subclass_calls_the_methods_of_its_base_first() -> None:
+    assert Derived(1).number == 2
+    assert repr(Derived(1)) == "derived from Derived(number=2)"
+
+
+def test_what_cannot_be_compiled_says_so_each_time() -> None:
+    @dataclass(slots=True)
+    class Wrong:
+        names: list[str] = []  # noqa: RUF012
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="mutable default"):
+            Wrong()

@@ -337,8 +337,9 @@ class Metadata:
         except StoreMismatch as error:
             self._store.known.disprove(before.revision)
             self._fall_behind(error)
-            if self._watching is not None:
-                self._watching.reschedule(asyncio.get_running_loop().time())
+            watching, self._watching = self._watching, None  # whoever loads next finds it ending
+            if watching is not None:
+                watching.reschedule(asyncio.get_running_loop().time())
             raise
         return after
 

@@ -12,8 +12,11 @@ import pytest
 
 from forebay.broker.node import Node
 from forebay.errors import ErrorCode
+from forebay.wire.batch import TRANSACTIONAL
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
+from forebay.wire.messages.init_producer_id import InitProducerIdRequest
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import (
     EARLIEST,
@@ -310,6 +313,41 @@ def test_a_second_fold_takes_over_what_the_first_has_moved(tmp_path: Path) -> No
         assert send(client, 7, numbered(3)) == (0, 0)
         assert values(client, 1) == [b"0:0.3"]
         eventually(lambda: count_of(client) == 4)
+
+
+def test_a_repeat_within_a_transaction_is_found_behind_two_folds(tmp_path: Path) -> None:
+    """Partition 3 has it under an alias, and with another checksum than the client's."""
+    with (
+        local_broker(tmp_path / "data", WITHOUT_GRACE) as broker,
+        WireClient(broker.bootstrap) as client,
+    ):
+        create(client, TOPIC, 8)
+        found = FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
+        eventually(lambda: client.call(found, 4).coordinators[0].error_code == 0)
+        begun = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+        eventually(lambda: client.call(begun, 4).error_code == 0)
+        producer = client.call(begun, 4)
+
+        def transactional(sequence: int) -> tuple[int, int]:
+            data = batch(
+                b"%d" % sequence,
+                timestamp=1_700_000_000_000,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=sequence,
+                attributes=TRANSACTIONAL,
+            )
+            answer = append(client, TOPIC, data, version=12, partition=7, acks=-1, transactional_id="t")
+            return answer.error_code, answer.base_offset
+
+        assert fold(client, 4, drop_after_ms=0) == (0, None)
+        eventually(lambda: count_of(client) == 4)
+        eventually(lambda: transactional(0) == (0, 0))
+        assert transactional(1) == (0, 1)
+        eventually(lambda: fold(client, 2) == (0, None))
+        assert transactional(1) == (0, 1)
+        assert transactional(0) == (0, 0)
+        assert transactional(2)[0] == ErrorCode.NONE
 
 
 # -- what is refused ---------------------------------------------------------------------------------------

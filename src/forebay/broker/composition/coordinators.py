@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.producer_ids import ProducerIds
 from forebay.broker.worker_threads import WorkerThreads
+from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import load
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ TOPICS = {
 }
 """In the order in which they are given a new image."""
 
+_MAKE_AGAIN_S = 1.0
+
 
 class Coordinators:
     def __init__(
@@ -56,9 +59,11 @@ class Coordinators:
             loop=base.loop,
         )
         self.producer_ids = ProducerIds(base.store, base.metadata, base.data, base.workers)
+        self._is_closed = False
 
     @cached_property
     def groups(self) -> Groups:
+        self._require_running()
         base, local = self._base, self._local
         end_offsets = load("forebay.broker.fetch.end_offsets:EndOffsets")(
             base.metadata, local.table, self._peers, local.delays, node_id=base.node_id
@@ -76,6 +81,7 @@ class Coordinators:
 
     @cached_property
     def transactions(self) -> Transactions:
+        self._require_running()
         base = self._base
         markers = load(f"{_PARTS}.markers:MarkerWriter")(
             self.marker_appends,
@@ -97,10 +103,12 @@ class Coordinators:
 
     @cached_property
     def share_states(self) -> ShareStates:
+        self._require_running()
         return load(f"{_PARTS}.share_coordinator:ShareStates")(self.host, self._base.settings, self._peers)
 
     @cached_property
     def move_journal(self) -> MoveJournal:
+        self._require_running()
         return load("forebay.broker.record_moves.journal:MoveJournal")(self.host, self._peers)
 
     # -- what all of them do ---------------------------------------------------------------------------
@@ -115,15 +123,30 @@ class Coordinators:
             part.coordinator.follow()
 
     def close(self) -> None:
+        self._is_closed = True
         for name in [name for name in TOPICS if name in vars(self)]:
             self._made(name).coordinator.close()
         if "transactions" in vars(self):
             self.transactions.close()
 
+    def _require_running(self) -> None:
+        """Raises KafkaError when all are closed: one that was made now would never end."""
+        if self._is_closed:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker is stopping; ask another")
+
     def _in_use(self) -> list[Groups | Transactions | ShareStates | MoveJournal]:
         topics = self._base.metadata.image.topics
-        made = vars(self)
-        return [self._made(name) for name, topic in TOPICS.items() if name in made or topic in topics]
+        found = []
+        for name, topic in TOPICS.items():
+            if name in vars(self):
+                found.append(self._made(name))
+            elif topic in topics and not self._is_closed:
+                try:
+                    found.append(self._made(name))
+                except Exception as error:  # for want of a file descriptor, say: the others are followed
+                    self._base.background.failed(f"making the coordinators of {topic}", error)
+                    self._base.loop.call_later(_MAKE_AGAIN_S, self.follow)
+        return found
 
     def _made(self, name: str) -> Groups | Transactions | ShareStates | MoveJournal:
         part: Groups | Transactions | ShareStates | MoveJournal = getattr(self, name)

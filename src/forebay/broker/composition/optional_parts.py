@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import load
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ class OptionalParts:
     cold_reads: ColdReads
     examiner: Examiner
 
+    _has_ended = False
+    """True once `end_services` was called: what would be made later, nobody would end."""
+
     def has(self, part: str) -> bool:
         """True if the part was made."""
         return part in vars(self)
@@ -109,6 +113,7 @@ class OptionalParts:
 
     @cached_property
     def _shares(self) -> Shares:
+        self._require_running()
         return load(f"{_COMPOSITION}.shares:Shares")(
             self._base,
             self.local,
@@ -164,10 +169,12 @@ class OptionalParts:
 
     @cached_property
     def filters(self) -> ViewFilters:
+        self._require_running()
         return load(f"{_COMPOSITION}.views:view_filters")(self._base)
 
     @cached_property
     def filling(self) -> ViewFilling:
+        self._require_running()
         return load(f"{_COMPOSITION}.views:view_filling")(self._base, self.local, self.peers)
 
     @cached_property
@@ -188,6 +195,7 @@ class OptionalParts:
 
     @cached_property
     def delays(self) -> DelayService:
+        self._require_running()
         return load(f"{_COMPOSITION}.delays:delay_service")(self._base, self.local)
 
     # -- what single requests need ---------------------------------------------------------------------
@@ -213,15 +221,28 @@ class OptionalParts:
 
     # -- what has them made ----------------------------------------------------------------------------
 
+    def _require_running(self) -> None:
+        if self._has_ended:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this broker is stopping; ask another")
+
+    def _contain(self, doing: str, work: Callable[[], None]) -> None:
+        """A part that cannot be made now, for want of a file descriptor, say, must not stop the others."""
+        try:
+            work()
+        except Exception as error:
+            self._base.background.failed(doing, error)
+
     def follow_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Tell the parts of a new image that were made, and make those that have something to do in it."""
         self.coordinators.follow_image(before, after)
         if self.has("_shares"):
             self.shares.shares.follow(before, after)
-        if self.has("filters") or (before.view_names and after.view_names is not before.view_names):
+        if self.has("filters"):
             self.filters.follow(before, after)
+        elif before.view_names and after.view_names is not before.view_names:
+            self._contain("following views", lambda: self.filters.follow(before, after))
         if after.topics is not before.topics and self.has_copies(after):
-            self.fold_copies.look()
+            self._contain("copying partitions", lambda: self.fold_copies.look())
 
     @staticmethod
     def has_copies(image: ClusterImage) -> bool:
@@ -231,10 +252,10 @@ class OptionalParts:
 
     def role_taken(self, partition: Partition, state: PartitionState) -> None:
         if partition.delayed_messages is not None or self.has("delays"):
-            self.delays.role_taken(partition, state)
+            self._contain("delaying messages", lambda: self.delays.role_taken(partition, state))
             self.delaying.look()
         if partition.is_filled:
-            self.filling.role_taken(partition, state)
+            self._contain("filling views", lambda: self.filling.role_taken(partition, state))
             self.view_filling.look()
 
     def dropped(self, partition: Partition) -> None:
@@ -274,6 +295,7 @@ class OptionalParts:
 
     def end_services(self) -> None:
         """End the work that parts began because the image, or a client, had them do it."""
+        self._has_ended = True
         if self.has("_shares"):
             self.shares.shares.close()
         if self.has("delays"):

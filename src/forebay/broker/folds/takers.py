@@ -107,12 +107,26 @@ class BatchTakers:
             self._removed_into(topic, batch.index, error)
         header = whole_header(batch.records, self._now_ms())
         assert batch.records is not None
-        taker, batch.index, sent, batch.known = self.destination(topic, batch.index, header, batch.known)
+        taker, batch.index, sent, batch.known = self.destination(
+            topic, batch.index, header, batch.known, batch.records
+        )
         batch.records = under_alias(batch.records, header, sent.producer_id)
         return taker
 
-    def destination(self, topic: str, index: int, header: BatchHeader, known: PassOn | None) -> Destination:
-        """Where a batch with this header goes that was sent for this partition. Raises KafkaError."""
+    def destination(
+        self,
+        topic: str,
+        index: int,
+        header: BatchHeader,
+        known: PassOn | None,
+        records: memoryview | None = None,
+    ) -> Destination:
+        """Where a batch with this header goes that was sent for this partition. Raises KafkaError.
+
+        `records`: the batch, for closed partitions that have it under an alias. They recognise repeats within
+        a transaction by the checksum, which the alias changes.
+        """
+        sent = header
         while True:
             try:
                 partition = self._find(topic, index)
@@ -124,6 +138,8 @@ class BatchTakers:
                 if fold is None:
                     return Destination(partition, index, header, known)
                 self._partitions.get_with_lease(topic, index)
+                if records is not None and header.producer_id != sent.producer_id:
+                    header = read_header(under_alias(records, sent, header.producer_id))
                 onward, generation, known = fold.index, fold.generation, decided(partition, header, known)
             header, index = aliased(header, index, generation), onward
             other = self._led_elsewhere(topic, index)

@@ -15,7 +15,7 @@ from forebay.broker.partition.partition import Partition
 
 
 class Share(Watched, Protocol):
-    """A share partition; its `waits` are the line."""
+    """A share partition; its `waiters` are the line."""
 
     partition: Partition
 

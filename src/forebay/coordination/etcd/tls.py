@@ -11,7 +11,7 @@ from forebay.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-_Stamps = tuple[tuple[int, int, int] | None, ...]
+_Stamps = tuple[tuple[int, ...] | None, ...]
 
 
 class EtcdClientTls:
@@ -45,12 +45,13 @@ class EtcdClientTls:
         return tuple(_stamp(Path(file)) for file in self._files)
 
 
-def _stamp(file: Path) -> tuple[int, int, int] | None:
+def _stamp(file: Path) -> tuple[int, ...] | None:
     try:
         found = file.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    # The last is for files that get their owner or rights after their contents.
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _read(config: ClusterConfig) -> ssl.SSLContext:
