@@ -83,6 +83,8 @@ class Compactor:
         """Logs that cannot be compacted: a batch is damaged, or unpacks to more than is allowed."""
         self._futile: dict[Log, int] = {}
         """Logs that a cleaning up to this offset made no cleaner, or that ended with a mistake of ours."""
+        self._in_sync: dict[Log, tuple[int, int]] = {}
+        """Logs whose replicas are all in sync: the epoch of that state, and when it was first seen here."""
         self.cleaning: Partition | None = None
         """The partition that is being compacted now."""
         self._closed = False
@@ -130,6 +132,7 @@ class Compactor:
         log_, config = partition.log, partition.config
         if not config.compacted or partition.closed or log_.offline is not None or log_ in self._stopped:
             return None
+        self._look_at_replicas(partition)
         first_dirty = self._data.first_dirty_offset(partition.topic, partition.index)
         has_lag_limit = config.max_compaction_lag_ms < _NO_LAG_LIMIT
         if has_lag_limit:
@@ -257,24 +260,40 @@ class Compactor:
         )
 
     def _forgets_deletions(self, partition: Partition) -> bool:
-        """Whether every replica is in sync, and so has all that is cleaned, which is committed.
+        """True if every replica has all that is cleaned, which is committed, on its disk.
 
-        And while the partition is copied to another, deletions stay: that has the value, perhaps.
+        They have it since they are all in sync, and on their disks some syncs later. One that has joined
+        since the deletion was given its time, with another disk, say, needs that time, too. And while the
+        partition is copied to another, deletions stay: that has the value, perhaps.
         """
         topic = self._metadata.image.topics.get(partition.topic)
         if topic is None or partition.index >= len(topic.partitions):
             return False
-        folding, state = topic.record.folding, topic.partitions[partition.index]
+        folding = topic.record.folding
         if folding is not None and folding.keeps_deletions(partition.index):
             return False
-        return set(state.isr) >= set(state.replicas)
+        self._look_at_replicas(partition)
+        if partition.log not in self._in_sync:
+            return False
+        _, since_ms = self._in_sync[partition.log]
+        return self._time.uptime_ms() - since_ms >= self._sync_ms(partition)
+
+    def _look_at_replicas(self, partition: Partition) -> None:
+        state = self._metadata.image.partition(partition.topic, partition.index)
+        if state is None or not set(state.isr) >= set(state.replicas):
+            self._in_sync.pop(partition.log, None)
+        elif self._in_sync.get(partition.log, (-1, 0))[0] != state.partition_epoch:
+            self._in_sync[partition.log] = state.partition_epoch, self._time.uptime_ms()
+
+    def _sync_ms(self, partition: Partition) -> int:
+        """How long other replicas may take until their disks have what they have."""
+        state = self._metadata.image.partition(partition.topic, partition.index)
+        is_copied = state is not None and len(state.replicas) > 1
+        return _SYNCS_WAITED_FOR * self._settings.current.storage.flush_interval_ms if is_copied else 0
 
     def _delete_retention_ms(self, partition: Partition) -> int:
         """Until a deletion is forgotten, the other replicas have to have it on their disks, too."""
-        state = self._metadata.image.partition(partition.topic, partition.index)
-        is_copied = state is not None and len(state.replicas) > 1
-        synced_ms = _SYNCS_WAITED_FOR * self._settings.current.storage.flush_interval_ms if is_copied else 0
-        return max(partition.config.delete_retention_ms, synced_ms)
+        return max(partition.config.delete_retention_ms, self._sync_ms(partition))
 
     async def _swap(self, partition: Partition, rewritten: Rewritten, generation: int) -> None:
         old, new = rewritten
