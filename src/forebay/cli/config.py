@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 RESOURCES = ("topic", "broker", "group")
 ALL = "all"
-_SET, _DELETE = 0, 1
 
 
 @click.group()
@@ -110,21 +109,11 @@ def alter_configs(
 
 
 def _read_default(client: Client) -> list[dict[str, Any]]:
-    from forebay.cli.wire import WireConnection, check
-    from forebay.core.cluster.resources import ResourceType
-    from forebay.wire.messages.describe_configs import (
-        DescribeConfigsRequest,
-        DescribeConfigsResource,
-        DescribeConfigsResponse,
-    )
+    from forebay.cli.cluster.broker_defaults import read_defaults
+    from forebay.cli.wire import WireConnection
 
-    default = DescribeConfigsResource(
-        resource_type=ResourceType.BROKER, resource_name="", configuration_keys=None
-    )
     with WireConnection.open(client) as connection:
-        answer = connection.ask(DescribeConfigsRequest(resources=[default]), DescribeConfigsResponse)
-    (result,) = answer.results
-    check(result.error_code, result.error_message)
+        found = read_defaults(connection)
     return [
         {
             "name": entry.name,
@@ -132,29 +121,22 @@ def _read_default(client: Client) -> list[dict[str, Any]]:
             "source": _source_name(entry.config_source),
             "read_only": entry.read_only,
         }
-        for entry in sorted(result.configs, key=lambda entry: entry.name)
+        for entry in sorted(found, key=lambda entry: entry.name)
     ]
 
 
 def _alter_default(client: Client, settings: Sequence[tuple[str, str]], deleted: Sequence[str]) -> None:
-    from forebay.cli.wire import WireConnection, check
-    from forebay.core.cluster.resources import ResourceType
-    from forebay.wire.messages.incremental_alter_configs import (
-        AlterableConfig,
-        AlterConfigsResource,
-        IncrementalAlterConfigsRequest,
-        IncrementalAlterConfigsResponse,
-    )
+    from forebay.cli.cluster.broker_defaults import alter_defaults
+    from forebay.cli.wire import WireConnection
+    from forebay.core.cluster.config_changes import AlterOp
+    from forebay.wire.messages.incremental_alter_configs import AlterableConfig
 
-    changes = [AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in settings]
-    changes += [AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in deleted]
-    default = AlterConfigsResource(resource_type=ResourceType.BROKER, resource_name="", configs=changes)
+    changes = [
+        AlterableConfig(name=key, config_operation=AlterOp.SET, value=value) for key, value in settings
+    ]
+    changes += [AlterableConfig(name=key, config_operation=AlterOp.DELETE, value=None) for key in deleted]
     with WireConnection.open(client) as connection:
-        answer = connection.ask(
-            IncrementalAlterConfigsRequest(resources=[default]), IncrementalAlterConfigsResponse
-        )
-    (result,) = answer.responses
-    check(result.error_code, result.error_message)
+        alter_defaults(connection, changes)
 
 
 def _only(entries: Sequence[dict[str, Any]], key: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from forebay.cli.cluster.broker_defaults import alter_defaults, read_defaults
 from forebay.cli.views.described import read_views
 from forebay.cli.wire import WireConnection, check
 from forebay.config import DRAINED
@@ -17,19 +18,8 @@ from forebay.core.cluster.images.topic_image import TopicImage, TopicRecord
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import staying
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.resources import ResourceType
 from forebay.lazy import dataclass
-from forebay.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from forebay.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from forebay.wire.messages.incremental_alter_configs import AlterableConfig
 from forebay.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -80,24 +70,15 @@ def read_image(connection: WireConnection) -> ClusterImage:
 
 def _drained(connection: WireConnection) -> list[str]:
     """The ids of the brokers that were drained and not taken back."""
-    wanted = DescribeConfigsResource(
-        resource_type=ResourceType.BROKER, resource_name="", configuration_keys=[DRAINED]
-    )
-    answer = connection.ask(DescribeConfigsRequest(resources=[wanted]), DescribeConfigsResponse)
-    (found,) = answer.results
-    check(found.error_code, found.error_message)
-    return [node for config in found.configs for node in (config.value or "").split(",") if node]
+    found = read_defaults(connection, [DRAINED])
+    return [node for config in found for node in (config.value or "").split(",") if node]
 
 
 def mark_drained(connection: WireConnection, node: int, *, drained: bool) -> None:
     """Keep new partitions from a broker, or let it have them again."""
-    change = AlterableConfig(
-        name=DRAINED, config_operation=AlterOp.APPEND if drained else AlterOp.SUBTRACT, value=str(node)
-    )
-    resource = AlterConfigsResource(resource_type=ResourceType.BROKER, resource_name="", configs=[change])
-    request = IncrementalAlterConfigsRequest(resources=[resource])
-    (done,) = connection.ask(request, IncrementalAlterConfigsResponse).responses
-    check(done.error_code, done.error_message)
+    operation = AlterOp.APPEND if drained else AlterOp.SUBTRACT
+    change = AlterableConfig(name=DRAINED, config_operation=operation, value=str(node))
+    alter_defaults(connection, [change])
 
 
 def _topic(topic: MetadataResponseTopic, moving: dict[Place, OngoingPartitionReassignment]) -> TopicImage:
