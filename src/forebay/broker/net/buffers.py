@@ -39,6 +39,8 @@ class BufferPool:
 
     def least(self, wanted: int, present: int) -> int:
         """How much of a frame has to fit into what `take` gives. More is asked for when that is full."""
+        if self._free and len(self._free[-1]) >= wanted:
+            return wanted  # there is one that has room for all of it, and is not made anew
         return min(wanted, max(_FIRST_BYTES, 2 * present))
 
     def take(self, wanted: int, present: int = 0) -> Buffer:
