@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -17,6 +18,7 @@ _DELAYS_TOO_CHANCE = 0.5
 _KEYED_CHANCE = 0.5
 _SLOW_S = (0.5, 2.5)
 _ROTTEN_PLACES = 3
+_PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)(\.[0-9a-f]{32}-stray)?")
 
 
 class DiskFaults:
@@ -224,8 +226,10 @@ class DiskFaults:
     def _note_rotten(self, node: SimNode, path: str, offsets: Sequence[int]) -> None:
         self._scene.note(f"bits of {path} of {node.host} rot, offsets {list(offsets)}")
         self._scene.rotten = node
-        topic, _, partition = path.removeprefix(f"{DATA_DIR}/").split("/")[0].rpartition("-")
-        self._scene.damaged.update(((topic, int(partition)), offset) for offset in offsets)
+        directory = _PARTITION_DIRECTORY.fullmatch(path.removeprefix(f"{DATA_DIR}/").split("/")[0])
+        if directory is not None:  # else it is being deleted
+            at = directory[1], int(directory[2])
+            self._scene.damaged.update((at, offset) for offset in offsets)
 
     def _copy_and_crash(self) -> None:
         """Let a broker copy the logs of the others, and kill it as soon as it has the compacted topic."""
