@@ -20,10 +20,12 @@ from support.brokers.sasl_broker import log_in, sasl_broker
 from support.clients.kafka_clients import CLIENTS
 from support.clients.view_calls import documents, make_view, try_view
 from support.clients.wire_client import (
+    LATEST,
     WireClient,
     append,
     create,
     fetch,
+    offset_at,
     only_partition,
     read,
     read_all,
@@ -164,11 +166,11 @@ def test_the_heavy_views_of_one_user_do_not_hold_up_another_one(tmp_path: Path) 
 
 def test_what_takes_several_turns_is_shown_once_and_in_order(tmp_path: Path) -> None:
     """Batches that unpack to many messages are left in the middle. A real client goes on where it was."""
-    wanted = list(range(0, 60_000, 7))
+    wanted = list(range(0, 40_000, 7))
     with local_broker(tmp_path / "data", {"forebay.view.turn.ms": "1"}) as broker:
         with WireClient(broker.bootstrap) as client:
             create(client, "source")
-            for codec in (Codec.ZSTD, Codec.GZIP, Codec.LZ4):
+            for codec in (Codec.ZSTD, Codec.GZIP):
                 append(client, "source", documents(range(20_000), codec=codec))
             make_view(client, "sevenths", "source", "offset % 7 = 0")
             make_view(client, "copied", "source", "offset % 7 = 0", materialize="true")
@@ -176,11 +178,11 @@ def test_what_takes_several_turns_is_shown_once_and_in_order(tmp_path: Path) -> 
             assert 0 < end_of(first.records) < 20_000, "a batch is examined in more than one turn"
             assert [offset for offset, _ in read_all(client, "sevenths")] == wanted
             patience = Patience("the materialized view is filled")
-            while [offset for offset, _ in read_all(client, "copied")] != wanted:
+            while offset_at(client, "copied", LATEST) <= wanted[-1]:
                 patience.check()
-        for client_ in CLIENTS[:2]:
-            received = client_.consume(broker.bootstrap, "sevenths", len(wanted))
-            assert [found.offset for found in received] == wanted
+            assert [offset for offset, _ in read_all(client, "copied")] == wanted
+        received = CLIENTS[0].consume(broker.bootstrap, "sevenths", len(wanted))
+        assert [found.offset for found in received] == wanted
 
 
 def test_the_answers_of_fetches_that_nobody_waits_for_are_not_worked_out(tmp_path: Path) -> None:
