@@ -12,7 +12,7 @@ from pathlib import Path
 
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS, bound_names
 from forebay.config.keys.broker import ALIASES, BROKER_KEYS
-from forebay.config.keys.tls import CHANGED_WHILE_RUNNING
+from forebay.config.keys.security.tls import CHANGED_WHILE_RUNNING
 from forebay.config.keys.topic import TOPIC_KEYS
 from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, format_value
 

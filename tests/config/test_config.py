@@ -25,8 +25,8 @@ from forebay.config import (
     validate_broker_override,
     validate_topic_override,
 )
-from forebay.config.keys.authorization import parse_principals
 from forebay.config.keys.broker import ALIASES, BROKER_KEYS
+from forebay.config.keys.security.authorization import parse_principals
 from forebay.config.keys.topic import TOPIC_KEYS
 from forebay.config.sources import env_name
 from forebay.config.values import LONG_MAX, ConfigType, Definition, format_value

@@ -17,20 +17,20 @@ from forebay.config.group_settings import (
     ShareGroupSettings,
     check_group_overrides,
 )
-from forebay.config.keys.authorization import AuthorizationConfig
-from forebay.config.keys.cluster import ClusterConfig
+from forebay.config.keys.cluster.controller import DRAINED, ControllerConfig
+from forebay.config.keys.cluster.membership import ClusterConfig
+from forebay.config.keys.cluster.replication import ReplicationConfig
 from forebay.config.keys.connections import SocketConfig
-from forebay.config.keys.controller import DRAINED, ControllerConfig
-from forebay.config.keys.delegation_token import DelegationTokenConfig
-from forebay.config.keys.group import GroupsConfig
-from forebay.config.keys.oauth import OAuthConfig
+from forebay.config.keys.coordinators.group import GroupsConfig
+from forebay.config.keys.coordinators.share import ShareGroupsConfig
+from forebay.config.keys.coordinators.share_coordinator import ShareCoordinatorConfig
+from forebay.config.keys.coordinators.transaction import TransactionsConfig
 from forebay.config.keys.quota import QuotaConfig
-from forebay.config.keys.replication import ReplicationConfig
-from forebay.config.keys.sasl import SaslConfig
-from forebay.config.keys.share import ShareGroupsConfig
-from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
-from forebay.config.keys.tls import TlsConfig
-from forebay.config.keys.transaction import TransactionsConfig
+from forebay.config.keys.security.authorization import AuthorizationConfig
+from forebay.config.keys.security.delegation_token import DelegationTokenConfig
+from forebay.config.keys.security.oauth import OAuthConfig
+from forebay.config.keys.security.sasl import SaslConfig
+from forebay.config.keys.security.tls import TlsConfig
 from forebay.config.listeners import Listener
 from forebay.config.lookup import (
     altered_broker_definition,

@@ -12,28 +12,25 @@ from pathlib import Path
 from typing import Any
 
 from forebay.config.declared_settings import read_group
-from forebay.config.keys.authorization import AuthorizationConfig
-from forebay.config.keys.broker import (
-    ALIASES,
-    BROKER_KEYS,
-    FetchConfig,
-    StorageConfig,
-    TopicDefaults,
-)
+from forebay.config.keys.broker import ALIASES, BROKER_KEYS
 from forebay.config.keys.cleaner import CleanerConfig
-from forebay.config.keys.cluster import ClusterConfig, cluster_config
+from forebay.config.keys.cluster.controller import ControllerConfig
+from forebay.config.keys.cluster.membership import ClusterConfig, cluster_config
+from forebay.config.keys.cluster.replication import ReplicationConfig, replication_config
 from forebay.config.keys.connections import SocketConfig
-from forebay.config.keys.controller import ControllerConfig
-from forebay.config.keys.delegation_token import DelegationTokenConfig
-from forebay.config.keys.group import GroupsConfig
-from forebay.config.keys.oauth import MECHANISM as OAUTHBEARER
-from forebay.config.keys.oauth import OAuthConfig, check_oauth
+from forebay.config.keys.coordinators.group import GroupsConfig
+from forebay.config.keys.coordinators.share_coordinator import ShareCoordinatorConfig
+from forebay.config.keys.coordinators.transaction import TransactionsConfig
+from forebay.config.keys.fetch import FetchConfig
 from forebay.config.keys.quota import QuotaConfig
-from forebay.config.keys.replication import ReplicationConfig, replication_config
-from forebay.config.keys.sasl import SaslConfig
-from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
-from forebay.config.keys.tls import TlsConfig, check_tls
-from forebay.config.keys.transaction import TransactionsConfig
+from forebay.config.keys.security.authorization import AuthorizationConfig
+from forebay.config.keys.security.delegation_token import DelegationTokenConfig
+from forebay.config.keys.security.oauth import MECHANISM as OAUTHBEARER
+from forebay.config.keys.security.oauth import OAuthConfig, check_oauth
+from forebay.config.keys.security.sasl import SaslConfig
+from forebay.config.keys.security.tls import TlsConfig, check_tls
+from forebay.config.keys.storage import StorageConfig
+from forebay.config.keys.topic_defaults import TopicDefaults
 from forebay.config.listeners import (
     Listener,
     ListenersConfig,

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from forebay.config.declared_settings import value_of
 from forebay.config.keys.broker import BROKER_KEYS
-from forebay.config.keys.group import GroupsConfig
+from forebay.config.keys.coordinators.group import GroupsConfig
+from forebay.config.keys.coordinators.share import SHARE_GROUP_KEYS
 from forebay.config.keys.ignored import IGNORED_GROUP_KEYS
-from forebay.config.keys.share import SHARE_GROUP_KEYS
 from forebay.config.offset_reset import OffsetReset
 from forebay.config.values import Definition, Value
 from forebay.errors import ConfigError

@@ -9,7 +9,7 @@ from dataclasses import replace
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS
 from forebay.config.keys.broker import ALIASES, BROKER_KEYS
 from forebay.config.keys.not_altered import KAFKA_READ_ONLY, PROMISES_PROTECTION
-from forebay.config.keys.tls import CHANGED_WHILE_RUNNING, SECRETS
+from forebay.config.keys.security.tls import CHANGED_WHILE_RUNNING, SECRETS
 from forebay.config.keys.topic import TOPIC_KEYS, TopicKey
 from forebay.config.per_listener import PER_LISTENER_KEYS
 from forebay.config.values import Definition, Value, password_key

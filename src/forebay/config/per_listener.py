@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from forebay.config.declared_settings import definitions_of
-from forebay.config.keys.sasl import LISTENER_KEYS
-from forebay.config.keys.tls import TlsConfig
+from forebay.config.keys.security.sasl import LISTENER_KEYS
+from forebay.config.keys.security.tls import TlsConfig
 from forebay.errors import ConfigError
 
 PREFIX = "listener.name."

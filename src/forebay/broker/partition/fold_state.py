@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from forebay.config.keys.broker import StorageConfig
+from forebay.config.keys.storage import StorageConfig
 from forebay.lazy import dataclass
 
 

@@ -19,7 +19,7 @@ from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.views.cache import ViewCache
 from forebay.broker.views.filter_threads import FilterThreads
 from forebay.clock import Clock
-from forebay.config.keys.broker import FetchConfig
+from forebay.config.keys.fetch import FetchConfig
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.images.view_image import ViewImage
 from forebay.core.views.conditions.limits import RecordLimits

@@ -10,7 +10,12 @@ from typing import NamedTuple
 from forebay.cli.acl.acl_admin import AclAdmin
 from forebay.cli.client import METADATA_SECONDS, CommandError
 from forebay.cli.config import read_configs
-from forebay.config.keys.authorization import ALLOW_IF_NO_ACL, AUTHORIZER, SUPER_USERS, parse_principals
+from forebay.config.keys.security.authorization import (
+    ALLOW_IF_NO_ACL,
+    AUTHORIZER,
+    SUPER_USERS,
+    parse_principals,
+)
 from forebay.core.acls.authorizer import Authorizer
 from forebay.core.acls.bindings import Operation, PatternType, ResourceType
 from forebay.core.acls.filters import AclFilter

@@ -10,8 +10,8 @@ partitions because each is a separate log; the count is fixed when the topic is 
 from __future__ import annotations
 
 from forebay.config.declared_settings import settings_group, subgroup
-from forebay.config.keys.group_bound import bound_key
-from forebay.config.keys.share import ShareGroupsConfig
+from forebay.config.keys.coordinators.group_bound import bound_key
+from forebay.config.keys.coordinators.share import ShareGroupsConfig
 from forebay.config.values import INT_MAX, Value, int_key, list_key, long_key
 
 ASSIGNORS = ("uniform", "range")

@@ -10,7 +10,7 @@ topic, and after a while the group with them.
 from __future__ import annotations
 
 from forebay.config.declared_settings import settings_group
-from forebay.config.keys.group_bound import bound_key
+from forebay.config.keys.coordinators.group_bound import bound_key
 from forebay.config.offset_reset import check_offset_reset
 from forebay.config.values import Value, bool_key, int_key, text_key
 

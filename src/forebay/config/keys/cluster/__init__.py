@@ -1,0 +1,1 @@
+"""The settings of the cluster: which one it is, its controller, and replication between its brokers."""

@@ -1,0 +1,1 @@
+"""The settings of the coordinators: of consumer groups, share groups and transactions."""

@@ -1,0 +1,1 @@
+"""The settings of listeners with TLS and logins, and of authorization."""
