@@ -20,7 +20,7 @@ from forebay.core.cluster.images.deleted_topics import TombstoneDeleted
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.topics import NewTopic, create_partitions, create_topic, delete_topic
+from forebay.core.cluster.topics.topic_requests import NewTopic, create_partitions, create_topic, delete_topic
 from forebay.errors import ErrorCode, KafkaError
 from support.brokers.followed import KEYS, following
 from support.brokers.memory_store import MemoryStore

@@ -29,7 +29,7 @@ from forebay.coordination.store import (
 from forebay.core.cluster.image import NO_CONTROLLER, ClusterImage
 from forebay.core.cluster.image_changes import Change, PartitionPut
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.topics import NewTopic, create_topic, delete_topic
+from forebay.core.cluster.topics.topic_requests import NewTopic, create_topic, delete_topic
 from support.brokers.followed import KEYS, following
 from support.brokers.local_cluster import eventually
 from support.brokers.memory_store import MemoryStore

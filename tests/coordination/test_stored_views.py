@@ -15,7 +15,7 @@ from forebay.core.cluster.image_changes import Change, PartitionPut
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.stored.image_text import decode_view, encode_view
-from forebay.core.cluster.topics import NewTopic, create_partitions, create_topic, delete_topic
+from forebay.core.cluster.topics.topic_requests import NewTopic, create_partitions, create_topic, delete_topic
 from forebay.core.views.catalog import NewView, create_view, delete_view, materialize_view
 from forebay.errors import ErrorCode, KafkaError
 from support.brokers.followed import KEYS, following

@@ -25,7 +25,7 @@ from forebay.core.cluster.replicas.controller import departure, plan, prefer
 from forebay.core.cluster.replicas.reassignment import reassign
 from forebay.core.cluster.replicas.requested_elections import elect
 from forebay.core.cluster.stored.image_text import encode_broker, encode_partition, encode_topic
-from forebay.core.cluster.topics import NewTopic, create_topic
+from forebay.core.cluster.topics.topic_requests import NewTopic, create_topic
 from forebay.errors import ErrorCode, KafkaError
 from support.brokers.local_cluster import eventually
 from support.brokers.memory_store import MemoryStore

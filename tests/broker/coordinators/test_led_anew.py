@@ -14,7 +14,7 @@ from forebay.coordination.metadata import Metadata
 from forebay.coordination.registrations import register_broker
 from forebay.core.cluster.image_changes import PartitionPut
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.topics import NewTopic, create_topic
+from forebay.core.cluster.topics.topic_requests import NewTopic, create_topic
 from support.brokers.followed import KEYS, following
 from support.brokers.memory_store import MemoryStore
 

@@ -14,7 +14,7 @@ from forebay.broker.record_moves import copy_source
 from forebay.broker.record_moves.copy_source import CopySource
 from forebay.clock import SystemClock
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.topic_folds import Folding
+from forebay.core.cluster.images.topic_folds import Folding
 from forebay.errors import ErrorCode
 from forebay.wire.batch import TRANSACTIONAL, build_batch, records, split
 from forebay.wire.compression import Codec

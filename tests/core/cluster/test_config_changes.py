@@ -10,7 +10,7 @@ from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
 from forebay.core.cluster.image_changes import BrokerPut, ConfigOwner, ConfigPut
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.resources import UNKNOWN_SETTINGS_MAX, ResourceType
-from forebay.core.cluster.topics import NewTopic, create_topic
+from forebay.core.cluster.topics.topic_requests import NewTopic, create_topic
 from forebay.errors import ErrorCode, KafkaError
 
 CONFIG = broker_config()

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from forebay.core.cluster.topic_folds import GENERATIONS_END
+from forebay.core.cluster.images.topic_folds import GENERATIONS_END
 from forebay.core.partition.batch_rules import AppendPolicy, ClosedPartition, validate
 from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, alias_of, named_by, under_alias
 from forebay.core.partition.folds.closed_partition import (

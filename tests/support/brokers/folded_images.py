@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from forebay.config import BrokerConfig
-from forebay.core.cluster.fewer_partitions import FoldRequest, remove_closed, set_partitions
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import BrokerPut, ConfigOwner, ConfigPut, TopicPut
 from forebay.core.cluster.images.topic_image import TopicImage, TopicRecord
-from forebay.core.cluster.more_partitions import settle
 from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.topics.fewer_partitions import FoldRequest, remove_closed, set_partitions
+from forebay.core.cluster.topics.more_partitions import settle
 
 TOPIC_ID = bytes(range(16))
 NOW_MS = 1_800_000_000_000

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from forebay.broker.record_moves import copy_reads, copy_source
-from forebay.core.cluster import fewer_partitions
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
+from forebay.core.cluster.topics import fewer_partitions
 from forebay.core.partition.compaction.batch_filter import TransactionTrack
 from forebay.core.record_moves.closing import Held, Progress, Step, next_step
 from forebay.wire.batch import BatchHeader

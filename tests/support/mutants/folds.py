@@ -14,8 +14,8 @@ from forebay.broker.handlers import folded_producers
 from forebay.broker.partition import closed_partition as closed
 from forebay.broker.partition import topic_policy
 from forebay.broker.upkeep import folded_partitions, growing_topics, number_handover
-from forebay.core.cluster import fewer_partitions
 from forebay.core.cluster.image_changes import TopicPut
+from forebay.core.cluster.topics import fewer_partitions
 from forebay.core.groups.group import Context
 from forebay.core.partition import leadership
 from forebay.core.partition.batch_rules import AppendPolicy

@@ -16,7 +16,7 @@ from forebay.config import TopicConfig
 from forebay.coordination.metadata import Metadata, Plan
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
-from forebay.core.cluster.topics import DEFAULT, NewTopic, create_topic
+from forebay.core.cluster.topics.topic_requests import DEFAULT, NewTopic, create_topic
 from forebay.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)

@@ -25,9 +25,9 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged, WriteCycle
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.more_partitions import marker_stops
+from forebay.core.cluster.images.topic_folds import Stop
 from forebay.core.cluster.partition_state import NO_LEADER
-from forebay.core.cluster.topic_folds import Stop
+from forebay.core.cluster.topics.more_partitions import marker_stops
 from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, alias_of
 from forebay.core.partition.folds.closed_partition import takes
 from forebay.core.topic_partition import TopicPartition

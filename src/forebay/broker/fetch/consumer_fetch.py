@@ -20,7 +20,7 @@ from forebay.broker.partition.leader_epoch_checks import KnownTerm, check_leader
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.broker.quotas.fetch_quota import FetchQuota, fetch_quota
-from forebay.core.cluster.topics import NamesView
+from forebay.core.cluster.topics.topic_requests import NamesView
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.core.partition.read_replica import closest_replica
 from forebay.core.views.catalog import named_topic

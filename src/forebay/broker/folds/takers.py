@@ -4,7 +4,7 @@ A batch for a folded partition goes on to the one that takes it, under the alias
 what the closed partitions on its way know of the producer. It is appended at once if that partition is led
 here, else its leader gets it (`handovers.py`). The answer names the partition that the client named.
 
-`core/cluster/fewer_partitions.py` says what a fold is.
+`core/cluster/topics/fewer_partitions.py` says what a fold is.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from forebay.broker.partition.closed_partition import decided
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.images.topic_folds import Stop
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.partition_state import NO_LEADER
-from forebay.core.cluster.topic_folds import Stop
 from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, NamedProducer, named_by, under_alias
 from forebay.core.partition.folds.closed_partition import (
     OUT_OF_PLACE,

@@ -11,9 +11,9 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.quotas.mutation_quota import MutationQuota
-from forebay.core.cluster.fewer_partitions import FoldRequest, set_partitions
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
+from forebay.core.cluster.topics.fewer_partitions import FoldRequest, set_partitions
 from forebay.errors import KafkaError
 from forebay.wire.messages import create_partitions as wire
 

@@ -16,7 +16,7 @@ from forebay.broker.quotas.mutation_quota import MutationQuota
 from forebay.broker.views.creation import ViewCreation
 from forebay.config import Source, describe_topic
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.topics import NewTopic, create_topic
+from forebay.core.cluster.topics.topic_requests import NewTopic, create_topic
 from forebay.core.views.catalog import names_view_settings, new_view, readable_topic, view_settings
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import create_topics as wire

@@ -13,7 +13,7 @@ from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
 from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.stored.image_text import topic_id_text
-from forebay.core.cluster.topics import check_deletion, delete_topic, existing_topic
+from forebay.core.cluster.topics.topic_requests import check_deletion, delete_topic, existing_topic
 from forebay.core.views.catalog import delete_view, view_named
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID

@@ -9,12 +9,12 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.operations import ON_TOPIC
 from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.images.topic_folds import Gone
 from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
-from forebay.core.cluster.more_partitions import growth_of
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
-from forebay.core.cluster.topic_folds import Gone
-from forebay.core.cluster.topics import unknown_topic_code
+from forebay.core.cluster.topics.more_partitions import growth_of
+from forebay.core.cluster.topics.topic_requests import unknown_topic_code
 from forebay.core.views.catalog import readable_topic, readable_topics
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID

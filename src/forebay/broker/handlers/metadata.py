@@ -18,7 +18,7 @@ from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
-from forebay.core.cluster.topics import unknown_topic_code
+from forebay.core.cluster.topics.topic_requests import unknown_topic_code
 from forebay.core.views.catalog import readable_topic, readable_topic_by_id, readable_topics
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID

@@ -6,8 +6,8 @@ from forebay.broker.partition.append_refusals import require_known_producers
 from forebay.broker.partition.fold_state import FoldedInto
 from forebay.broker.partition.partition import Partition
 from forebay.config.keys.storage import StorageConfig
+from forebay.core.cluster.images.topic_folds import Stop
 from forebay.core.cluster.images.topic_image import TopicImage
-from forebay.core.cluster.topic_folds import Stop
 from forebay.core.partition.folds.closed_partition import PassOn, decide_closed
 from forebay.core.partition.producer_admission import Refused
 from forebay.core.partition.producer_table import ProducerState

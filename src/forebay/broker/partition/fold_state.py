@@ -1,6 +1,6 @@
 """What a partition knows of its own fold while it is closed to new messages.
 
-`core/cluster/fewer_partitions.py` says what a fold is.
+`core/cluster/topics/fewer_partitions.py` says what a fold is.
 """
 
 from __future__ import annotations

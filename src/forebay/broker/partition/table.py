@@ -12,9 +12,9 @@ from collections.abc import Callable
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.partition import Partition
 from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.images.topic_folds import Stop
 from forebay.core.cluster.images.topic_image import TopicImage
-from forebay.core.cluster.topic_folds import Stop
-from forebay.core.cluster.topics import NamesView
+from forebay.core.cluster.topics.topic_requests import NamesView
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.views.catalog import source_of
 from forebay.errors import ErrorCode, KafkaError, StorageError

@@ -14,7 +14,7 @@ from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.coordination.metadata import Plan
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
-from forebay.core.cluster.partition_changes import partitions_changed
+from forebay.core.cluster.topics.partition_changes import partitions_changed
 from forebay.core.quotas.keys import QuotaKey
 from forebay.errors import ErrorCode, KafkaError
 

@@ -24,8 +24,8 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.record_moves.copy_reads import CopyRead, latest_offsets, read_again, read_latest
 from forebay.broker.record_moves.live_mover import MoverHost
 from forebay.broker.telemetry.metrics import Metrics
-from forebay.core.cluster.fewer_partitions import close_copied
-from forebay.core.cluster.topic_folds import Folding
+from forebay.core.cluster.images.topic_folds import Folding
+from forebay.core.cluster.topics.fewer_partitions import close_copied
 from forebay.core.partition.compaction.offset_map import OffsetMap
 from forebay.core.record_moves.closing import HOLD_S_MAX, PAUSE_S, Held, Pace, Progress, Step, next_step
 from forebay.core.record_moves.key_copies import copied_batch, pack_offsets, placed_records, unpack_offsets

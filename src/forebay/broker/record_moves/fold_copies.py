@@ -9,7 +9,7 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.record_moves.copy_source import CopyHost, CopySource
 from forebay.broker.record_moves.live_mover import LiveMover
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.topic_folds import Folding
+from forebay.core.cluster.images.topic_folds import Folding
 from forebay.core.record_moves.move import mover_id
 from forebay.core.topic_partition import TopicPartition
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from forebay.broker.partition.closed_partition import is_settled
-from forebay.core.cluster.fewer_partitions import remove_closed
 from forebay.core.cluster.image_changes import PartitionDeleted
+from forebay.core.cluster.topics.fewer_partitions import remove_closed
 from forebay.errors import KafkaError
 
 if TYPE_CHECKING:

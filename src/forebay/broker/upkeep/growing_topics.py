@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from forebay.broker.produce.commit_wait import committed
 from forebay.broker.upkeep.folded_numbers import append_seeds, received, to_send
 from forebay.coordination.store import StoreError
-from forebay.core.cluster.more_partitions import gathered_by, growth_of, is_same_growth, settle
 from forebay.core.cluster.partition_state import NO_LEADER
+from forebay.core.cluster.topics.more_partitions import gathered_by, growth_of, is_same_growth, settle
 from forebay.core.partition.folds.aliases import alias_of, named_by
 from forebay.core.partition.folds.closed_partition import takes
 from forebay.core.partition.folds.gathered import (

@@ -27,7 +27,7 @@ from forebay.config import (
 )
 from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
 from forebay.core.cluster.image_changes import Change, ConfigOwner, ConfigPut
-from forebay.core.cluster.topics import existing_topic, validate_topic_name
+from forebay.core.cluster.topics.topic_requests import existing_topic, validate_topic_name
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
 _ID_DIGITS_MAX = 10

@@ -26,7 +26,7 @@ from forebay.core.cluster.images.view_image import (
     ViewPut,
 )
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
-from forebay.core.cluster.topics import DEFAULT, NewTopic, check_new_name, create_topic
+from forebay.core.cluster.topics.topic_requests import DEFAULT, NewTopic, check_new_name, create_topic
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 

@@ -1,7 +1,7 @@
 """FoldedProducers: a partition's state of producers whose messages go to another one from now on.
 
 Between brokers; not in Kafka. The leader of the other partition asks, before it accepts any messages of them
-(`core/cluster/more_partitions.py`).
+(`core/cluster/topics/more_partitions.py`).
 """
 
 from __future__ import annotations

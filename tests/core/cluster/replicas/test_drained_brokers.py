@@ -14,7 +14,7 @@ from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.balancing import rebalance
 from forebay.core.cluster.replicas.internal_topics import widen
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.topics import default_replicas
+from forebay.core.cluster.topics.topic_requests import default_replicas
 from forebay.errors import KafkaError
 
 EVERY_BROKER = Resource(type=ResourceType.BROKER, name="")

@@ -7,11 +7,11 @@ import pytest
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut, TopicDeleted, TopicPut
 from forebay.core.cluster.images.deleted_topics import DeletedTopic, TombstonePut
+from forebay.core.cluster.images.topic_folds import Fold, Folding, Gone
 from forebay.core.cluster.images.topic_image import TopicRecord as Record
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.replicas.log_fate import EPOCH_MAX, Fate, Verdict, decide_fate
 from forebay.core.cluster.restore_image import EPOCHS_SKIPPED
-from forebay.core.cluster.topic_folds import Fold, Folding, Gone
 
 ID = bytes(range(16))
 EMPTY = ClusterImage(cluster_id="c")

@@ -28,7 +28,7 @@ from forebay.core.cluster.restore_image import (
 from forebay.core.cluster.store_comparison import signs_of_restore
 from forebay.core.cluster.stored.image_text import decode_partition, encode_partition
 from forebay.core.cluster.stored.restore_text import decode_claims, encode_claims
-from forebay.core.cluster.topics import create_partitions
+from forebay.core.cluster.topics.topic_requests import create_partitions
 from forebay.errors import KafkaError
 from forebay.storage.store_evidence import StoreEvidence
 

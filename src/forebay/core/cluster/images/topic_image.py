@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from forebay.core.cluster.images.topic_folds import Folding, Stop
 from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.cluster.topic_folds import Folding, Stop
 from forebay.lazy import dataclass
 
 

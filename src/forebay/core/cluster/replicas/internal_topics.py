@@ -17,7 +17,7 @@ from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import racks_of, staying
 from forebay.core.cluster.replicas.reassignment import reassign, reassigning
-from forebay.core.cluster.topics import DEFAULT, default_replicas
+from forebay.core.cluster.topics.topic_requests import DEFAULT, default_replicas
 
 
 class Widening:

@@ -19,7 +19,7 @@ from forebay.core.cluster.image_changes import PartitionPut
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.replicas.controller import settle
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, min_insync, needed
-from forebay.core.cluster.topics import existing_partition
+from forebay.core.cluster.topics.topic_requests import existing_partition
 from forebay.errors import ErrorCode, KafkaError
 
 

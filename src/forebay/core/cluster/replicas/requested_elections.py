@@ -14,7 +14,7 @@ from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.replicas.controller import can_lead, lead, settle
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, min_insync
 from forebay.core.cluster.replicas.restored_partitions import ClaimBook, elect_by_claims
-from forebay.core.cluster.topics import existing_partition
+from forebay.core.cluster.topics.topic_requests import existing_partition
 from forebay.errors import ErrorCode, KafkaError
 
 

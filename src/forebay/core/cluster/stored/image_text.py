@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from forebay.core.cluster.images.deleted_topics import DeletedTopic
+from forebay.core.cluster.images.topic_folds import Fold, Folding, Gone, Growth
 from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.images.view_image import FORMAT, FORMAT_MATERIALIZED, ViewImage
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.registration import FIRST_FORMAT, BrokerRegistration
-from forebay.core.cluster.topic_folds import Fold, Folding, Gone, Growth
 from forebay.errors import ProtocolError
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from forebay.core.cluster.images.topic_folds import Stop
 from forebay.core.cluster.images.topic_image import TopicImage
-from forebay.core.cluster.topic_folds import Stop
 from forebay.core.partition.batch_rules import NO_LIMIT_MS, AppendPolicy, validate
 from forebay.core.partition.folds.aliases import alias_of, named_by
 from forebay.core.partition.producer_admission import Refused, Repeats, admit

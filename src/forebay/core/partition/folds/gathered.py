@@ -1,9 +1,9 @@
 """Sequence numbers that a partition copies from the one that took its messages while it was folded.
 
-A partition that was folded takes messages again (`core/cluster/more_partitions.py`). Meanwhile its producers
-have sent on, and another partition has their numbers, under aliases. It takes nothing of them any more, so
-what it knows does not change. The partition that takes over writes it into its own log, as batches without
-records: a header with the same sequence numbers for each batch that the other remembers. That is what
+A partition that was folded takes messages again (`core/cluster/topics/more_partitions.py`). Meanwhile its
+producers have sent on, and another partition has their numbers, under aliases. It takes nothing of them any
+more, so what it knows does not change. The partition that takes over writes it into its own log, as batches
+without records: a header with the same sequence numbers for each batch that the other remembers. That is what
 compaction leaves of batches, too. Replicas, recovery and snapshots learn the numbers from them as from any
 batch, and a batch that a producer sends again is found among them.
 

@@ -19,7 +19,7 @@ from forebay.core.cluster.image_changes import (
 )
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.topics import (
+from forebay.core.cluster.topics.topic_requests import (
     NAME_LENGTH_MAX,
     PARTITIONS_MAX,
     NewTopic,

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, TopicPut
+from forebay.core.cluster.images.topic_folds import Fold, Folding, Growth, Stop, stops
 from forebay.core.cluster.images.topic_image import TopicImage
-from forebay.core.cluster.topic_folds import Fold, Folding, Growth, Stop, stops
 
 
 class Moved(NamedTuple):

@@ -8,12 +8,12 @@ from itertools import product
 import pytest
 
 from forebay.config import BrokerConfig, broker_config
-from forebay.core.cluster.fewer_partitions import remove_closed
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import ConfigOwner, ConfigPut
-from forebay.core.cluster.more_partitions import gathered_by, marker_stops, settle
+from forebay.core.cluster.images.topic_folds import GENERATIONS_END, Fold, Folding, Stop
 from forebay.core.cluster.stored.image_text import decode_topic, encode_topic
-from forebay.core.cluster.topic_folds import GENERATIONS_END, Fold, Folding, Stop
+from forebay.core.cluster.topics.fewer_partitions import remove_closed
+from forebay.core.cluster.topics.more_partitions import gathered_by, marker_stops, settle
 from forebay.errors import ErrorCode, KafkaError
 from support.brokers.folded_images import (
     ENDS,

@@ -8,13 +8,18 @@ import pytest
 
 from forebay.config import BrokerConfig, broker_config
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
-from forebay.core.cluster.fewer_partitions import FoldRequest, close_copied, remove_closed, set_partitions
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import ConfigOwner, ConfigPut, PartitionPut, TopicPut
+from forebay.core.cluster.images.topic_folds import Folding, Stop
 from forebay.core.cluster.images.topic_image import TopicImage, TopicRecord
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.stored.image_text import decode_topic, encode_topic
-from forebay.core.cluster.topic_folds import Folding, Stop
+from forebay.core.cluster.topics.fewer_partitions import (
+    FoldRequest,
+    close_copied,
+    remove_closed,
+    set_partitions,
+)
 from forebay.errors import KafkaError
 
 TOPIC_ID = bytes(range(16))

@@ -24,9 +24,9 @@ from dataclasses import replace
 from forebay.config import BrokerConfig, TopicConfig
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, PartitionDeleted, PartitionPut, TopicPut
+from forebay.core.cluster.images.topic_folds import Fold, Folding, Gone
 from forebay.core.cluster.images.topic_image import TopicImage
-from forebay.core.cluster.topic_folds import Fold, Folding, Gone
-from forebay.core.cluster.topics import (
+from forebay.core.cluster.topics.topic_requests import (
     KEEPS_COUNT,
     check_not_filled,
     check_own,

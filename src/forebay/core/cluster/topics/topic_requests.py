@@ -13,13 +13,13 @@ from dataclasses import field, replace
 from forebay.config import BrokerConfig, validate_topic_override
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, ConfigOwner, ConfigPut, TopicDeleted, TopicPut
+from forebay.core.cluster.images.topic_folds import GENERATIONS_END, Folding
 from forebay.core.cluster.images.topic_image import TopicImage, TopicRecord
 from forebay.core.cluster.images.view_image import ViewDeleted
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
-from forebay.core.cluster.more_partitions import regrown
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import Assignment, place, staying
-from forebay.core.cluster.topic_folds import GENERATIONS_END, Folding
+from forebay.core.cluster.topics.more_partitions import regrown
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.lazy import dataclass
 

@@ -1,0 +1,1 @@
+"""Requests of administrators about topics, decided on an image: create, delete, more and fewer partitions."""
