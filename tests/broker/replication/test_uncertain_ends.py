@@ -13,7 +13,7 @@ import pytest
 from forebay.broker.fetch.end_offsets import EndOffsets
 from forebay.broker.node import Node
 from forebay.broker.partition.partition import Partition
-from forebay.broker.shares.start_offsets import StartOffsets
+from forebay.broker.shares.persistence.start_offsets import StartOffsets
 from forebay.config.offset_reset import OffsetReset
 from forebay.errors import ErrorCode, KafkaError
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster

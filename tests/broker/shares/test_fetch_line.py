@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forebay.broker.node import Node
-from forebay.broker.shares.share_fetch import ShareFetch
+from forebay.broker.shares.requests.share_fetch import ShareFetch
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.share_member import RECORD_LIMIT, ShareMember, ack, configure, held, join
 from support.clients.wire_client import WireClient, append, batch, create

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.shares.state_store import ShareStateStore
-from forebay.broker.shares.state_writes import StateWrites
+from forebay.broker.shares.persistence.state_store import ShareStateStore
+from forebay.broker.shares.persistence.state_writes import StateWrites
 from forebay.core.shares.sessions import SessionKey
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.describe_share_group_offsets import (

@@ -15,7 +15,7 @@ import pytest
 from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.node import Node
 from forebay.broker.shares.live_share import LiveShare
-from forebay.broker.shares.state_store import ShareStateStore
+from forebay.broker.shares.persistence.state_store import ShareStateStore
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.state_transitions import ACQUIRED
 from forebay.core.shares.sessions import SessionPartition

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forebay.broker.replication import follower_append
-from forebay.broker.shares import acquiring
+from forebay.broker.shares.requests import acquiring
 from forebay.broker.upkeep.compaction import Compactor
 from forebay.core.partition.compaction.batch_filter import BatchFilter
 from forebay.storage.log.compaction import cleaner

@@ -9,10 +9,10 @@ import pytest
 
 from forebay.broker.record_moves.appends import MoveAppends
 from forebay.broker.record_moves.journal import MoveJournal
-from forebay.broker.shares import acquiring
 from forebay.broker.shares.live_share import LiveShare
-from forebay.broker.shares.loading import Share, ShareLoading
-from forebay.broker.shares.state_reads import StateReads
+from forebay.broker.shares.persistence.loading import Share, ShareLoading
+from forebay.broker.shares.persistence.state_reads import StateReads
+from forebay.broker.shares.requests import acquiring
 from forebay.core.groups.share import assignor
 from forebay.core.record_moves.move import MoverState
 from forebay.core.shares.coordinator.decisions import StateDraft

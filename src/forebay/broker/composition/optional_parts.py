@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from forebay.broker.record_moves.journal import MoveJournal
     from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
     from forebay.broker.shares.dead_letters.circles import CircleCheck
-    from forebay.broker.shares.service import ShareService
+    from forebay.broker.shares.requests.service import ShareService
     from forebay.broker.tls.setting_changes import TlsSettingChanges
     from forebay.broker.upkeep.number_handover import NumberHandover
     from forebay.broker.views.creation import ViewCreation

@@ -10,13 +10,13 @@ from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
 from forebay.broker.shares.dead_letters.letters_to_move import DeadLetterHost
 from forebay.broker.shares.dead_letters.target_topic import DeadLetterTargets
 from forebay.broker.shares.live_share import ShareHost
-from forebay.broker.shares.loading import ShareLoading
-from forebay.broker.shares.missing_states import MissingStates
-from forebay.broker.shares.service import ShareService
-from forebay.broker.shares.start_offsets import StartOffsets
-from forebay.broker.shares.state_reads import StateReads
-from forebay.broker.shares.state_store import ShareStateStore
-from forebay.broker.shares.state_writes import StateWrites
+from forebay.broker.shares.persistence.loading import ShareLoading
+from forebay.broker.shares.persistence.missing_states import MissingStates
+from forebay.broker.shares.persistence.start_offsets import StartOffsets
+from forebay.broker.shares.persistence.state_reads import StateReads
+from forebay.broker.shares.persistence.state_store import ShareStateStore
+from forebay.broker.shares.persistence.state_writes import StateWrites
+from forebay.broker.shares.requests.service import ShareService
 from forebay.broker.shares.table import ShareTable
 from forebay.core.shares.sessions import ShareSessions
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.shares.service import ShareService
+from forebay.broker.shares.requests.service import ShareService
 from forebay.core.shares.sessions import SessionPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.resume_dead_letters import ResumeDeadLettersRequest, ResumeDeadLettersResponse

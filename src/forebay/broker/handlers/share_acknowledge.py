@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.shares.service import ShareService
-from forebay.broker.shares.share_acknowledge import ShareAcknowledge
+from forebay.broker.shares.requests.service import ShareService
+from forebay.broker.shares.requests.share_acknowledge import ShareAcknowledge
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Response
 from forebay.wire.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse

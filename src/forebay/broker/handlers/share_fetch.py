@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.shares.service import ShareService
-from forebay.broker.shares.share_fetch import ShareFetch
+from forebay.broker.shares.requests.service import ShareService
+from forebay.broker.shares.requests.share_fetch import ShareFetch
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Response
 from forebay.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse

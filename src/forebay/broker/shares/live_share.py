@@ -23,12 +23,12 @@ from forebay.broker.partition.long_polls import Waiter, release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.record_moves.live_mover import LiveMover
 from forebay.broker.shares.cold_headers import ColdHeaders
-from forebay.broker.shares.confirmation import Confirmation
 from forebay.broker.shares.dead_letters.letters_to_move import DeadLetterHost, DeadLetterSource
 from forebay.broker.shares.fetch_line import FetchLine
-from forebay.broker.shares.loading import ShareLoading
-from forebay.broker.shares.state_store import ShareStateStore
-from forebay.broker.shares.state_writes import StateWrites
+from forebay.broker.shares.persistence.confirmation import Confirmation
+from forebay.broker.shares.persistence.loading import ShareLoading
+from forebay.broker.shares.persistence.state_store import ShareStateStore
+from forebay.broker.shares.persistence.state_writes import StateWrites
 from forebay.config import ShareGroupSettings
 from forebay.core.record_moves.move import mover_id
 from forebay.core.shares.coordinator.key import coordinator_key

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from forebay.broker.background import Background
-from forebay.broker.shares.state_writes import StateWrites
+from forebay.broker.shares.persistence.state_writes import StateWrites
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.writes import StateWrite

@@ -6,7 +6,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from forebay.broker.shares import acquiring
+from forebay.broker.shares.requests import acquiring
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import BatchHeader, build_batch, read_header
 from forebay.wire.records import Record

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from forebay.broker.partition.partition import Partition
-from forebay.broker.shares.state_reads import StateReads
+from forebay.broker.shares.persistence.state_reads import StateReads
 from forebay.config import ShareGroupSettings
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.settings import ShareSettings

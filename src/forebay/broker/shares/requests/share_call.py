@@ -13,8 +13,8 @@ from functools import partial
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.shares.live_share import LiveShare
-from forebay.broker.shares.outstanding import Outstanding
-from forebay.broker.shares.service import ShareService
+from forebay.broker.shares.requests.outstanding import Outstanding
+from forebay.broker.shares.requests.service import ShareService
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.registration import addresses_by
 from forebay.core.shares.call_states import ANSWER, ASSEMBLING, PERSIST, PERSISTING, CallState, Transition

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import field
 
 from forebay.broker.partition.partition import Partition
-from forebay.broker.shares.state_store import ShareStateStore
+from forebay.broker.shares.persistence.state_store import ShareStateStore
 from forebay.core.partition.leadership import Leadership
 from forebay.core.shares.coordinator.persisted_state import NO_LEADER, ShareKey
 from forebay.errors import ErrorCode, KafkaError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.shares.share_call import ShareCall
+from forebay.broker.shares.requests.share_call import ShareCall
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Response
 from forebay.wire.messages.share_acknowledge import (

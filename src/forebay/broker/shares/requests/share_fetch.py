@@ -17,12 +17,12 @@ from forebay.broker.fetch.cold_reads import Outcomes
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.quotas.fetch_quota import FetchQuota, fetch_quota
-from forebay.broker.shares.acquiring import Found, acquire
 from forebay.broker.shares.cold_headers import RETRY_MS
 from forebay.broker.shares.live_share import LiveShare
-from forebay.broker.shares.outstanding import Done
-from forebay.broker.shares.service import ShareService
-from forebay.broker.shares.share_call import ShareCall
+from forebay.broker.shares.requests.acquiring import Found, acquire
+from forebay.broker.shares.requests.outstanding import Done
+from forebay.broker.shares.requests.service import ShareService
+from forebay.broker.shares.requests.share_call import ShareCall
 from forebay.core.shares.call_states import AWAITING_RECORDS, LINGER, LONG_POLLS, WAIT, WAKE
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand
 from forebay.core.shares.sessions import SessionPartition, ShareRequest, ShareSession

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.shares import state_reads
-from forebay.broker.shares.state_reads import StateReads
+from forebay.broker.shares.persistence import state_reads
+from forebay.broker.shares.persistence.state_reads import StateReads
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.partition.leadership import Leadership
 from forebay.core.shares.coordinator.persisted_state import ShareKey

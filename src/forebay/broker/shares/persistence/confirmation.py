@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from forebay.broker.shares.state_store import NO_WRITE
+from forebay.broker.shares.persistence.state_store import NO_WRITE
 from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import KafkaError
 

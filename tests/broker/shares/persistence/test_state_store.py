@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.shares.state_store import ShareStateStore
+from forebay.broker.shares.persistence.state_store import ShareStateStore
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.read_share_group_state import PartitionResult

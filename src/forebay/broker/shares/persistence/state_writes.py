@@ -17,7 +17,12 @@ from typing import Protocol
 
 from forebay.broker.background import Background
 from forebay.broker.coordinators.share_coordinator import ShareStates
-from forebay.broker.shares.state_store import REFUSED_FOR_GOOD, RETRY_S, RETRY_S_MAX, partition_data
+from forebay.broker.shares.persistence.state_store import (
+    REFUSED_FOR_GOOD,
+    RETRY_S,
+    RETRY_S_MAX,
+    partition_data,
+)
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode, KafkaError, known_code

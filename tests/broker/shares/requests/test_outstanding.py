@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from forebay.broker.shares.outstanding import Outstanding
+from forebay.broker.shares.requests.outstanding import Outstanding
 from forebay.errors import ErrorCode, KafkaError
 
 

@@ -1,0 +1,1 @@
+"""ShareFetch and ShareAcknowledge: the requests of members, from acknowledgements to the records acquired."""
