@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay.cli.log import Batch, Damage, log, walk
+from forebay.cli.log.commands import log
+from forebay.cli.log.dump import Batch, Damage, walk
 from forebay.wire.batch import LOG_APPEND_TIME, build_batch
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from forebay.cli.log import log as log_command
+from forebay.cli.log.commands import log as log_command
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir, DataDirLocked
 from forebay.storage.log.config import LogConfig

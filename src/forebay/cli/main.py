@@ -19,7 +19,7 @@ from forebay.errors import ConfigError, ForebayError
 # The order of the help text: what a newcomer needs first comes first.
 VERBS = {
     "serve": "forebay.cli.serve:serve",
-    "topic": "forebay.cli.topic:topic",
+    "topic": "forebay.cli.topic.commands:topic",
     "view": "forebay.cli.views.commands:view",
     "produce": "forebay.cli.messages.produce:produce",
     "consume": "forebay.cli.messages.consume:consume",
@@ -36,7 +36,7 @@ VERBS = {
     "quota": "forebay.cli.quota.commands:quota",
     "cluster": "forebay.cli.cluster.commands:cluster",
     "pipeline": "forebay.cli.pipeline.commands:pipeline",
-    "log": "forebay.cli.log:log",
+    "log": "forebay.cli.log.commands:log",
     "simulate": "forebay.cli.simulate:simulate",
 }
 

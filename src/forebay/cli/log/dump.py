@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import click
 
 from forebay.cli.messages.formats import iso_time, json_bytes, json_headers
-from forebay.cli.strays import strays
 from forebay.errors import ProtocolError
 from forebay.wire.batch import HEADER_SIZE, LENGTH_PREFIX, MAGIC, BatchHeader, crc_ok, read_header, records
 from forebay.wire.compression import Codec
@@ -35,15 +34,7 @@ class Damage(NamedTuple):
     reason: str
 
 
-@click.group()
-def log() -> None:
-    """Look into the log's files, and at logs that were put aside."""
-
-
-log.add_command(strays)
-
-
-@log.command()
+@click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--records", "with_records", is_flag=True, help="Also every record of every batch.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per batch and line.")

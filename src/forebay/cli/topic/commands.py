@@ -21,8 +21,8 @@ from forebay.cli.config import alter_configs, read_configs
 from forebay.cli.durations import Duration
 from forebay.cli.log_offsets import Place, ends_of
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.cli.partition_counts import Closed, closed_partitions, closing_note, fold
-from forebay.cli.partition_waits import waits
+from forebay.cli.topic.partition_counts import Closed, closed_partitions, closing_note, fold
+from forebay.cli.topic.partition_waits import waits
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.cli.client import Client, CommandError
-from forebay.cli.partition_counts import Closed
+from forebay.cli.topic.partition_counts import Closed
 from forebay.cli.wire import BrokerConnections
 from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, named_by
 from forebay.wire.messages.describe_producers import (

@@ -1,0 +1,1 @@
+"""`forebay log`: files of a data directory, read without a broker."""

@@ -1,0 +1,1 @@
+"""`forebay topic`: topics, their settings, and their number of partitions."""
