@@ -7,10 +7,10 @@ between throughput and latency. docs/client.md lists the settings behind both.
 from __future__ import annotations
 
 from forebay.client.admin import Admin, GroupInfo, ViewInfo
-from forebay.client.async_admin import AsyncAdmin
-from forebay.client.async_consumer import AsyncConsumer
-from forebay.client.async_processing import process_async
-from forebay.client.async_producer import AsyncProducer
+from forebay.client.aio.async_admin import AsyncAdmin
+from forebay.client.aio.async_consumer import AsyncConsumer
+from forebay.client.aio.async_processing import process_async
+from forebay.client.aio.async_producer import AsyncProducer
 from forebay.client.consumer import Consumer
 from forebay.client.errors import (
     ClientError,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forebay.client import AsyncConsumer, Consumer, Delivery, Producer
-from forebay.client.call_thread import CallThread
+from forebay.client.aio.call_thread import CallThread
 from forebay.client.offsets_to_commit import OffsetsToCommit
 from forebay.client.positions import Positions
 from forebay.client.transactions import Transactions

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Self
 
-from forebay.client.call_thread import CallThread
+from forebay.client.aio.call_thread import CallThread
 from forebay.client.errors import ClientError, QueueEmpty
 from forebay.client.messages import Headers, Message
 from forebay.client.queues.loops import AsyncLoop

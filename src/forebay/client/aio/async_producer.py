@@ -21,8 +21,8 @@ import confluent_kafka
 from confluent_kafka import KafkaError
 
 from forebay.client import messages
-from forebay.client.async_consumer import AsyncConsumer
-from forebay.client.call_thread import CallThread, uninterrupted
+from forebay.client.aio.async_consumer import AsyncConsumer
+from forebay.client.aio.call_thread import CallThread, uninterrupted
 from forebay.client.closing import CLOSE_SECONDS
 from forebay.client.errors import ClientError, from_kafka
 from forebay.client.messages import Headers, Message, Record, cancellation

@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from forebay.client.async_consumer import AsyncConsumer
-from forebay.client.async_producer import AsyncProducer
+from forebay.client.aio.async_consumer import AsyncConsumer
+from forebay.client.aio.async_producer import AsyncProducer
 from forebay.client.errors import TransactionAborted
 from forebay.client.messages import Message
 from forebay.client.processing import ATTEMPTS_MAX, PAUSE_SECONDS, IdleWatch, Made, check_modes, records

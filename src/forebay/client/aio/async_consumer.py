@@ -12,7 +12,7 @@ from typing import Self
 
 import confluent_kafka
 
-from forebay.client.call_thread import CallThread
+from forebay.client.aio.call_thread import CallThread
 from forebay.client.closing import CLOSE_SECONDS
 from forebay.client.consumer import FILL_SECONDS, Consumer
 from forebay.client.messages import Message

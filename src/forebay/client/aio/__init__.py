@@ -1,0 +1,1 @@
+"""The clients for asyncio: librdkafka blocks, so its calls run in threads."""
