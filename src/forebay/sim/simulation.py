@@ -25,9 +25,9 @@ from forebay.sim.actors.topic_maker import TopicMaker
 from forebay.sim.faults.faults import Faults
 from forebay.sim.faults.moves import ENDING, MoveFaults
 from forebay.sim.faults.scene import Scene
-from forebay.sim.models.broker_invariants import Invariants
-from forebay.sim.models.deleted_logs import DeletedLogs
-from forebay.sim.models.early_fencing import Verdicts
+from forebay.sim.invariants.broker_invariants import Invariants
+from forebay.sim.invariants.deleted_logs import DeletedLogs
+from forebay.sim.invariants.early_fencing import Verdicts
 from forebay.sim.models.facts import Counts
 from forebay.sim.models.messages import Model
 from forebay.sim.models.views import wrong_views

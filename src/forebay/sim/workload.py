@@ -47,8 +47,8 @@ from forebay.sim.actors.quotas import QuotaSetter
 from forebay.sim.actors.shares.administrators import Deposer, ShareResetter
 from forebay.sim.actors.shares.auditors import ShareAuditor
 from forebay.sim.actors.shares.settings import chosen_rules
+from forebay.sim.invariants.throttling import Waits
 from forebay.sim.models.messages import Model
-from forebay.sim.models.waits import Waits
 from forebay.sim.plots import ORDINARY, Plot
 from forebay.sim.setting_choices import setting_choices
 from forebay.sim.world.network import SimNetwork

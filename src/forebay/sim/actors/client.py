@@ -16,7 +16,7 @@ from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.sim.actors.dialects import MODERN, POLITE, Dialect, Manners
-from forebay.sim.models.waits import Waits
+from forebay.sim.invariants.throttling import Waits
 from forebay.sim.world.node import SimProcess
 from forebay.wire.fields import Request, Response
 from forebay.wire.frames import request_frame

@@ -1,1 +1,1 @@
-"""The oracles: models of what clients did and learned, and invariants of the brokers' state."""
+"""The models of what clients did and learned: each knows which states of the cluster are possible."""
