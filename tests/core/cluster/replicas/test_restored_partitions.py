@@ -14,7 +14,11 @@ from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.requested_elections import LastClaimBook, elect
-from forebay.core.cluster.replicas.restored_partitions import doubt, settle_unsettled
+from forebay.core.cluster.replicas.restored_partitions import (
+    doubt,
+    settle_unsettled,
+    unsettled_partitions,
+)
 from forebay.core.cluster.restore_image import (
     EPOCHS_SKIPPED,
     UNKNOWN,
@@ -86,6 +90,16 @@ def elected(seen: ClusterImage) -> PartitionState | None:
 def test_what_was_decided_before_a_restore_is_not_believed() -> None:
     (state,) = image({}).topics["t"].partitions
     assert (state.leader, state.isr, state.unsettled) == (NO_LEADER, (), True)
+
+
+def test_unsettled_partitions_come_in_the_order_of_their_names_however_strings_hash() -> None:
+    names = [f"t{number:02}" for number in range(40)]
+    puts = [
+        TopicPut(record=TopicRecord(name=name, topic_id=name.encode().ljust(16), assignment=((1,),)))
+        for name in reversed(names)
+    ]
+    seen = ClusterImage(cluster_id="c").apply([*puts, RestorePut(restore=RESTORE)], 7)
+    assert [topic.name for topic, _ in unsettled_partitions(seen)] == names
 
 
 def test_the_latest_epoch_leads_and_then_the_largest_end() -> None:

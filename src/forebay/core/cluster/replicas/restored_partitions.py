@@ -77,7 +77,8 @@ class ClaimBook:
 
 
 def unsettled_partitions(image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionState]]:
-    for name in image.unsettled:
+    """Yields them by the names of their topics, so that a decision does not depend on how strings hash."""
+    for name in sorted(image.unsettled):
         topic = image.topics[name]
         yield from ((topic, state) for state in topic.partitions if state.unsettled)
 
