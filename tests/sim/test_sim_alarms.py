@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.sim.models.alarms import Alarms, Sending
-from forebay.sim.models.facts import Outcome, Transaction
+from forebay.sim.models.facts import Transaction, TransactionOutcome
 
 DUE = 1_000
 
@@ -70,9 +70,11 @@ def test_what_was_not_acknowledged_may_come_after_what_ends_it(model: Alarms, br
     assert not breaches
 
 
-@pytest.mark.parametrize(("outcome", "must"), [(Outcome.COMMITTED, True), (Outcome.COMMIT_ASKED, False)])
+@pytest.mark.parametrize(
+    ("outcome", "must"), [(TransactionOutcome.COMMITTED, True), (TransactionOutcome.COMMIT_ASKED, False)]
+)
 def test_a_transaction_counts_when_it_is_committed(
-    model: Alarms, breaches: list[str], outcome: Outcome, must: bool
+    model: Alarms, breaches: list[str], outcome: TransactionOutcome, must: bool
 ) -> None:
     transaction = Transaction("t")
     model.schedule(b"a", DUE, None, transaction)
@@ -96,7 +98,7 @@ def test_what_is_under_way_may_end_what_is_sent_after_it(model: Alarms, breaches
     model.schedule(b"b", DUE, b"l", None, Sending(acknowledged=True))
     model.acknowledge(b"b", DUE)
     assert model.missing() == [], "the transaction may be committed behind it"
-    transaction.outcome = Outcome.ABORTED
+    transaction.outcome = TransactionOutcome.ABORTED
     model.schedule(b"c", DUE, b"l", None, Sending(acknowledged=True))
     model.acknowledge(b"c", DUE)
     assert model.missing() == [b"c"]

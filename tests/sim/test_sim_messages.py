@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.sim.models.facts import Outcome, Sent, Transaction
+from forebay.sim.models.facts import Sent, Transaction, TransactionOutcome
 from forebay.sim.models.keyed import KeyedValues, Write
 from forebay.sim.models.messages import Model
 
@@ -65,7 +65,7 @@ def test_a_deleted_key_may_be_there_as_deleted_or_not_at_all(
 
 
 def test_what_was_aborted_is_never_the_last_value(keyed: KeyedValues, breaches: list[str]) -> None:
-    aborted = Transaction("t", Outcome.ABORTED)
+    aborted = Transaction("t", TransactionOutcome.ABORTED)
     write(keyed, b"told", 2)
     write(keyed, b"taken back", 5, aborted)
     keyed.finish(AT, {KEY: (2, b"told")})
@@ -75,13 +75,13 @@ def test_what_was_aborted_is_never_the_last_value(keyed: KeyedValues, breaches: 
 
 
 def test_what_was_committed_replaces_what_was_before(keyed: KeyedValues, breaches: list[str]) -> None:
-    transaction = Transaction("t", Outcome.COMMIT_ASKED)
+    transaction = Transaction("t", TransactionOutcome.COMMIT_ASKED)
     write(keyed, b"told", 2)
     write(keyed, b"newer", 5, transaction)
     for found in ((2, b"told"), (5, b"newer")):
         keyed.finish(AT, {KEY: found})
     assert not breaches
-    transaction.outcome = Outcome.COMMITTED
+    transaction.outcome = TransactionOutcome.COMMITTED
     keyed.finish(AT, {KEY: (2, b"told")})
     assert len(breaches) == 1
 
@@ -101,7 +101,7 @@ def model_with(breaches: list[str], value: bytes, transaction: Transaction | Non
     return model
 
 
-@pytest.mark.parametrize("transaction", [None, Transaction("t", Outcome.COMMITTED)])
+@pytest.mark.parametrize("transaction", [None, Transaction("t", TransactionOutcome.COMMITTED)])
 def test_a_message_that_is_seen_twice_is_a_breach(
     breaches: list[str], transaction: Transaction | None
 ) -> None:
@@ -114,7 +114,10 @@ def test_a_message_that_is_seen_twice_is_a_breach(
 
 def test_an_acknowledged_message_of_a_committed_transaction_has_to_be_there(breaches: list[str]) -> None:
     """What the broker says of a batch that it takes for a repeat of another one."""
-    first, second = Transaction("1", Outcome.ABORTED), Transaction("2", Outcome.COMMITTED)
+    first, second = (
+        Transaction("1", TransactionOutcome.ABORTED),
+        Transaction("2", TransactionOutcome.COMMITTED),
+    )
     model = model_with(breaches, b"aborted", first)
     model.send(b"lost", Sent(at=AT, producer="p", number=2, exactly_once=False, transaction=second))
     model.acknowledge(b"lost", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.sim.models.facts import Outcome, Transaction
+from forebay.sim.models.facts import Transaction, TransactionOutcome
 from forebay.sim.models.groups import Claim, Groups
 from forebay.sim.models.keyed import KeyedValues, Write
 from forebay.sim.models.producer_ids import ProducerIdOwners
@@ -145,14 +145,14 @@ def test_a_setting_is_what_was_confirmed_last_or_what_nobody_confirmed() -> None
 @pytest.mark.parametrize(
     ("outcome", "offset", "is_breach"),
     [
-        (Outcome.COMMIT_ASKED, 7, False),
-        (Outcome.COMMIT_ASKED, None, False),
-        (Outcome.COMMIT_ASKED, 3, True),
-        (Outcome.ABORTED, 7, True),
+        (TransactionOutcome.COMMIT_ASKED, 7, False),
+        (TransactionOutcome.COMMIT_ASKED, None, False),
+        (TransactionOutcome.COMMIT_ASKED, 3, True),
+        (TransactionOutcome.ABORTED, 7, True),
     ],
 )
 def test_a_message_is_gone_only_if_a_deletion_may_have_come_behind_it(
-    breaches: list[str], outcome: Outcome, offset: int | None, is_breach: bool
+    breaches: list[str], outcome: TransactionOutcome, offset: int | None, is_breach: bool
 ) -> None:
     keyed, deletion = KeyedValues(breaches.append), Transaction("t", outcome)
     keyed.send(AT, b"key", Write(value=b"value", offset=5))

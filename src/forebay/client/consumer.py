@@ -31,7 +31,7 @@ from forebay.client.messages import Message, Place
 from forebay.client.offsets_to_commit import OffsetsToCommit
 from forebay.client.positions import Positions
 from forebay.client.presets import Delivery, Profile, Settings, Start, assigns_in_steps, consumer_settings
-from forebay.client.transactions import Outcome
+from forebay.client.transactions import TransactionOutcome
 from forebay.errors import ConfigError
 
 log = logging.getLogger("forebay.client")
@@ -241,7 +241,7 @@ class Consumer:
         with self._handle.using():
             return self._to_commit.nexts(), self._raw.consumer_group_metadata()
 
-    def conclude(self, outcome: Outcome) -> None:
+    def conclude(self, outcome: TransactionOutcome) -> None:
         """Note that the transaction with `progress` in it has ended. Never fails, never calls librdkafka."""
         if outcome == "committed":
             self._to_commit.finish()

@@ -24,7 +24,7 @@ Progress = tuple[list[TopicPartition], Any]
 """Offsets to commit, and the metadata of the group member that commits them (`Consumer.progress`)."""
 
 
-Outcome = Literal["committed", "aborted", "unknown"]
+TransactionOutcome = Literal["committed", "aborted", "unknown"]
 """How a transaction ended. Unknown: it may be committed or not, and only the coordinator knows."""
 
 
@@ -46,7 +46,7 @@ class Transactions:
         return self._handle.raw
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> TransactionOutcome:
         """How the last transaction ended, after `commit` or `abort`, even if they raised."""
         if self.committed:
             return "committed"

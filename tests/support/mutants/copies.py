@@ -11,15 +11,15 @@ from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change
 from forebay.core.cluster.topics import fewer_partitions
 from forebay.core.partition.compaction.batch_filter import TransactionTrack
-from forebay.core.record_moves.closing import Held, Progress, Step, next_step
+from forebay.core.record_moves.closing import ClosingStep, Held, Progress, next_step
 from forebay.wire.batch import BatchHeader
 
 
 def close_partitions_before_they_are_copied(patch: pytest.MonkeyPatch) -> None:
     """The rest is never copied."""
 
-    def step(progress: Progress) -> Step:
-        return Step.FINISH if progress.held is Held.FULLY else next_step(progress)
+    def step(progress: Progress) -> ClosingStep:
+        return ClosingStep.FINISH if progress.held is Held.FULLY else next_step(progress)
 
     patch.setattr(copy_source, "next_step", step)
 

@@ -72,8 +72,8 @@ class MarkerWrite:
         return self.topic, self.named
 
 
-Outcome: TypeAlias = tuple[MarkerWrite, int]
-"""What became of a marker: an error code."""
+MarkerResult: TypeAlias = tuple[MarkerWrite, int]
+"""A marker, and the error code that its partition answered with."""
 
 
 class MarkerAppends:
@@ -245,7 +245,7 @@ class MarkerWriter:
 
     async def _write_at(
         self, leader: int, writes: list[MarkerWrite], wanted: Callable[[], bool]
-    ) -> list[Outcome]:
+    ) -> list[MarkerResult]:
         if leader == self._node_id:
             return await self._write_here(writes, wanted)
         if leader == NO_LEADER:
@@ -258,7 +258,7 @@ class MarkerWriter:
             except KafkaError as error:
                 return _all(writes, error.code)
 
-    async def _write_here(self, writes: list[MarkerWrite], wanted: Callable[[], bool]) -> list[Outcome]:
+    async def _write_here(self, writes: list[MarkerWrite], wanted: Callable[[], bool]) -> list[MarkerResult]:
         outcome: asyncio.Future[list[Appended]] = self._loop.create_future()
 
         def done(results: list[Appended]) -> None:
@@ -274,7 +274,7 @@ class MarkerWriter:
         results = await outcome
         return [(write, result.error_code) for write, result in zip(writes, results, strict=True)]
 
-    async def _write_there(self, leader: int, writes: list[MarkerWrite]) -> list[Outcome]:
+    async def _write_there(self, leader: int, writes: list[MarkerWrite]) -> list[MarkerResult]:
         by_producer: dict[int, list[MarkerWrite]] = {}
         for write in writes:
             by_producer.setdefault(write.marker.producer_id, []).append(write)
@@ -311,7 +311,7 @@ def _to_send(writes: list[MarkerWrite]) -> WritableTxnMarker:
     )
 
 
-def _all(writes: list[MarkerWrite], code: ErrorCode) -> list[Outcome]:
+def _all(writes: list[MarkerWrite], code: ErrorCode) -> list[MarkerResult]:
     return [(write, code) for write in writes]
 
 

@@ -27,7 +27,15 @@ from forebay.broker.telemetry.metrics import Metrics
 from forebay.core.cluster.images.topic_folds import Folding
 from forebay.core.cluster.topics.fewer_partitions import close_copied
 from forebay.core.partition.compaction.offset_map import OffsetMap
-from forebay.core.record_moves.closing import HOLD_S_MAX, PAUSE_S, Held, Pace, Progress, Step, next_step
+from forebay.core.record_moves.closing import (
+    HOLD_S_MAX,
+    PAUSE_S,
+    ClosingStep,
+    Held,
+    Pace,
+    Progress,
+    next_step,
+)
 from forebay.core.record_moves.key_copies import copied_batch, pack_offsets, placed_records, unpack_offsets
 from forebay.core.record_moves.move import Move, MoverState
 from forebay.errors import ErrorCode, KafkaError
@@ -94,18 +102,18 @@ class CopySource:
             if folding is None or not self._is_led:
                 raise self._partition.not_leader()
             match next_step(self._progress()):
-                case Step.COPY:
+                case ClosingStep.COPY:
                     move = await self._next_move(folding)
                     if move is not None:
                         return move
-                case Step.DRAIN:
+                case ClosingStep.DRAIN:
                     self._hold(is_full=False)
-                case Step.HOLD:
+                case ClosingStep.HOLD:
                     self._hold(is_full=True)
-                case Step.FINISH:
+                case ClosingStep.FINISH:
                     await self._finish()
                     return None
-                case Step.WAIT:
+                case ClosingStep.WAIT:
                     await asyncio.sleep(_WAIT_S)
 
     def _progress(self) -> Progress:

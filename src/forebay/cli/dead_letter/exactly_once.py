@@ -19,7 +19,7 @@ from forebay.cli.dead_letter.originals import Originals
 from forebay.cli.dead_letter.positions import committed_by, last_committed, redrive_group
 from forebay.cli.dead_letter.progress import NoteTooLongError, Progress
 from forebay.cli.dead_letter.reading import bounds, first_since, read_lines, reader_settings
-from forebay.cli.dead_letter.redrive_pass import Destinations, Move, Outcome, Redrive
+from forebay.cli.dead_letter.redrive_pass import Destinations, Move, Redrive, RedriveReport
 from forebay.cli.log_offsets import Place
 from forebay.client import Producer, ProducerFenced
 
@@ -40,7 +40,7 @@ def redrive_letters(
     include_old: bool,
     to: str | None,
     execute: bool,
-) -> Outcome:
+) -> RedriveReport:
     """Move letters. Without `execute` nothing is written, and the outcome is what would be done."""
     admin = client.admin()
     metadata = client.metadata(admin)

@@ -12,7 +12,7 @@ from forebay.cli.dead_letter.letters import HEADINGS, Filter, filter_options, js
 from forebay.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from forebay.cli.dead_letter.redrive_pass import Outcome
+    from forebay.cli.dead_letter.redrive_pass import RedriveReport
 
 
 @click.command()
@@ -63,7 +63,7 @@ def redrive(
         raise CommandError(f"{_count(len(outcome.left))} could not be moved")
 
 
-def _print_json(topic: str, outcome: Outcome, executed: bool) -> None:
+def _print_json(topic: str, outcome: RedriveReport, executed: bool) -> None:
     print_json(
         {
             "topic": topic,
@@ -74,7 +74,7 @@ def _print_json(topic: str, outcome: Outcome, executed: bool) -> None:
     )
 
 
-def _print_report(topic: str, outcome: Outcome, executed: bool) -> None:
+def _print_report(topic: str, outcome: RedriveReport, executed: bool) -> None:
     if outcome.moved and not executed:
         print_table(HEADINGS, [table_row(each) for each in outcome.moved])
     for left in outcome.left:

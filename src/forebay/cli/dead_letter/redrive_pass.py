@@ -29,7 +29,7 @@ class Move(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outcome:
+class RedriveReport:
     moved: list[Letter] = field(default_factory=list)
     """The letters that were moved, or would be."""
     left: list[Left] = field(default_factory=list)
@@ -76,9 +76,9 @@ class Redrive:
     """By partition of the dead-letter topic."""
     read_original: ReadOriginal
     commit: Commit
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: RedriveReport = field(default_factory=RedriveReport)
 
-    def run(self, batches: Iterable[Sequence[Line]]) -> Outcome:
+    def run(self, batches: Iterable[Sequence[Line]]) -> RedriveReport:
         for lines in batches:
             moves: list[Move] = []
             for line in lines:

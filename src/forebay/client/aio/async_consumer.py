@@ -17,7 +17,7 @@ from forebay.client.closing import CLOSE_SECONDS
 from forebay.client.consumer import FILL_SECONDS, Consumer
 from forebay.client.messages import Message
 from forebay.client.presets import Delivery, Profile, Settings, Start
-from forebay.client.transactions import Outcome, Progress
+from forebay.client.transactions import Progress, TransactionOutcome
 
 
 class AsyncConsumer:
@@ -98,7 +98,7 @@ class AsyncConsumer:
     async def progress(self) -> Progress:
         return await self._calls.run(self._sync.progress)
 
-    async def conclude(self, outcome: Outcome) -> None:
+    async def conclude(self, outcome: TransactionOutcome) -> None:
         """Note that the transaction with `progress` in it has ended."""
         await self._calls.run(lambda: self._sync.conclude(outcome))
 

@@ -16,7 +16,7 @@ from forebay.client.aio.call_thread import CallThread
 from forebay.client.errors import ClientError, QueueEmpty
 from forebay.client.messages import Headers, Message
 from forebay.client.queues.loops import AsyncLoop
-from forebay.client.queues.messages import Outcome, QueueMessage
+from forebay.client.queues.messages import AcknowledgeType, QueueMessage
 from forebay.client.queues.queue import Queue
 from forebay.client.queues.receiver import POLL_SECONDS
 from forebay.client.queues.work import (
@@ -69,7 +69,7 @@ class AsyncQueue:
         except BaseException as error:
             await self._undo(message, error)
             raise
-        await self._acknowledge(message, message.outcome or Outcome.ACCEPT)
+        await self._acknowledge(message, message.outcome or AcknowledgeType.ACCEPT)
 
     def __aiter__(self) -> AsyncLoop:
         """Messages for ever. Asking for the next one accepts the one before."""
@@ -114,7 +114,7 @@ class AsyncQueue:
         await self._calls.run(lambda: self._sync.receiver.fill(wait_s))
         return self._sync.receiver.take()
 
-    async def _acknowledge(self, message: QueueMessage, outcome: Outcome) -> None:
+    async def _acknowledge(self, message: QueueMessage, outcome: AcknowledgeType) -> None:
         await self._calls.run_to_end(lambda: self._sync.receiver.acknowledge(message, outcome))
 
     async def _undo(self, message: QueueMessage, error: BaseException) -> None:
@@ -162,7 +162,7 @@ class AsyncQueue:
             progress.end()
         tell(progress.summary, outcome if is_known else None)
 
-    async def _outcome(self, handle: AsyncHandler, message: QueueMessage) -> Outcome:
+    async def _outcome(self, handle: AsyncHandler, message: QueueMessage) -> AcknowledgeType:
         try:
             await handle(message)
         except Exception as error:
@@ -170,7 +170,7 @@ class AsyncQueue:
         except BaseException as error:
             await self._undo(message, error)
             raise
-        return message.outcome or Outcome.ACCEPT
+        return message.outcome or AcknowledgeType.ACCEPT
 
     # -- sending ---------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Self
 
 from forebay.client.errors import QueueEmpty
-from forebay.client.queues.messages import Outcome, QueueMessage
+from forebay.client.queues.messages import AcknowledgeType, QueueMessage
 
 LetGo = Callable[[QueueMessage], None]
 
@@ -46,7 +46,7 @@ class Loop(Iterator[QueueMessage]):
     def __init__(
         self,
         next_message: Callable[[], QueueMessage],
-        acknowledge: Callable[[QueueMessage, Outcome], None],
+        acknowledge: Callable[[QueueMessage, AcknowledgeType], None],
         let_go: LetGo,
     ) -> None:
         self._next_message = next_message
@@ -60,7 +60,7 @@ class Loop(Iterator[QueueMessage]):
     def __next__(self) -> QueueMessage:
         done = self._in_hand.end()
         if done is not None:
-            self._acknowledge(done, done.outcome or Outcome.ACCEPT)
+            self._acknowledge(done, done.outcome or AcknowledgeType.ACCEPT)
         try:
             return self._in_hand.begin(self._next_message())
         except QueueEmpty:
@@ -80,7 +80,7 @@ class AsyncLoop(AsyncIterator[QueueMessage]):
     def __init__(
         self,
         next_message: Callable[[], Awaitable[QueueMessage]],
-        acknowledge: Callable[[QueueMessage, Outcome], Awaitable[None]],
+        acknowledge: Callable[[QueueMessage, AcknowledgeType], Awaitable[None]],
         let_go: LetGo,
     ) -> None:
         self._in_hand = _InHand(let_go)
@@ -94,7 +94,7 @@ class AsyncLoop(AsyncIterator[QueueMessage]):
     async def __anext__(self) -> QueueMessage:
         done = self._in_hand.end()
         if done is not None:
-            await self._acknowledge(done, done.outcome or Outcome.ACCEPT)
+            await self._acknowledge(done, done.outcome or AcknowledgeType.ACCEPT)
         try:
             return self._in_hand.begin(await self._next_message())
         except QueueEmpty:

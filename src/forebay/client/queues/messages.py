@@ -12,7 +12,7 @@ from forebay.client.messages import Message, fields_of
 from forebay.lazy import dataclass
 
 
-class Outcome(enum.Enum):
+class AcknowledgeType(enum.Enum):
     """The outcome of a message. The numbers are the protocol's."""
 
     ACCEPT = 1
@@ -33,7 +33,7 @@ class _Decision:
     __slots__ = ("outcome", "reason")
 
     def __init__(self) -> None:
-        self.outcome: Outcome | None = None
+        self.outcome: AcknowledgeType | None = None
         self.reason = ""
 
 
@@ -58,7 +58,7 @@ class QueueMessage(Message):
         return f"{self.topic}/{self.partition} offset {self.offset}"
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> AcknowledgeType | None:
         """The outcome set by `reject` or `release`; None if neither was called."""
         return self._decision.outcome
 
@@ -72,16 +72,16 @@ class QueueMessage(Message):
 
         The protocol has no place for the reason: it goes to the log of this program, not to the broker.
         """
-        self._decision.outcome, self._decision.reason = Outcome.REJECT, reason
+        self._decision.outcome, self._decision.reason = AcknowledgeType.REJECT, reason
 
     def release(self) -> None:
         """At the end of the block, release this message: it is delivered again, here or elsewhere."""
-        self._decision.outcome = Outcome.RELEASE
+        self._decision.outcome = AcknowledgeType.RELEASE
 
 
-def unfinished_outcome(message: QueueMessage) -> Outcome:
+def unfinished_outcome(message: QueueMessage) -> AcknowledgeType:
     """The outcome of a message whose handling did not finish."""
-    return Outcome.REJECT if message.outcome is Outcome.REJECT else Outcome.RELEASE
+    return AcknowledgeType.REJECT if message.outcome is AcknowledgeType.REJECT else AcknowledgeType.RELEASE
 
 
 def from_kafka(raw: confluent_kafka.Message, lock_deadline_s: float) -> QueueMessage:

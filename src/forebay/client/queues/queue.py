@@ -27,7 +27,7 @@ from forebay.client.presets import Settings, Start
 from forebay.client.producer import Producer
 from forebay.client.queues.group_settings import QueueSettings, prepare
 from forebay.client.queues.loops import Loop
-from forebay.client.queues.messages import Outcome, QueueMessage
+from forebay.client.queues.messages import AcknowledgeType, QueueMessage
 from forebay.client.queues.receiver import POLL_SECONDS, Receiver, check_library
 from forebay.client.queues.work import Handler, Stop, Work, WorkSummary, outcome_of
 from forebay.errors import ConfigError
@@ -128,7 +128,7 @@ class Queue:
         except BaseException as error:
             self._undo(message, error)
             raise
-        self._acknowledge(message, message.outcome or Outcome.ACCEPT)
+        self._acknowledge(message, message.outcome or AcknowledgeType.ACCEPT)
 
     def __iter__(self) -> Iterator[QueueMessage]:
         """Messages for ever. Asking for the next one accepts the one before."""
@@ -147,7 +147,7 @@ class Queue:
                 raise QueueEmpty(f"no message of {self.topic} came in {timeout_s:g} s", retriable=True)
         return message
 
-    def _acknowledge(self, message: QueueMessage, outcome: Outcome) -> None:
+    def _acknowledge(self, message: QueueMessage, outcome: AcknowledgeType) -> None:
         self.receiver.acknowledge(message, outcome)
 
     @property

@@ -28,7 +28,7 @@ from forebay.client.closing import CLOSE_SECONDS, share_handle
 from forebay.client.errors import ClientError, LockLost, error_of, from_kafka, kafka_errors
 from forebay.client.presets import Settings, share_consumer_settings
 from forebay.client.queues import messages
-from forebay.client.queues.messages import Outcome, QueueMessage, unfinished_outcome
+from forebay.client.queues.messages import AcknowledgeType, QueueMessage, unfinished_outcome
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -148,17 +148,17 @@ class Receiver:
         )
         for message in expired:
             self._ready.remove(message)
-            self._note(message, Outcome.RELEASE)
+            self._note(message, AcknowledgeType.RELEASE)
         self._raw.commit_sync(COMMIT_SECONDS)
 
     # -- acknowledging ---------------------------------------------------------------------------------
 
-    def acknowledge(self, message: QueueMessage, outcome: Outcome) -> None:
+    def acknowledge(self, message: QueueMessage, outcome: AcknowledgeType) -> None:
         """Returns when the broker has persisted it. Raises `LockLost` if the lock had expired."""
         with _calls(), self._handle.using():
             self._acknowledge(message, outcome)
 
-    def _acknowledge(self, message: QueueMessage, outcome: Outcome) -> None:
+    def _acknowledge(self, message: QueueMessage, outcome: AcknowledgeType) -> None:
         is_late = message.lock_seconds_left <= 0
         self._held.discard(_key(message))
         if not self._note(message, outcome):
@@ -171,10 +171,10 @@ class Receiver:
             # Brokers accept anything about a message that the group is past, so another worker may have had
             # this one. A difference of milliseconds between the clocks goes unnoticed.
             raise _lost(message, self._lock_s)
-        if outcome is Outcome.REJECT:
+        if outcome is AcknowledgeType.REJECT:
             log.warning("%s is rejected: %s", message.place, message.reason or "no reason given")
 
-    def _note(self, message: QueueMessage, outcome: Outcome) -> bool:
+    def _note(self, message: QueueMessage, outcome: AcknowledgeType) -> bool:
         """True if the next commit includes this message; librdkafka may no longer know of the lock."""
         kind = confluent_kafka.AcknowledgeType(outcome.value)
         try:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from forebay.client.errors import ClientError, LockLost
-from forebay.client.queues.messages import Outcome, QueueMessage, Reject, unfinished_outcome
+from forebay.client.queues.messages import AcknowledgeType, QueueMessage, Reject, unfinished_outcome
 from forebay.client.queues.receiver import Receiver
 from forebay.errors import ConfigError
 from forebay.lazy import dataclass
@@ -38,13 +38,13 @@ class WorkSummary:
     lost: int = 0
     """Handled, but not acknowledged in time or at all: these are delivered again."""
 
-    def count(self, outcome: Outcome) -> None:
+    def count(self, outcome: AcknowledgeType) -> None:
         match outcome:
-            case Outcome.ACCEPT:
+            case AcknowledgeType.ACCEPT:
                 self.accepted += 1
-            case Outcome.REJECT:
+            case AcknowledgeType.REJECT:
                 self.rejected += 1
-            case Outcome.RELEASE:
+            case AcknowledgeType.RELEASE:
                 self.released += 1
 
     @property
@@ -150,31 +150,31 @@ class Work:
         with self._lock:
             tell(self._progress.summary, outcome if is_known else None)
 
-    def _outcome(self, message: QueueMessage) -> Outcome:
+    def _outcome(self, message: QueueMessage) -> AcknowledgeType:
         try:
             self._handle(message)
         except Exception as error:
             return logged_outcome_of(message, error)
-        return message.outcome or Outcome.ACCEPT
+        return message.outcome or AcknowledgeType.ACCEPT
 
 
-def outcome_of(message: QueueMessage, error: BaseException) -> Outcome:
+def outcome_of(message: QueueMessage, error: BaseException) -> AcknowledgeType:
     """The outcome of a message whose handling has raised this."""
     if isinstance(error, Reject):
         message.reject(str(error))
     return unfinished_outcome(message)
 
 
-def logged_outcome_of(message: QueueMessage, error: Exception) -> Outcome:
+def logged_outcome_of(message: QueueMessage, error: Exception) -> AcknowledgeType:
     """Like `outcome_of`, for errors that are not raised any further."""
     outcome = outcome_of(message, error)
-    if outcome is Outcome.RELEASE:
+    if outcome is AcknowledgeType.RELEASE:
         count = message.delivery_count
         log.warning("%s is released, its delivery %d failed", message.place, count, exc_info=error)
     return outcome
 
 
-def acknowledged(receiver: Receiver, message: QueueMessage, outcome: Outcome) -> bool:
+def acknowledged(receiver: Receiver, message: QueueMessage, outcome: AcknowledgeType) -> bool:
     """True if the broker has persisted this. Errors that end the whole work are raised."""
     try:
         receiver.acknowledge(message, outcome)
@@ -189,7 +189,7 @@ def acknowledged(receiver: Receiver, message: QueueMessage, outcome: Outcome) ->
     return True
 
 
-def tell(summary: WorkSummary, outcome: Outcome | None) -> None:
+def tell(summary: WorkSummary, outcome: AcknowledgeType | None) -> None:
     if outcome is None:
         summary.lost += 1
     else:

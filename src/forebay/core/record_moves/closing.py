@@ -75,7 +75,7 @@ class Progress(NamedTuple):
     """True if a hold was given up a short time ago, or if delayed messages wait in the partition."""
 
 
-class Step(Enum):
+class ClosingStep(Enum):
     COPY = "copy what can be read"
     WAIT = "until something has changed"
     DRAIN = "hold new transactions off"
@@ -83,13 +83,13 @@ class Step(Enum):
     FINISH = "all is copied: close it"
 
 
-def next_step(progress: Progress) -> Step:
-    meanwhile = Step.COPY if progress.has_more else Step.WAIT
+def next_step(progress: Progress) -> ClosingStep:
+    meanwhile = ClosingStep.COPY if progress.has_more else ClosingStep.WAIT
     if progress.held is Held.FULLY:
-        return Step.FINISH if not progress.rest and progress.is_followed else meanwhile
+        return ClosingStep.FINISH if not progress.rest and progress.is_followed else meanwhile
     if progress.held is Held.DRAINING:
-        return meanwhile if progress.in_transaction else Step.HOLD
+        return meanwhile if progress.in_transaction else ClosingStep.HOLD
     is_much = progress.rest > REST_MAX and not progress.is_losing
     if progress.is_pausing or is_much:
         return meanwhile
-    return Step.DRAIN if progress.in_transaction else Step.HOLD
+    return ClosingStep.DRAIN if progress.in_transaction else ClosingStep.HOLD

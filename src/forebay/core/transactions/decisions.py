@@ -29,7 +29,8 @@ from forebay.core.transactions.state import (
 from forebay.errors import ErrorCode
 from forebay.wire.batch import NO_PRODUCER_ID
 
-Outcome = Transaction | ErrorCode
+TransactionOrError = Transaction | ErrorCode
+"""The transaction after a request, or the error code that refuses it."""
 
 EPOCH_BUMP_VERSION = 2
 """The transaction version of clients, and of fences, that raise the epoch when a transaction ends."""
@@ -63,7 +64,7 @@ def create(
 
 def initialise(
     txn: Transaction, expected: Identity | None, fresh_producer_id: int, *, timeout_ms: int, now_ms: int
-) -> Outcome:
+) -> TransactionOrError:
     """Give the transactional id to a producer; with `expected`, only if it already owns it (KIP-360)."""
     if expected is not None and not _may_expect(txn, expected):
         return ErrorCode.PRODUCER_FENCED
@@ -98,7 +99,7 @@ def _may_expect(txn: Transaction, expected: Identity) -> bool:
     return producer_id == txn.previous_producer_id and is_exhausted(epoch)
 
 
-def _raise_epoch(txn: Transaction, fresh_producer_id: int, *, owner_goes_on: bool) -> Outcome:
+def _raise_epoch(txn: Transaction, fresh_producer_id: int, *, owner_goes_on: bool) -> TransactionOrError:
     """The next epoch at once, or a fresh producer id when they are used up."""
     last_epoch = txn.producer_epoch if owner_goes_on else NO_EPOCH
     if not txn.exhausted:
@@ -139,7 +140,9 @@ def fence(txn: Transaction, now_ms: int, *, owner_goes_on: bool) -> Transaction:
     )
 
 
-def add(txn: Transaction, identity: Identity, partitions: Set[TopicPartition], now_ms: int) -> Outcome:
+def add(
+    txn: Transaction, identity: Identity, partitions: Set[TopicPartition], now_ms: int
+) -> TransactionOrError:
     """Make partitions part of the open transaction, or open one with them."""
     error = _check_identity(txn, identity)
     if error is not ErrorCode.NONE:
@@ -185,7 +188,7 @@ def _check_identity(txn: Transaction, identity: Identity) -> ErrorCode:
     return ErrorCode.CONCURRENT_TRANSACTIONS if txn.prepared else ErrorCode.NONE
 
 
-def end(txn: Transaction, identity: Identity, now_ms: int, *, commit: bool) -> Outcome:
+def end(txn: Transaction, identity: Identity, now_ms: int, *, commit: bool) -> TransactionOrError:
     """End a transaction for a client that keeps its epoch."""
     if identity[0] != txn.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -202,7 +205,7 @@ def end(txn: Transaction, identity: Identity, now_ms: int, *, commit: bool) -> O
 
 def end_with_bump(
     txn: Transaction, identity: Identity, fresh_producer_id: int, now_ms: int, *, commit: bool
-) -> Outcome:
+) -> TransactionOrError:
     """End a transaction for a client that gets a new epoch with it."""
     if identity == txn.predecessor and txn.state not in (State.EMPTY, State.ONGOING):
         return _end_again(txn, commit)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from forebay.core.transactions import decisions
-from forebay.core.transactions.decisions import Outcome
+from forebay.core.transactions.decisions import TransactionOrError
 from forebay.core.transactions.state import Identity, Transaction
 from forebay.errors import ErrorCode
 from forebay.wire.messages.end_txn import FURTHER_MAX, EndTxnRequest, EndTxnResponse
@@ -27,7 +27,9 @@ _RECORD_BYTES = 96
 """The maximum size of a transaction's record, without its id and its partitions."""
 
 
-def judge(find: Callable[[str], Transaction | None], request: EndTxnRequest, now_ms: int) -> list[Outcome]:
+def judge(
+    find: Callable[[str], Transaction | None], request: EndTxnRequest, now_ms: int
+) -> list[TransactionOrError]:
     """The outcome of each transaction that the request names, in its order.
 
     If any of them is an error other than NONE, none may be changed.
@@ -47,7 +49,7 @@ def _members(request: EndTxnRequest) -> Iterator[tuple[str, Identity]]:
         yield each.transactional_id, (each.producer_id, each.producer_epoch)
 
 
-def _end(txn: Transaction | None, name: str, who: Identity, now_ms: int, commit: bool) -> Outcome:
+def _end(txn: Transaction | None, name: str, who: Identity, now_ms: int, commit: bool) -> TransactionOrError:
     if txn is None:
         return decisions.unknown(name)
     outcome = decisions.end(txn, who, now_ms, commit=commit)
@@ -55,13 +57,13 @@ def _end(txn: Transaction | None, name: str, who: Identity, now_ms: int, commit:
     return ErrorCode.NONE if outcome is ErrorCode.CONCURRENT_TRANSACTIONS else outcome
 
 
-def _size_of(outcome: Outcome) -> int:
+def _size_of(outcome: TransactionOrError) -> int:
     if isinstance(outcome, ErrorCode):
         return 0
     return _RECORD_BYTES + 2 * len(outcome.transactional_id) + decisions.size_of(outcome.partitions)
 
 
-def reply(outcomes: list[Outcome]) -> EndTxnResponse:
+def reply(outcomes: list[TransactionOrError]) -> EndTxnResponse:
     """The response: which transactions are at fault, if any; then the others were not attempted."""
     errors = [each if isinstance(each, ErrorCode) else ErrorCode.NONE for each in outcomes]
     if any(errors):

@@ -21,7 +21,7 @@ from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.transactions import decisions, end_many, inspection, replies
 from forebay.core.transactions.deadlines import Deadlines
-from forebay.core.transactions.decisions import Outcome
+from forebay.core.transactions.decisions import TransactionOrError
 from forebay.core.transactions.draft import Asked, Draft, WriteMarkers
 from forebay.core.transactions.id_prefixes import Leaving
 from forebay.core.transactions.inspection import unknown_states
@@ -231,7 +231,7 @@ class TransactionShard:
         response = replies.init_producer_id(ErrorCode.NONE, asked.version, outcome.current)
         draft.step.reply(asked.ticket, response)
 
-    def _decide_init(self, draft: Draft, asked: Asked) -> Outcome:
+    def _decide_init(self, draft: Draft, asked: Asked) -> TransactionOrError:
         request: InitProducerIdRequest = asked.request
         expected = (request.producer_id, request.producer_epoch)
         if not request.transactional_id or (-1 in expected and expected != (-1, -1)):
@@ -296,7 +296,7 @@ class TransactionShard:
 
     def _decide_end(
         self, draft: Draft, request: EndTxnRequest, fresh_producer_id: int, version: int
-    ) -> Outcome:
+    ) -> TransactionOrError:
         txn = draft.get(request.transactional_id)
         if txn is None:
             return decisions.unknown(request.transactional_id)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from forebay.lazy import dataclass
-from forebay.sim.models.facts import Outcome, Transaction, name_of
+from forebay.sim.models.facts import Transaction, TransactionOutcome, name_of
 from forebay.sim.world.places import ALARMS
 
 
@@ -56,7 +56,7 @@ class Sending:
     def is_under_way(self) -> bool:
         if self.transaction is None:
             return not self.acknowledged
-        return self.transaction.outcome in (Outcome.OPEN, Outcome.COMMIT_ASKED)
+        return self.transaction.outcome in (TransactionOutcome.OPEN, TransactionOutcome.COMMIT_ASKED)
 
 
 class Alarms:
@@ -186,7 +186,10 @@ class Alarms:
         """Note that it was delivered: its transaction must have been committed."""
         alarm = self._alarms.get(value)
         transaction = None if alarm is None else alarm.transaction
-        if transaction is not None and transaction.outcome in (Outcome.ABORTED, Outcome.OPEN):
+        if transaction is not None and transaction.outcome in (
+            TransactionOutcome.ABORTED,
+            TransactionOutcome.OPEN,
+        ):
             self._fail(f"{reader} read {value!r} of a transaction that is {transaction.outcome.value}")
 
     def missing(self) -> list[bytes]:
@@ -197,7 +200,7 @@ class Alarms:
             if alarm.rang_at is None
             and alarm.acknowledged
             and not alarm.may_be_ended
-            and (alarm.transaction is None or alarm.transaction.outcome is Outcome.COMMITTED)
+            and (alarm.transaction is None or alarm.transaction.outcome is TransactionOutcome.COMMITTED)
         ]
 
 

@@ -13,7 +13,7 @@ Content = Mapping[TopicPartition, Mapping[int, bytes]]
 """The values of messages, by partition and offset."""
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     OPEN = "open"
     COMMIT_ASKED = "asked to commit"
     COMMITTED = "committed"
@@ -24,7 +24,7 @@ class Outcome(Enum):
 @dataclass(eq=False, slots=True)
 class Transaction:
     name: str
-    outcome: Outcome = Outcome.OPEN
+    outcome: TransactionOutcome = TransactionOutcome.OPEN
     values: list[bytes] = field(default_factory=list)
     offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     """By group and partition: the offset that the transaction commits."""

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.lazy import dataclass
-from forebay.sim.models.facts import Outcome, Transaction, name_of
+from forebay.sim.models.facts import Transaction, TransactionOutcome, name_of
 
 _Place = tuple[TopicPartition, bytes]
 
-_NEVER_SEEN = frozenset({Outcome.OPEN, Outcome.ABORTED})
+_NEVER_SEEN = frozenset({TransactionOutcome.OPEN, TransactionOutcome.ABORTED})
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Write:
     @property
     def certain(self) -> bool:
         """True if it is surely visible."""
-        committed = self.transaction is None or self.transaction.outcome is Outcome.COMMITTED
+        committed = self.transaction is None or self.transaction.outcome is TransactionOutcome.COMMITTED
         return committed and self.offset is not None
 
     @property

@@ -16,7 +16,7 @@ from forebay.core.topic_partition import TopicPartition
 from forebay.sim.models.alarms import Alarms
 from forebay.sim.models.dead_letters import Letter, wrong_letters
 from forebay.sim.models.delays import TopicDelay
-from forebay.sim.models.facts import Content, Counts, Outcome, Sent, Transaction, name_of
+from forebay.sim.models.facts import Content, Counts, Sent, Transaction, TransactionOutcome, name_of
 from forebay.sim.models.folded_keys import FoldedKeys
 from forebay.sim.models.folds import Folds, homes
 from forebay.sim.models.groups import Groups
@@ -92,20 +92,20 @@ class Model:
         sent = self._sent.get(self._told.get(at, {}).get(offset, b""))
         if not self.shares.rules.is_committed or sent is None or sent.transaction is None:
             return False
-        return sent.transaction.outcome is not Outcome.COMMITTED
+        return sent.transaction.outcome is not TransactionOutcome.COMMITTED
 
     def begin(self, name: str) -> Transaction:
         transaction = Transaction(name)
         self._transactions.append(transaction)
         return transaction
 
-    def end(self, transaction: Transaction, outcome: Outcome) -> None:
+    def end(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
         transaction.outcome = outcome
-        if outcome is Outcome.COMMITTED:
+        if outcome is TransactionOutcome.COMMITTED:
             self._counts.committed += 1
             for (group, at), offset in transaction.offsets.items():
                 self.groups.committed(group, at, offset)
-        elif outcome is Outcome.ABORTED:
+        elif outcome is TransactionOutcome.ABORTED:
             self._counts.aborted += 1
 
     def read(self, reader: str, at: TopicPartition, offset: int, value: bytes, *, committed: bool) -> None:
@@ -189,7 +189,7 @@ class Model:
             there = sum(1 for value in transaction.values if seen[value])
             allowed = (
                 {len(transaction.values)}
-                if transaction.outcome is Outcome.COMMITTED
+                if transaction.outcome is TransactionOutcome.COMMITTED
                 else {0, len(transaction.values)}
             )
             if there not in allowed:
@@ -212,6 +212,11 @@ class Model:
 
 def _why_not_visible(sent: Sent) -> str | None:
     """Why a reader of committed messages must not see this one; None if it may."""
-    if sent.transaction is None or sent.transaction.outcome in (Outcome.COMMITTED, Outcome.COMMIT_ASKED):
+    if sent.transaction is None or sent.transaction.outcome in (
+        TransactionOutcome.COMMITTED,
+        TransactionOutcome.COMMIT_ASKED,
+    ):
         return None
-    return "was aborted" if sent.transaction.outcome is Outcome.ABORTED else "nobody asked to commit"
+    return (
+        "was aborted" if sent.transaction.outcome is TransactionOutcome.ABORTED else "nobody asked to commit"
+    )

@@ -12,7 +12,7 @@ from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import GROUP, TRANSACTION, Client, Failed, Refused, check
 from forebay.sim.actors.producers.transactional import TransactionalProducer
 from forebay.sim.actors.reading import messages
-from forebay.sim.models.facts import Outcome, Transaction, name_of
+from forebay.sim.models.facts import Transaction, TransactionOutcome, name_of
 from forebay.sim.models.messages import Model
 from forebay.sim.world.places import BRIEF
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -224,11 +224,11 @@ class Transformer(TransactionalProducer):
                 await self.send_values(self.target, copies, transaction)
             await self._send_offset(transaction, position)
         except (Failed, Refused):
-            self.model.end(transaction, Outcome.ABORTED)
+            self.model.end(transaction, TransactionOutcome.ABORTED)
             self.client.forget_coordinator(GROUP, self.group)
             raise
         await self.end(transaction, commit=self.chance.random() < 0.85)
-        self._position = position if transaction.outcome is Outcome.COMMITTED else self._position
+        self._position = position if transaction.outcome is TransactionOutcome.COMMITTED else self._position
 
     async def _send_offset(self, transaction: Transaction, position: int) -> None:
         if not self.second_version:

@@ -19,7 +19,7 @@ from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.client import TRANSACTION, Client, Failed, Refused, check
 from forebay.sim.actors.producers.plain import Batch, Producer
-from forebay.sim.models.facts import Outcome, Transaction
+from forebay.sim.models.facts import Transaction, TransactionOutcome
 from forebay.sim.models.messages import Model
 from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -92,7 +92,7 @@ class TransactionalProducer(Producer):
         try:
             await self.fill(transaction)
         except (Failed, Refused):
-            self.model.end(transaction, Outcome.ABORTED)
+            self.model.end(transaction, TransactionOutcome.ABORTED)
             raise
         await self.end(transaction, commit=self.chance.random() < _COMMIT_CHANCE)
 
@@ -144,7 +144,7 @@ class TransactionalProducer(Producer):
         return None
 
     async def end(self, transaction: Transaction, *, commit: bool) -> None:
-        self.model.end(transaction, Outcome.COMMIT_ASKED if commit else Outcome.ABORTED)
+        self.model.end(transaction, TransactionOutcome.COMMIT_ASKED if commit else TransactionOutcome.ABORTED)
         for _ in range(_END_ATTEMPTS_MAX):
             try:
                 await self._end_once(commit=commit)
@@ -155,7 +155,7 @@ class TransactionalProducer(Producer):
         else:
             raise Failed("the transaction could not be ended")
         if commit:
-            self.model.end(transaction, Outcome.COMMITTED)
+            self.model.end(transaction, TransactionOutcome.COMMITTED)
 
     async def _end_once(self, *, commit: bool) -> None:
         request = EndTxnRequest(
