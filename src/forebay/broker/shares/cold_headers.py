@@ -1,9 +1,9 @@
 """The headers of batches that are not in memory, or not checked yet: a thread reads them first.
 
-A header may be on each page of a slice, and the device is asked for one after the other. So a slice that is
-cold is loaded like one that is sent, which also checks its CRCs, and fetches wait for it as they wait for new
-records. If some of it is damaged, or the disk does not give it, a thread finds out what is intact, batch by
-batch.
+A slice may have a header on each of its pages, and each would be a read of the device. So a cold slice is
+loaded as a whole, like one that is sent. That also checks its CRCs. Fetches wait for it as they wait for new
+records. If some of it is damaged, or the disk does not return it, a thread finds the intact batches one by
+one.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from forebay.wire.batch import BatchHeader, crc_ok, read_header
 from forebay.wire.record_spans import payload_of, readable_spans
 
 RETRY_MS = 1_000
-"""The pause before what the disk did not give, or not intact, is tried again."""
+"""The pause before a failed read is tried again."""
 _BYTES_MAX = 1 << 20
-"""What is read at once of a log that is not in memory; one batch may be larger."""
+"""The most that is read at once of a log that is not in memory; one batch may be larger."""
 _SEGMENTS_MAX = 8
-"""How many are looked at for what is intact: compaction leaves some without batches."""
+"""The most segments that are searched for an intact batch: compaction leaves some without batches."""
 _LAST_RECORDS_MAX = 64
-"""How many batches are remembered whose last record was looked for."""
+"""The number of batches whose last record is remembered."""
 
 
 class ColdHeaders:
-    """Of one share partition, whose reads all begin at the same offset."""
+    """The headers for one share partition, whose reads all begin at the same offset."""
 
     def __init__(self, log: Log, cold_reads: ColdReads, loaded: Callable[[], None]) -> None:
         """`loaded` is called when a read can be tried again."""
@@ -41,16 +41,16 @@ class ColdHeaders:
         self._on_loaded = loaded
         self._is_loading = False
         self._loaded: tuple[int, LogSlice | Unreadable] | None = None
-        """What was found last, from which offset on, until it is read: it is read once though it is cold
+        """The last result, with its first offset, until it is read. It is used once even if it is cold
         again."""
         self._last_records: dict[BatchHeader, int | None] = {}
         """None while a thread looks for it."""
 
     def read(self, offset: int, max_bytes: int, *, end: int) -> tuple[LogSlice | Unreadable | None, bool]:
-        """A slice whose headers can be read at once, and whether all of it may be sent at once; or what is
-        in the way.
+        """A slice whose headers can be read at once, or the reason why it cannot be read; and True if all of
+        it may be sent at once.
 
-        None while it is loaded. Raises KafkaError.
+        None while it is being loaded. Raises KafkaError.
         """
         part: LogSlice | None = None
         try:
@@ -73,7 +73,7 @@ class ColdHeaders:
         return None, False
 
     def last_record(self, found: LogSlice, position: int, header: BatchHeader) -> int | None:
-        """The offset behind which a batch of a slice has no record; None while a thread looks for it."""
+        """The offset of the last record of a batch; None while a thread looks for it."""
         assert found.segment is not None
         if header not in self._last_records:
             if len(self._last_records) >= _LAST_RECORDS_MAX:
@@ -95,7 +95,7 @@ class ColdHeaders:
             self._look_closer(offset, end)
 
     def _look_closer(self, offset: int, end: int) -> None:
-        """Find out what is intact."""
+        """Have a thread find the intact batches."""
         try:
             stretches = list(islice(self._log.files_from(offset), _SEGMENTS_MAX))
         except StorageError as error:
@@ -112,7 +112,7 @@ class ColdHeaders:
 
 
 def _last_record(file: File, position: int, header: BatchHeader, max_bytes: int) -> int:
-    """In a thread. Of a batch that makes no sense, or unpacks to too much, any offset may be one."""
+    """Runs in a thread. Returns the batch's last offset if the batch is invalid, or too large unpacked."""
     last = header.last_offset
     try:
         batch = memoryview(file.pread(header.size, position))
@@ -127,7 +127,7 @@ def _last_record(file: File, position: int, header: BatchHeader, max_bytes: int)
 
 
 def _shorter(found: LogSlice | Unreadable, part: LogSlice | None) -> LogSlice | Unreadable:
-    """What was loaded, or the part of it that is wanted now: no header beyond it is checked."""
+    """The loaded slice, or the part of it that is wanted now: no header beyond it is checked."""
     if isinstance(found, Unreadable) or part is None or found.range is None or part.range is None:
         return found
     is_at_the_same_place = part.segment is found.segment and part.range.position == found.range.position

@@ -1,9 +1,9 @@
-"""Dead letters go on without members: a new leader learns of those that the previous leader has left.
+"""Finds dead letters that a previous leader has left, so that they do not wait for members.
 
-A share partition is loaded when a member first fetches; until then, dead letters would wait. So each broker
-looks, now and then, through the states that its share coordinators keep. Where records are in the state
-ARCHIVING, it has the leader load the share partition. Mostly there are none: a dead letter is in that state
-for milliseconds. A leader that has the share partition already is not disturbed.
+A share partition is loaded when a member first fetches; until then, its dead letters would wait. So each
+broker looks at intervals through the states of its share coordinators. If a state has records that are
+ARCHIVING, the leader is asked to load the share partition. There are few: a dead letter is in that state for
+milliseconds. The request has no effect on a share partition that is loaded already.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DeadLetterWatch:
             await self.look()
 
     async def look(self) -> None:
-        """Have every dead letter that is known here taken care of."""
+        """Have the share partitions loaded that have dead letters in the states kept here."""
         for shard in self._states.coordinator.ready_shards():
             for number, (key, state) in enumerate(list(shard.machine.states.items())):
                 if number % _STATES_PER_TURN == 0:

@@ -21,11 +21,11 @@ class Share(Watched, Protocol):
 
     @property
     def may_deliver(self) -> bool:
-        """Whether there is something to acquire, as far as can be told without reading the log."""
+        """True if something may be acquired, as far as is known without reading the log."""
 
 
 class FetchLine:
-    """The waiter of a partition for all that wait for one of its share partitions."""
+    """Waits for a partition on behalf of all fetches that wait for one of its share partitions."""
 
     __slots__ = ("_is_scheduled", "_loop", "_share")
 
@@ -35,12 +35,13 @@ class FetchLine:
         self._is_scheduled = False
 
     def joined(self) -> None:
-        """A fetch has begun to wait. It may not have looked at all there is, so the line looks on at once."""
+        """Note that a fetch has begun to wait. It may not have read all records, so the line continues at
+        once."""
         self._share.partition.waiters[self] = None
         self.serve_soon()
 
     def serve_soon(self) -> None:
-        """Something has changed: serve after what goes on now, if there is work."""
+        """Something has changed: serve in the next turn of the loop, if there is work."""
         share = self._share
         if share.waiters and not self._is_scheduled and share.may_deliver:
             self._is_scheduled = True

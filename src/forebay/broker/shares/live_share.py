@@ -1,9 +1,9 @@
 """One share partition on the leader of its partition: the machine, its writes, its timer, and its waiters.
 
-The machine (`SharePartition`) decides. This part has its state read and written, calls it when a
-lock or a backoff is over, and wakes fetches when there may be something to acquire. When the share
-coordinator says that another leader has taken over, or this broker stops leading, the share is dropped:
-waiters get an error, and the next fetch makes it anew from the persisted state.
+The machine (`SharePartition`) decides. `LiveShare` has its state read and written, calls it when a lock or a
+backoff is over, and wakes fetches when something may be acquired. When the share coordinator says that
+another leader has taken over, or this broker stops leading, the share is dropped: waiters get an error, and
+the next fetch builds it anew from the persisted state.
 
 A share whose group has no session here is dropped as soon as nothing would be lost, because its group can be
 reset without notice (`confirmation.py`).
@@ -42,12 +42,12 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 
 Written = Callable[[KafkaError | None], None]
-"""Called with what went wrong with a write."""
+"""Called when a write is done, with its error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShareHost:
-    """What every share partition on this broker runs on."""
+    """The parts of the broker that every share partition uses."""
 
     store: ShareStateStore
     loading: ShareLoading
@@ -71,7 +71,7 @@ class LiveShare:
         dropped: Callable[[LiveShare], None],
         is_used: Callable[[], bool],
     ) -> None:
-        """`dropped` is called once, when the share is given up; `is_used` tells whether its group has a
+        """`dropped` is called once, when the share is dropped; `is_used` returns True while its group has a
         session here."""
         self.key = key
         self.partition = partition
@@ -83,7 +83,7 @@ class LiveShare:
         self.waiters: dict[Waiter, None] = {}
         self.line = FetchLine(self, host.loop)
         self.failure: KafkaError | None = None
-        """Why it was dropped, if its state could not be read or written."""
+        """The reason for dropping it, if its state could not be read or written."""
         self._host = host
         self._dropped = dropped
         self._is_used = is_used
@@ -105,7 +105,7 @@ class LiveShare:
 
     @property
     def is_current(self) -> bool:
-        """Whether this broker still leads the partition in the epoch for which the share was made."""
+        """True while this broker leads the partition in the epoch for which the share was made."""
         partition = self.partition
         return (
             not self._closed
@@ -115,24 +115,24 @@ class LiveShare:
         )
 
     def is_ready_for(self, doubts: int) -> bool:
-        """Whether a request may acquire records that came when there had been that many doubts."""
+        """True if a request that came after that many doubts may acquire records."""
         return self.machine is not None and self.confirmation.answers(doubts)
 
     @property
     def may_deliver(self) -> bool:
-        """Whether there is something to acquire, as far as can be told without reading the log."""
+        """True if something may be acquired, as far as is known without reading the log."""
         machine = self.machine
         offset = None if machine is None else machine.next_fetch_offset()
         return offset is not None and offset < self.end_offset
 
     @property
     def end_offset(self) -> int:
-        """Where what the group may read ends."""
+        """The end of the records that the group may read."""
         return self._host.delays.readable_end(self.partition, committed=self.settings.is_read_committed)
 
     @property
     def _is_idle(self) -> bool:
-        """Whether dropping it would lose nothing: no lock, no backoff, no write or dead letter under way."""
+        """True if dropping it would lose nothing: no lock, no backoff, no write or dead letter in flight."""
         machine = self.machine
         return (
             machine is not None
@@ -145,7 +145,7 @@ class LiveShare:
 
     @property
     def dead_letters_waiting(self) -> int:
-        """Records that are not in the dead-letter topic yet; `mover.problem` says what they wait for."""
+        """The number of records that wait for the dead-letter topic; `mover.problem` says why."""
         return 0 if self.machine is None else self.machine.window.totals[ARCHIVING]
 
     # -- loading and confirming ------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class LiveShare:
         self.confirm()
 
     def confirm(self) -> None:
-        """Find out whether the state is still the same, if a member needs to know. Fetches wait meanwhile."""
+        """Check that the state is still the same, if there is a doubt. Fetches wait meanwhile."""
         if self.machine is not None and self._is_used() and self.confirmation.begin():
             self._spawn(partial(self._confirm, self.machine.state_epoch), "confirming")
 
@@ -182,7 +182,7 @@ class LiveShare:
         self._host.background.spawn(self._or_drop(work, doing), doing)
 
     async def _or_drop(self, work: Callable[[], Awaitable[None]], doing: str) -> None:
-        """A share that could not be loaded or written cannot go on: its waiters would wait for ever."""
+        """Drop the share if this fails: its waiters would wait for ever."""
         try:
             await work()
         except KafkaError as error:
@@ -202,7 +202,7 @@ class LiveShare:
     # -- changes ---------------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """To be called after each operation on the machine: writes, sets the timer, wakes what waits."""
+        """Call it after each operation on the machine: it writes, sets the timer and wakes waiters."""
         machine = self.machine
         assert machine is not None
         if self._closed:
@@ -220,7 +220,7 @@ class LiveShare:
             self._host.writes.later(self)
 
     def follow_log(self) -> None:
-        """Take over where the log begins now."""
+        """Take over the log's present start offset."""
         machine = self.machine
         assert machine is not None
         before = machine.changes
@@ -229,28 +229,29 @@ class LiveShare:
             self.changed()
 
     def still_held(self, hold: int, ranges: list[Acquired]) -> list[Acquired]:
-        """What of an acquisition is still kept for its member."""
+        """The ranges of an acquisition that its member still holds."""
         if self.machine is None or self._closed:
             return []
         return self.machine.still_held(hold, ranges)
 
     def sent(self, hold: int, ranges: list[Acquired]) -> None:
-        """The answer with these records goes to the connection: they are delivered, and their locks begin."""
+        """Note that the response with these records goes to the connection. They count as delivered, and
+        their locks begin."""
         machine = self.machine
         assert machine is not None, "what is held was acquired"
-        # The millisecond that has begun is given, so that no lock is shorter than its members were told.
+        # Round up, so that no lock is shorter than the members were told.
         machine.sent(hold, ranges, now_ms=self._host.time.uptime_ms() + 1)
         self._write(machine)
 
     def take_back(self, hold: int, ranges: list[Acquired], *, pause_ms: int = 0) -> None:
-        """Undo an acquisition: what a member was to get was not sent, and is tried again after the pause."""
+        """Undo an acquisition that was not sent. Its records can be acquired again after the pause."""
         if self.machine is not None and not self._closed:
             until_ms = self._host.time.uptime_ms() + pause_ms if pause_ms else 0
             self.machine.take_back(hold, ranges, until_ms=until_ms)
             self.changed()
 
     def await_write(self, number: int, done: Written) -> None:
-        """Call `done` once the write of this number is persisted, at once if it is already."""
+        """Call `done` once the write of this number is persisted, or at once if it is."""
         if self.machine is None or self._closed:
             done(self.partition.not_leader())
         elif self.machine.written >= number:
@@ -266,7 +267,7 @@ class LiveShare:
         return None if write is None else (write, self.machine.state_epoch)
 
     def write_done(self) -> None:
-        """The write that was taken is persisted."""
+        """Note that the write in flight is persisted."""
         machine = self.machine
         if machine is None or self._closed:
             return
@@ -279,7 +280,7 @@ class LiveShare:
         self.drop_if_unused()
 
     async def persist(self, write: StateWrite, state_epoch: int) -> None:
-        """Write apart from what the machine has to write. Raises KafkaError if that is refused."""
+        """Write outside the machine's own writes. Raises KafkaError if it is refused."""
         await self._host.store.write(
             self.key,
             write,
@@ -311,7 +312,7 @@ class LiveShare:
     # -- the end ---------------------------------------------------------------------------------------
 
     def drop_if_unused(self) -> None:
-        """Forget what nobody uses, if that loses nothing."""
+        """Drop an unused share, if nothing would be lost."""
         if self.machine is None or self._is_used():
             return
         self.confirmation.doubt()
@@ -319,7 +320,8 @@ class LiveShare:
             self.drop()
 
     def drop(self, error: KafkaError | None = None) -> None:
-        """Forget everything: another leads, or the state cannot be had. Waiters have to ask again."""
+        """Drop the share: another broker leads, or the state cannot be read or written. Waiters have to
+        retry."""
         if self._closed:
             return
         self._closed = True
@@ -334,12 +336,12 @@ class LiveShare:
         pending, self._pending = self._pending, []
         for _, done in pending:
             done(answer)
-        # Not at once: the fetches that wait have the share made anew, and one of them may have dropped it.
+        # In a later turn: waiting fetches build the share anew, and one of them may be what has dropped it.
         self._host.loop.call_soon(release, self)
 
 
 def _as_answered(code: ErrorCode) -> ErrorCode:
-    """Clients look for the leader again when the state belongs to another."""
+    """The code that makes clients look for the new leader, if the state belongs to another."""
     if code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return code

@@ -1,4 +1,4 @@
-"""The share partitions that this broker leads, by group; made when a member first asks for one."""
+"""The share partitions that this broker leads, by group; created when a member first fetches from one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ShareTable:
     def get(self, group_id: str, at: SessionPartition) -> LiveShare:
         """A share partition, perhaps not loaded yet.
 
-        Raises KafkaError if this broker does not lead it, or cannot be sure of that.
+        Raises KafkaError if this broker does not lead the partition, or is not sure of it.
         """
         partition = self._partitions.get_with_lease(self._partitions.name_of(at.topic_id), at.partition)
         if self._is_closed:
@@ -60,14 +60,14 @@ class ShareTable:
         return share
 
     def doubt(self, group_id: str, partitions: Iterable[SessionPartition]) -> None:
-        """A member begins to fetch from these. What is known of them may be that of an earlier group."""
+        """Note that a member begins to fetch from these. Their state may be that of an earlier group."""
         shares = self._groups.get(group_id, {})
         for at in partitions:
             if at in shares:
                 shares[at].confirmation.doubt()
 
     def session_ended(self, key: SessionKey) -> None:
-        """Release what a member has acquired. Once no member is left, what is idle is forgotten."""
+        """Release the records of a member. Once no member is left, idle share partitions are dropped."""
         for share in list(self._groups.get(key.group_id, {}).values()):
             if share.machine is not None:
                 if share.machine.holds(key.member_id):
@@ -81,7 +81,7 @@ class ShareTable:
         return any(share.machine is not None and share.machine.holds(key.member_id) for share in shares)
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
-        """Drop what this broker does not lead any more; take over changed settings."""
+        """Drop share partitions that this broker no longer leads; apply changed settings."""
         self._host.loading.reads.forget_other_terms()
         for share in self:
             if not share.is_current:
@@ -90,7 +90,7 @@ class ShareTable:
                 share.configure(self._settings_of(share.key.group_id))
 
     def close(self) -> None:
-        """The broker stops: it does not wait for anything that a request would begin from now on."""
+        """Drop all: the broker stops, and waits for nothing that a request would begin from now on."""
         self._is_closed = True
         for share in self:
             share.drop()

@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 class CallState(Enum):
     ASSEMBLING = auto()
-    """In one turn of the loop, it is found out what the answer holds, and what it has to wait for."""
+    """The broker determines, in one turn of the loop, what the response holds and what it has to wait for."""
     AWAITING_RECORDS = auto()
-    """A long poll. Its acknowledgements, if it has brought any, may not be persisted yet."""
+    """A long poll. Acknowledgements of the request may not be persisted yet."""
     LINGERING = auto()
-    """A long poll whose acknowledgements are persisted: their answer waits for records for a moment."""
+    """A long poll whose acknowledgements are persisted. The response waits a moment longer for records."""
     PERSISTING = auto()
-    """All that the answer holds is known. It waits for share coordinators, or for the disk."""
+    """The contents of the response are known. It waits for share coordinators, or for the disk."""
     ANSWERED = auto()
-    """Or the client has gone."""
+    """The response was sent, or the client has gone."""
 
 
 ASSEMBLING = CallState.ASSEMBLING

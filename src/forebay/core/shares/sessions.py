@@ -33,7 +33,7 @@ FINAL_EPOCH = -1
 _EPOCH_MAX = 2**31 - 1
 MEMBER_ID_CHARACTERS_MAX = 36
 PARTITIONS_MAX = 1_000_000
-"""Of all sessions together. Members may name partitions that do not exist."""
+"""The most partitions of all sessions together. Members may name partitions that do not exist."""
 
 Acknowledgements = dict["SessionPartition", list[AcknowledgementBatch]]
 
@@ -54,15 +54,15 @@ class ShareSession:
     connection: Hashable
     """The connection of its newest request; the session ends with it."""
     epoch: int = 1
-    """That of the request which must come next."""
+    """The epoch that the next request must have."""
     partitions: dict[SessionPartition, bool] = field(default_factory=dict)
-    """What to fetch from, the one that gave records last at the end; whether it must be answered although
-    there is nothing to say of it: it is new, or had an error."""
+    """The partitions to fetch from; the one that returned records last is at the end. True if it must be in
+    the next response even without records or errors: it is new, or had an error."""
     has_ended: bool = False
-    """A request that still waits acquires nothing any more: its answer may reach nobody."""
+    """True once it has ended. A request that still waits acquires nothing: its response may reach nobody."""
 
     def answered(self, partition: SessionPartition, *, records: bool, error: bool) -> None:
-        """Note what a response says of a partition."""
+        """Note the contents of a response about a partition."""
         if partition not in self.partitions:
             return  # it was only acknowledged, or has been forgotten meanwhile
         if records:
@@ -78,7 +78,7 @@ class ShareRequest(NamedTuple):
     session: ShareSession | None
     """None once it has ended."""
     added: Collection[SessionPartition] = ()
-    """What it fetches from, and the request before did not."""
+    """Partitions that this request adds to the session."""
 
     @property
     def is_final(self) -> bool:
@@ -89,20 +89,20 @@ class ShareSessions:
     """All share sessions of a broker."""
 
     def __init__(self, sessions_max: int, partitions_max: int) -> None:
-        """`partitions_max`: of one session, `sessions_max`: of the broker."""
+        """`partitions_max` limits one session, `sessions_max` the broker."""
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[Hashable, dict[SessionKey, ShareSession]] = {}
         self._by_group: Counter[str] = Counter()
         self.partition_count = 0
-        """Of all sessions together."""
+        """The number of partitions of all sessions together."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def has_group(self, group_id: str) -> bool:
-        """Whether a member of this group has a session."""
+        """True if a member of this group has a session."""
         return group_id in self._by_group
 
     def fetch(self, request: ShareFetchRequest, connection: Hashable) -> ShareRequest:
@@ -138,7 +138,7 @@ class ShareSessions:
     def _check_room(
         self, before: ShareSession | None, wanted: list[SessionPartition], request: ShareFetchRequest
     ) -> None:
-        """Each request looks at all partitions of its session, so one session may not have any number."""
+        """Limits the partitions of a session: each request looks at all of them. Raises KafkaError."""
         is_opening = request.share_session_epoch == OPENING_EPOCH
         if before is not None and not is_opening and all(map(before.partitions.__contains__, wanted)):
             return  # nearly all requests
@@ -173,7 +173,7 @@ class ShareSessions:
         return list(self._by_connection.get(connection, ()))
 
     def connection_closed(self, connection: Hashable) -> list[SessionKey]:
-        """End the sessions of a connection; the members whose records are to be released."""
+        """End the sessions of a connection. Returns the members whose records have to be released."""
         ended = list(self._by_connection.get(connection, {}).values())
         for session in ended:
             self._end(session)
@@ -233,7 +233,7 @@ class ShareSessions:
 def _forgotten(
     request: ShareFetchRequest, kept: Collection[SessionPartition], added: Collection[SessionPartition]
 ) -> int:
-    """How many partitions of a session the request takes out again."""
+    """The number of partitions that the request removes from the session."""
     named = {
         SessionPartition(topic.topic_id, index)
         for topic in request.forgotten_topics_data
@@ -254,7 +254,7 @@ def _key_of(request: ShareFetchRequest | ShareAcknowledgeRequest) -> SessionKey:
 
 
 def _acknowledgements(request: ShareFetchRequest | ShareAcknowledgeRequest) -> Acknowledgements:
-    """By partition. A client may name a topic several times in one request."""
+    """The acknowledgements by partition. A client may name a topic several times in one request."""
     found: Acknowledgements = {}
     for topic in request.topics:
         partitions: Iterable[FetchPartition | AcknowledgePartition] = topic.partitions

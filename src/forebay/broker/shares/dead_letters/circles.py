@@ -1,9 +1,9 @@
 """Groups that read the topic which their dead letters go to: each letter would be delivered to them again.
 
-A letter that is rejected would become another letter, for ever. So the setting is refused while members of
-the group read the topic. That cannot always be known: members may begin to read it later, and the group's
-coordinator may be away. So a mover does not write such letters either (`target_topic.py`): they wait, and it
-says why.
+A rejected letter would become another letter, for ever. So the setting is refused while members of the group
+read the topic. The check may miss some: members may begin to read the topic later, and the group's
+coordinator may be unavailable. So a mover does not write such letters either (`target_topic.py`): they wait,
+and the log says why.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIMEOUT_S = 5.0
 
 
 def origins(image: ClusterImage, topic: str) -> Iterator[str]:
-    """The topics whose messages come into a topic: itself, and what a materialized view is filled from."""
+    """Yields the topics whose messages come into a topic: itself, and the sources of a materialized view."""
     yield topic
     while (fill := image.fills.get(topic)) is not None:
         source = image.topic_names.get(fill.source_id)
@@ -66,7 +66,8 @@ class CircleCheck:
                 )
 
     async def _read_by(self, group_id: str) -> set[str]:
-        """The topics that members of a share group have asked for; none if nobody can tell."""
+        """The topics that members of a share group have subscribed to; none if the group cannot be
+        described."""
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 (group,) = (await self._describe(group_id)).groups

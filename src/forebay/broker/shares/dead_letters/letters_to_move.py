@@ -1,11 +1,11 @@
-"""The dead letters of one share partition, as the source of a mover: what waits, how it looks, what is done.
+"""The dead letters of one share partition, as the source of a mover.
 
-A group without a dead-letter topic has none. If the setting is taken away while some wait, those are given
-up, as later ones are: that is how an administrator gets out of a topic that cannot be written.
+A group without a dead-letter topic has none. If the setting is removed while letters wait, they are dropped,
+like later ones. So an administrator can end the wait for a topic that cannot be written.
 
 A move that was planned before the log lost messages (power, an unclean election) may name offsets that other
-messages have now. If these become dead letters, they have to be moved themselves, so they are not taken for
-those of the move.
+messages have now. If these become dead letters, they have to be moved themselves, so they are not confused
+with those of the move.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from forebay.wire.records import Record
 log = logging.getLogger(__name__)
 
 _BYTES_MAX = 512 * 1024
-"""Of the records of one move; one record may be larger."""
+"""The most bytes of the records of one move; one record may be larger."""
 _OVERHEAD_BYTES = 400
-"""What a dead letter takes at most besides the record that it copies, and the names of topic and group."""
+"""The most bytes of a dead letter besides the copied record, and the names of topic and group."""
 
 
 class Share(Protocol):
@@ -69,7 +69,7 @@ class Share(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeadLetterHost:
-    """What the dead letters of every share partition on this broker need."""
+    """The parts of the broker that the dead letters of every share partition use."""
 
     mover: MoverHost
     targets: DeadLetterTargets
@@ -82,9 +82,9 @@ class DeadLetterSource:
         self._share = share
         self._host = host
         self._read: tuple[bytes, RecordsRead] | None = None
-        """The records of the last move that was planned, with its entries: mostly it is sent next."""
+        """The records of the last planned move, with its entries. Mostly this move is sent next."""
         self._failing_since_ms: int | None = None
-        """Since when the disk does not give a record for a letter."""
+        """The time since which the disk does not return a record for a letter."""
 
     # -- planning --------------------------------------------------------------------------------------
 
@@ -134,7 +134,8 @@ class DeadLetterSource:
         return _OVERHEAD_BYTES + len(names.encode())
 
     def _room(self, topic: str, target: Target) -> int:
-        """How many bytes of letters the target takes at once. Raises KafkaError if it takes not even one."""
+        """The bytes of letters that the target accepts at once. Raises KafkaError if not even one letter
+        fits."""
         room = target.bytes_max - HEADER_SIZE
         if room < self._overhead:
             raise KafkaError(
@@ -144,7 +145,7 @@ class DeadLetterSource:
         return room
 
     async def _records(self, letters: Sequence[DeadLetters], bytes_max: int) -> RecordsRead:
-        """Raises StorageError. A bad sector is waited for as long as one in front of a delivery is."""
+        """Raises StorageError. A bad sector is retried for as long as in a delivery."""
         now_ms, since_ms = self._host.time.uptime_ms(), self._failing_since_ms
         patience_ms = self._share.settings.unreadable_timeout_ms
         self._failing_since_ms = None
@@ -162,7 +163,7 @@ class DeadLetterSource:
             raise
 
     def _without_records(self, letters: Sequence[DeadLetters], bytes_max: int) -> RecordsRead:
-        """For letters whose records the disk does not give: it is not asked again."""
+        """The result for letters with unreadable records: the disk is not asked again."""
         read = RecordsRead(bytes_max, self._overhead)
         for offset in _offsets(letters):
             if not read.take(offset, NoCopy.DAMAGED):
@@ -170,7 +171,7 @@ class DeadLetterSource:
         return read
 
     def _drop_missing(self, letters: Sequence[DeadLetters], read: RecordsRead) -> None:
-        """Offsets without a record, which compaction has left, are done."""
+        """Finish offsets without a record, which compaction has left."""
         missing = [offset for offset in _offsets(letters) if offset < read.end and offset not in read.found]
         if missing:
             self._done([(each.first, each.last) for each in only(letters, missing)])
@@ -195,7 +196,7 @@ class DeadLetterSource:
         return is_same_state and any(True for _ in overlap(self._kept(batch), machine.dead_letters()))
 
     def _kept(self, batch: DeadLetterBatch) -> list[DeadLetters]:
-        """Those whose records the log has not lost."""
+        """The letters whose records the log has not lost."""
         partition = self._share.partition
         _, end_offset = partition.epochs.end_offset_for(batch.leader_epoch, partition.log.end_offset)
         return batch.letters if end_offset == UNDEFINED_OFFSET else below(batch.letters, end_offset)
@@ -219,10 +220,10 @@ class DeadLetterSource:
         ]
 
     async def _copies(self, move: Move, batch: DeadLetterBatch) -> dict[int, Record | NoCopy]:
-        """What is known of the records; those of which nothing is were deleted.
+        """The copies of the records, by offset; offsets that are not in it were deleted.
 
-        What was damaged when the move was planned has no copy, also if this broker's disk has it. The move
-        has no room for one.
+        A record that was damaged when the move was planned has no copy, even if this broker can read it. The
+        move has no room for one.
         """
         if self._read is not None and self._read[0] == move.entries:
             return self._read[1].found
@@ -232,7 +233,7 @@ class DeadLetterSource:
         kept = [each for each in self._kept(batch) if each.first not in batch.damaged]
         if kept:
             read = await self._records(kept, _BYTES_MAX)
-            # A broker that notes no damage has planned it.
+            # Only if the move was planned by an older broker, which does not note damage.
             no_room = (offset for offset in _offsets(kept) if offset >= read.end)
             copies |= read.found | dict.fromkeys(no_room, NoCopy.TOO_LARGE)
         return copies

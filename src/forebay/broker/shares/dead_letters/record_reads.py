@@ -1,8 +1,8 @@
-"""Reading single records of a log, in threads: batches are taken apart there, a limited amount at a time.
+"""Reads single records of a log, in threads: batches are unpacked there, a limited amount at a time.
 
-What is damaged is found without a copy, so that one damaged batch does not stop what lies behind it. What the
-disk does not give may be had later, and is an error here, but not for its neighbours. If only some sectors
-fail (`BadSector`), the caller decides how long to wait; then it is found without a copy, too.
+A damaged record is returned without a copy, so that one damaged batch does not block the records behind it. A
+read error may pass, so it is raised; neighbours are still read. If only some sectors fail (`BadSector`), the
+caller decides how long to wait; after that the record is returned without a copy, too.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from forebay.wire.records import Record
 
 
 class BadSector(StorageError):
-    """The disk does not give a wanted record, and gives others of the same file."""
+    """The disk does not return a wanted record, but returns others of the same file."""
 
 
 Found = dict[int, Record | NoCopy]
-"""By offset; NoCopy for what the log had and has not any more, or what cannot be read."""
+"""Records by offset; NoCopy for a record that was deleted or cannot be read."""
 
 
 @dataclass(slots=True, eq=False)
 class RecordsRead:
-    """What was found of the wanted records."""
+    """The wanted records that were found."""
 
     bytes_max: int
     overhead: int
-    """How many bytes of the limit a record takes besides what it holds."""
+    """The bytes of the limit that each record takes in addition to its contents."""
     found: Found = field(default_factory=dict)
     end: int = 0
-    """Before this offset, what was not found does not exist."""
+    """A wanted record before this offset that was not found does not exist."""
     size: int = 0
 
     def take(self, offset: int, found: Record | NoCopy) -> bool:
-        """True if there was room for it. The first always finds some."""
+        """True if there was room for it. The first record always fits."""
         size = self.overhead + (0 if isinstance(found, NoCopy) else _size(found))
         if self.found and self.size + size > self.bytes_max:
             self.end = offset
@@ -65,8 +65,8 @@ async def read_records(
     overhead: int,
     passes_bad_sectors: bool = False,
 ) -> RecordsRead:
-    """The first of the wanted records, at least one if there is any. Raises StorageError: BadSector unless
-    those are to be passed over."""
+    """The first of the wanted records, at least one if there is any. Raises StorageError; BadSector unless
+    bad sectors are skipped."""
     read = RecordsRead(bytes_max, overhead)
     offsets = sorted(wanted)
     for offset in offsets[: bisect_left(offsets, log.start_offset)]:
@@ -101,7 +101,7 @@ def _collect(
     *,
     passes_bad_sectors: bool,
 ) -> bool:
-    """In a thread. True if there was room for what was found here."""
+    """Runs in a thread. True if there was room for all that was found."""
     for part in stretch.read():
         if isinstance(part, DamagedPart):
             first, end = part.first_offset, part.next_offset
@@ -124,7 +124,7 @@ def _collect(
 
 
 def _check_passed(stretch: Stretch, part: DamagedPart, error: OSError, passes_bad_sectors: bool) -> None:
-    """Raises StorageError unless a part that the disk does not give may be passed over."""
+    """Raises StorageError unless this unreadable part may be skipped."""
     why = f"cannot read {stretch.file.file.path}: {error}"
     if not is_lasting(stretch.file, part):
         raise StorageError(why)
@@ -133,10 +133,9 @@ def _check_passed(stretch: Stretch, part: DamagedPart, error: OSError, passes_ba
 
 
 def _records(batch: WholeBatch, damaged: Found, output_max_bytes: int) -> Found:
-    """The wanted records that the batch has, in the order of their offsets.
+    """The wanted records of the batch, in the order of their offsets.
 
-    If it lies about the offsets of its records, nobody knows which it has: each is found, and none can be
-    copied.
+    If its header is wrong about the offsets, its records are unknown: each is returned without a copy.
     """
     header, found = batch.header, Found()
     if header.is_control or not header.record_count:

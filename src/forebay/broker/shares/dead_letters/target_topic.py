@@ -1,4 +1,4 @@
-"""The topic that dead letters of a share group go to: whether it may have them, and its creation."""
+"""The topic for the dead letters of a share group: checks if it may take them, and creates it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Target(NamedTuple):
     topic_id: bytes
     partition: int
     revision: int
-    """Of the image in which it was found."""
+    """The revision of the image in which it was found."""
     bytes_max: int
-    """Of one batch."""
+    """The largest batch that it accepts."""
 
 
 class DeadLetterTargets:
@@ -31,7 +31,7 @@ class DeadLetterTargets:
         self._topic_changes = topic_changes
 
     async def find(self, name: str, source: TopicPartition) -> Target:
-        """Where the dead letters of a partition go. Raises KafkaError with what has to be done about it."""
+        """The target of a partition's dead letters. Raises KafkaError that says what to do."""
         source_topic, source_partition = source
         if name in origins(self._metadata.image, source_topic):
             raise KafkaError(

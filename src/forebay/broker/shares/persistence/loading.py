@@ -15,14 +15,14 @@ from forebay.core.shares.partition.state_transitions import RecordState
 from forebay.core.shares.partition.writes import StateRange, StateWrite
 
 _NOT_RESOLVED = -1
-"""The start offset of a share partition from which nothing was read yet."""
+"""The start offset of a share partition that has none yet."""
 
 ResolveStart = Callable[[Partition, ShareGroupSettings, Callable[[], bool]], Awaitable[int]]
-"""Where a group begins that has read nothing of a partition yet; for as long as that is wanted."""
+"""Finds the start offset of a group that is new to a partition, while the last argument returns True."""
 
 
 class Share(Protocol):
-    """A share partition that is loaded."""
+    """A share partition that is being loaded."""
 
     key: ShareKey
     partition: Partition
@@ -31,10 +31,10 @@ class Share(Protocol):
 
     @property
     def is_current(self) -> bool:
-        """Whether this broker still leads the partition in that epoch."""
+        """True while this broker leads the partition in that epoch."""
 
     async def persist(self, write: StateWrite, state_epoch: int) -> None:
-        """Raises KafkaError if that is refused."""
+        """Raises KafkaError if the write is refused."""
 
 
 class ShareLoading:
@@ -43,7 +43,7 @@ class ShareLoading:
         self._resolve_start = resolve_start
 
     async def load(self, share: Share) -> SharePartition | None:
-        """None if this broker has stopped to lead the partition meanwhile. Raises KafkaError."""
+        """None if this broker has stopped leading the partition meanwhile. Raises KafkaError."""
         key, partition = share.key, share.partition
         found = await self.reads.read(key, partition, share.leader_epoch, lambda: share.is_current)
         start_offset = found.start_offset
@@ -66,8 +66,8 @@ class ShareLoading:
         return machine
 
     async def _choose_start(self, share: Share, state_epoch: int) -> int:
-        """Where the group begins. It is persisted before anything is delivered: a next leader that had to
-        choose again could begin later, and skip what was delivered here."""
+        """The start offset of the group. It is persisted before the first delivery: another leader that chose
+        again could begin later, and skip records that were delivered here."""
         start_offset = await self._resolve_start(share.partition, share.settings, lambda: share.is_current)
         write = StateWrite(number=0, start_offset=start_offset, ranges=[], delivery_complete_count=0)
         await share.persist(write, state_epoch)

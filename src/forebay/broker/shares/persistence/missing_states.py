@@ -1,8 +1,9 @@
-"""States of share partitions that are lost: the leader finds none where its group believes that there is one.
+"""Has lost states of share partitions created again: the group has initialized one, and the leader finds
+none.
 
-That takes the loss of acknowledged records of __share_group_state, as by an unclean election. Only the
-coordinator of the group can have the state made again, because it gives out the epochs. It finds out what is
-missing when it is asked how far the group has come, so the leader asks.
+That happens if acknowledged records of __share_group_state are lost, for example by an unclean election. Only
+the coordinator of the group can initialize the state again, because it assigns the epochs. It notices a
+missing state when it is asked for the offsets of the group, so the leader asks for them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from forebay.wire.messages.describe_share_group_offsets import (
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 1.0
-"""Members ask again at once, and each time the state is still missing."""
+"""The pause between two reports: members retry at once, while the state is still missing."""
 
 
 class MissingStates:
@@ -52,7 +53,7 @@ class MissingStates:
         self._reported: set[ShareKey] = set()
 
     def report(self, key: ShareKey) -> None:
-        """Have the coordinator of the group look for a state that is not there."""
+        """Have the coordinator of the group notice that a state is missing."""
         name = self._metadata.image.topic_names.get(key.topic_id)
         if name is not None and key not in self._reported:
             self._reported.add(key)

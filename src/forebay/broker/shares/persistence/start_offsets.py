@@ -1,4 +1,4 @@
-"""Where a share group begins in a partition that is new to it."""
+"""Finds the start offset of a share group in a partition that is new to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class StartOffsets:
     async def resolve(
         self, partition: Partition, settings: ShareGroupSettings, wanted: Callable[[], bool]
     ) -> int:
-        """Raises KafkaError. `wanted` is asked while a new leader finds out where its log ends."""
+        """The start offset. Raises KafkaError. `wanted` is called while a new leader determines the end of
+        its log."""
         reset, log = settings.offset_reset, partition.log
         if reset.strategy == EARLIEST:
             return log.start_offset

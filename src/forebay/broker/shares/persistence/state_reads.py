@@ -1,15 +1,15 @@
-"""Reading the state of a share partition when it is loaded, and holding it against the log.
+"""Reads the state of a share partition when it is loaded, and compares it with the log.
 
-What a state says was delivered by earlier leaders, which had nothing but what is committed, or by this broker
-before it was restarted. So all of it lies before where the log ended when this broker began to lead, and
-before the first message of a later leader than the last one that wrote the state. Unless the log has lost
-messages, as a loss of power or an unclean election makes it. Then others get their offsets, which the group
-would never be given: what the state says from there on is forgotten. By the second rule that is noticed
-however many leaders, and messages, there were since.
+The records in a state were delivered by earlier leaders, which deliver only committed records, or by this
+broker before its restart. So their offsets are below the end that the log had when this broker began to lead,
+and below the first message of any leader after the one that wrote the state. A loss of power or an unclean
+election may break this: the log has lost messages, and new messages get their offsets. The group would never
+get these, so the state is cut at that offset. The second rule detects this however many leaders and messages
+there were since.
 
-Once a state was loaded, it grows with the log, and there is nothing to be held against it in this term. A
-broker remembers the names of the groups for which that is so, but not of any number of them. If it has
-forgotten some, a state that was written in this term is taken for one of theirs.
+A state that was loaded in this term grows with the log, and is not compared again. A broker remembers the
+names of the groups for which this is so, up to a limit. If it has forgotten some, a state that was written in
+this term is treated as one of theirs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from forebay.wire.messages.read_share_group_state import PartitionResult
 log = logging.getLogger(__name__)
 
 GROUPS_MAX = 1_000
-"""Names that are remembered of one partition. There may be any number of groups that are used once."""
+"""The most names that are remembered for one partition. Any number of groups may be used only once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,7 @@ class _Loaded:
 
     leadership: Leadership
     groups: dict[str, None] = field(default_factory=dict)
-    """The one that was loaded last is the last."""
+    """In the order in which they were loaded."""
     has_forgotten: bool = False
 
     def add(self, group_id: str) -> None:
@@ -56,7 +56,7 @@ class _Loaded:
 
 class StateReads:
     def __init__(self, store: ShareStateStore, missing: Callable[[ShareKey], None]) -> None:
-        """`missing` is called with a share partition of which the share coordinator knows nothing."""
+        """`missing` is called with a share partition that is unknown to the share coordinator."""
         self._store = store
         self._missing = missing
         self._loaded: dict[Partition, _Loaded] = {}
@@ -64,7 +64,7 @@ class StateReads:
     async def read(
         self, key: ShareKey, partition: Partition, leader_epoch: int, wanted: Callable[[], bool]
     ) -> PartitionResult:
-        """The state, for a leader that fences those before it. Raises KafkaError."""
+        """The state. Reading it fences earlier leaders. Raises KafkaError."""
         found = await self._read(key, leader_epoch, wanted)
         lost_from = self._lost_from(partition, key.group_id, found)
         if lost_from is None or _end_of(found) <= lost_from or not wanted():
@@ -84,7 +84,7 @@ class StateReads:
         return await self._read(key, leader_epoch, wanted)
 
     def loaded(self, key: ShareKey, partition: Partition) -> None:
-        """What was read is in use from now on."""
+        """Note that the state is in use from now on."""
         if partition.leadership is not None:
             self._of(partition, partition.leadership).add(key.group_id)
 
@@ -102,13 +102,13 @@ class StateReads:
             raise
 
     def _lost_from(self, partition: Partition, group_id: str, found: PartitionResult) -> int | None:
-        """From which offset on the log has other messages than a state is about, if that says anything from
-        there on; None if it was loaded in this term."""
+        """The offset from which on the log has other messages than those that the state covers; None if there
+        is none, or if the state was loaded in this term."""
         leadership = partition.leadership
         if leadership is None or self._of(partition, leadership).had(group_id, found):
             return None
         end_before = leadership.start_offset
-        # What was chosen by an administrator is written by no leader, and read by some.
+        # No leader writes the offset that an administrator has chosen; leaders read it.
         epochs = (found.written_epoch, found.previous_leader_epoch)
         ends = (partition.epochs.end_offset_for(epoch, end_before)[1] for epoch in epochs)
         return min([end_before, *(end for end in ends if end != UNDEFINED_OFFSET)])
@@ -121,7 +121,7 @@ class StateReads:
 
 
 def _end_of(found: PartitionResult) -> int:
-    """Behind the last offset that a state says anything of. One that no leader has read yet says nothing: an
+    """The offset after the last one that a state covers. A state that no leader has read yet covers none: an
     administrator may have chosen an offset of this term."""
     if found.previous_leader_epoch == NO_LEADER or found.snapshot_epoch < 0:
         return 0

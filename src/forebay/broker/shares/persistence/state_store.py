@@ -1,8 +1,8 @@
-"""What the leader of a partition asks of the share coordinator: read and write the state of share partitions.
+"""Reads and writes the state of share partitions at the share coordinator, for the leader of a partition.
 
-A call goes on until the coordinator has said yes or no, or the caller does not lead the partition any more.
-Coordinators move, and a write whose answer was lost is repeated: the state that it names only ever goes up,
-so a repeat does no harm. A coordinator that does not know the topic may not have heard of it yet.
+A call is repeated until the coordinator has accepted or refused it, or the caller no longer leads the
+partition. Coordinators move, and a write whose response was lost is repeated: states only rise, so a repeat
+does no harm. A coordinator that does not know the topic may not have seen its creation yet.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ REFUSED_FOR_GOOD = frozenset(
         ErrorCode.INVALID_REQUEST,
     }
 )
-"""The state is another's, or gone: asking again would not help."""
+"""The state belongs to another leader, or is deleted: a retry would not help."""
 
 
 NO_WRITE = StateWrite(0, NO_OFFSET, [], UNKNOWN_COUNT)
-"""Says nothing of the state, and is refused if any other write would be."""
+"""An empty write. It changes nothing, and is refused if any other write would be."""
 
 
 def partition_data(
     partition: int, write: StateWrite, state_epoch: int, leader_epoch: int
 ) -> write_message.PartitionData:
-    """A write as it is told to the share coordinator."""
+    """A write in the form of the request."""
     return write_message.PartitionData(
         partition=partition,
         state_epoch=state_epoch,
@@ -67,7 +67,7 @@ class ShareStateStore:
     async def read(
         self, key: ShareKey, leader_epoch: int, wanted: Callable[[], bool]
     ) -> read_message.PartitionResult:
-        """The state, for a leader that fences those before it. KafkaError if it is refused for good."""
+        """The state. Reading it fences earlier leaders. Raises KafkaError if it is refused for good."""
         partition = read_message.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
         request = read_message.ReadShareGroupStateRequest(
             group_id=key.group_id,
@@ -85,7 +85,7 @@ class ShareStateStore:
         leader_epoch: int,
         wanted: Callable[[], bool],
     ) -> None:
-        """Raises KafkaError if it is refused for good, or not wanted any more."""
+        """Raises KafkaError if it is refused for good, or no longer wanted."""
         partition = partition_data(key.partition, write, state_epoch, leader_epoch)
         await self._write(key, partition, wanted)
 
@@ -98,7 +98,7 @@ class ShareStateStore:
         leader_epoch: int,
         wanted: Callable[[], bool],
     ) -> None:
-        """Have what was read of offsets from there on forgotten. Raises KafkaError, as `write`."""
+        """Remove the delivery states of this and later offsets. Raises KafkaError, like `write`."""
         partition = partition_data(key.partition, NO_WRITE, found.state_epoch, leader_epoch)
         partition.lost_from, partition.snapshot_epoch = lost_from, found.snapshot_epoch
         await self._write(key, partition, wanted)

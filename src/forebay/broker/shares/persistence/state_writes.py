@@ -1,12 +1,12 @@
-"""Writes of share partitions on their way to the share coordinators, gathered by group.
+"""Sends the writes of share partitions to the share coordinators, gathered by group.
 
-What several share partitions have to persist at the end of a turn of the loop is one request for each group,
-because a group has one share coordinator: one batch in its log, and one sync of the disk. Each share
-partition has at most one write under way, and repeats it on its own until it is done (see `state_store`).
+The writes of all share partitions of a group at the end of a turn of the loop are one request, because a
+group has one share coordinator: one batch in its log, and one sync of the disk. Each share partition has at
+most one write in flight, which is repeated until it is done (see `state_store`).
 
 The write of a first delivery waits for the next one of its share partition, a twentieth of a second at most.
-Mostly that is the acknowledgement, which says all there is to say. Written at once, it would cost a sync for
-every fetch, and the acknowledgement would have to wait for it.
+Mostly the next one is the acknowledgement, which replaces it. Written at once, it would cost a sync for every
+fetch, and the acknowledgement would have to wait for it.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ class Writer(Protocol):
 
     @property
     def is_current(self) -> bool:
-        """Whether what it has to say still counts."""
+        """True while its writes count: this broker leads the partition in the same epoch."""
 
     def take_write(self) -> tuple[StateWrite, int] | None:
-        """What is to be persisted, and the state epoch; None while a write is in flight or nothing is new."""
+        """The next write and its state epoch; None while a write is in flight, and when nothing has
+        changed."""
 
     def write_done(self) -> None: ...
 
     def drop(self, error: KafkaError) -> None:
-        """It was refused for good, or does not count any more."""
+        """Called if a write was refused for good, or no longer counts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,20 +79,20 @@ class StateWrites:
         self._background = background
         self._loop = loop
         self._due: dict[Writer, None] = {}
-        """Those that are asked for their writes at the end of this turn of the loop."""
+        """Share partitions whose writes are sent at the end of this turn of the loop."""
         self._later: dict[Writer, None] = {}
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
 
     def soon(self, writer: Writer) -> None:
-        """At the end of this turn: what a request acknowledges and then acquires is one write."""
+        """Write at the end of this turn: acknowledgements and acquisitions of a request are one write."""
         self._due[writer] = None
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._begin)
 
     def later(self, writer: Writer) -> None:
-        """With its next write, or within LATER_S."""
+        """Write with its next write, or within LATER_S."""
         self._later[writer] = None
         if self._timer is None:
             self._timer = self._loop.call_later(LATER_S, self._its_later)
@@ -127,7 +128,7 @@ class StateWrites:
                     await asyncio.sleep(delay_s)
                     delay_s = min(2 * delay_s, RETRY_S_MAX)
         except Exception:
-            # A share partition that cannot be written cannot go on: its waiters would wait for ever.
+            # A share partition that cannot be written is dropped: its waiters would wait for ever.
             for each in writes:
                 each.writer.drop(
                     KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a share partition could not be written")
@@ -137,7 +138,7 @@ class StateWrites:
     async def _results(
         self, group_id: str, writes: Iterable[_Write]
     ) -> dict[tuple[bytes, int], PartitionResult]:
-        """What the share coordinator says of each; nothing if it cannot be asked."""
+        """The result of each write; empty if the share coordinator cannot be asked."""
         topics: dict[bytes, list[PartitionData]] = {}
         for each in writes:
             topics.setdefault(each.writer.key.topic_id, []).append(each.data)
@@ -160,7 +161,7 @@ class StateWrites:
 
 
 def _current(writes: Iterable[_Write]) -> list[_Write]:
-    """Those that still count; the others are told that they do not."""
+    """The writes that still count. The share partitions of the others are dropped."""
     current: list[_Write] = []
     for each in writes:
         if each.writer.is_current:
@@ -172,7 +173,7 @@ def _current(writes: Iterable[_Write]) -> list[_Write]:
 
 
 def _settled(writes: Iterable[_Write], results: dict[tuple[bytes, int], PartitionResult]) -> list[_Write]:
-    """Tell the share partitions whose writes are done, or refused for good; those to be tried again."""
+    """Notify share partitions whose writes are done, or refused for good. Returns the writes to repeat."""
     left: list[_Write] = []
     for each in writes:
         result = results.get(each.place)

@@ -1,9 +1,9 @@
-"""Reading a partition for a share group: which batches there are, and what a member acquires of them.
+"""Reads a partition for a share group: finds its batches, and acquires records for a member.
 
 The headers of batches say which offsets they hold. The answer is a range of the file, from the first batch
-with an acquired record to the last. Nothing is unpacked, with one exception: compaction lets a batch reach
-over any number of later offsets that hold nothing. A member would get a lock on each of them, and clients
-keep a list of all. So a thread looks for the last record of a batch that may be such a one.
+with an acquired record to the last. Nothing is unpacked, with one exception: compaction may leave a batch
+that covers any number of later offsets without records. A member would get a lock on each of them, and
+clients keep a list of all. So a thread looks for the last record of a batch that may be one of these.
 """
 
 from __future__ import annotations
@@ -28,32 +28,33 @@ from forebay.wire.parts import FileRange
 log = logging.getLogger(__name__)
 
 _READS_MAX = 8
-"""How often one request looks on where a read gave nothing, as in a stretch of aborted transactions."""
+"""The most reads of one request while they find nothing, as in a stretch of aborted transactions."""
 
 
 class Found(NamedTuple):
-    """What a member has acquired of one share partition."""
+    """The records that a member has acquired of one share partition."""
 
     ranges: list[Acquired]
     records: LogSlice
     write: int
-    """To be sent once the share partition has written this."""
+    """The number of the write that must be done before they are sent."""
     hold: int
     """Number of the acquisition."""
     is_warm: bool
-    """Whether the records are in memory and checked; else that is to be asked before they are sent."""
+    """True if the records are in memory and checked. Otherwise they have to be loaded before they are
+    sent."""
 
 
 class _Batch(NamedTuple):
     position: int
     first: int
     last: int
-    """No record of the batch lies behind it."""
+    """The offset of its last record, or a later one."""
     header: BatchHeader
 
 
 def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int, now_ms: int) -> Found | None:
-    """Keep records for a member; None if there are none. Raises StorageError, for damaged ones too."""
+    """Acquire records for a member; None if there are none. Raises StorageError, also for damaged records."""
     machine, partition = share.machine, share.partition
     assert machine is not None
     share.follow_log()
@@ -68,7 +69,7 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
             raise part.error
         if part is None or part.range is None:
             return None
-        # What does not fit into the window is not looked at, however much a client asks for.
+        # Read no more than fits into the window, however much a client asks for.
         records_max = min(demand.records_max, share.settings.partition_max_record_locks)
         batches, last = _batches(share, part, offset + records_max - 1)
         if last < offset:
@@ -87,8 +88,8 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
 
 
 def _note_unreadable(share: LiveShare, machine: SharePartition, found: Unreadable, now_ms: int) -> None:
-    """The disk does not give these records, or not intact. They are tried again, and given up alone if that
-    does not help."""
+    """Note that these records could not be read, or are damaged. They are retried, and then given up
+    alone."""
     patience_ms = _patience_ms(share, found)
     given_up = machine.unreadable(
         found.first, found.last, patience_ms=patience_ms, retry_ms=RETRY_MS, now_ms=now_ms
@@ -108,8 +109,8 @@ def _note_unreadable(share: LiveShare, machine: SharePartition, found: Unreadabl
 
 
 def _patience_ms(share: LiveShare, found: Unreadable) -> int | None:
-    """How long they are tried again. A wrong CRC is read a second time; a disk that gives nothing at all is
-    waited for."""
+    """The time for retries. A wrong CRC is read a second time. None if the whole disk fails: retry for
+    ever."""
     if not found.is_lasting:
         return None
     return RETRY_MS if isinstance(found.error, CorruptBatch) else share.settings.unreadable_timeout_ms
@@ -118,8 +119,8 @@ def _patience_ms(share: LiveShare, found: Unreadable) -> int | None:
 def _batches(share: LiveShare, part: LogSlice, upto: int) -> tuple[list[_Batch], int]:
     """The batches of a slice up to the one with this offset, and the last offset that they cover.
 
-    Their CRCs were checked, or this process wrote them. If the disk has changed since, nothing that a header
-    says may lead beyond the slice: the group would never get the messages there.
+    Their CRCs were checked, or this process wrote them. If the disk has changed since, no header may point
+    beyond the slice: the group would skip the messages there.
     """
     batches: list[_Batch] = []
     last = part.next_offset - 1
@@ -139,7 +140,7 @@ def _batches(share: LiveShare, part: LogSlice, upto: int) -> tuple[list[_Batch],
 
 
 def _may_be_widened(header: BatchHeader) -> bool:
-    """Such a batch has no producer, and fewer records than offsets."""
+    """True for a batch that compaction may have widened: no producer, and fewer records than offsets."""
     has_gaps = 0 < header.record_count <= header.last_offset_delta
     return has_gaps and header.producer_id < 0 and not header.attributes & CONTROL
 
@@ -147,8 +148,8 @@ def _may_be_widened(header: BatchHeader) -> bool:
 def _visible(
     partition: Partition, batches: list[_Batch], committed: bool, offset: int, end: int
 ) -> list[_Batch]:
-    """Those with records for consumers, from an offset on: no markers, and for readers of committed ones
-    nothing aborted."""
+    """The batches with records for consumers, from an offset on: no markers, and with read_committed no
+    aborted ones."""
     visible = [
         each
         for each in batches
@@ -160,8 +161,8 @@ def _visible(
 
 
 def _without_aborted(batches: list[_Batch], aborted: Iterable[AbortedTxn]) -> list[_Batch]:
-    """There may be thousands of both. The transactions of one producer come one after the other, so the only
-    one that a batch can be of is the first that ends behind it."""
+    """The batches outside the aborted transactions. There may be thousands of both. The transactions of one
+    producer do not overlap, so a batch can only belong to the first one that ends after it."""
     ends: dict[int, list[int]] = {}
     begins: dict[int, list[int]] = {}
     for producer_id, first, last, _ in aborted:

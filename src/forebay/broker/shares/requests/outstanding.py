@@ -1,9 +1,9 @@
-"""What the answer to a member of a share group waits for: share coordinators that write, and disks that read.
+"""The writes and reads that a response to a member of a share group waits for.
 
-A share coordinator that cannot be reached must not hold a client for ever. After a time its writes are given
-up: the answer says so, and the next leader or a later write decides what becomes of them. A disk is waited
-for longer. What the answer was to bring is given back after the duration of a lock, and does not count as
-delivered.
+A share coordinator that cannot be reached must not hold a client for ever. After a timeout its writes are
+given up: the response reports an error, and the next leader or a later write decides about the records. The
+wait for a disk may be longer. Records that were to be delivered are released after the duration of a lock,
+and do not count as delivered.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import TypeAlias
 from forebay.errors import ErrorCode, KafkaError
 
 Done: TypeAlias = Callable[[KafkaError | None], None]
-"""Called with what went wrong with a write or a read."""
+"""Called when a write or a read is done, with its error."""
 
 
 class Outstanding:
     def __init__(self, loop: asyncio.AbstractEventLoop, nothing_left: Callable[[], None]) -> None:
-        """`nothing_left` is called each time that the last of them is done."""
+        """`nothing_left` is called each time the last one is done."""
         self._loop = loop
         self._nothing_left = nothing_left
         self._pending: dict[object, tuple[Done, bool]] = {}
-        """What to call when it is done, and whether it is a write."""
+        """The function to call when it is done, and True for a write."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
         return bool(self._pending)
 
     def add(self, then: Done, *, is_write: bool) -> Done:
-        """Wait until what is returned here is called; a write can be given up before."""
+        """Wait until the returned function is called; a write can be given up before."""
         token = object()
         self._pending[token] = then, is_write
 
@@ -43,12 +43,13 @@ class Outstanding:
         return done
 
     def limit_writes(self, timeout_s: float) -> None:
-        """Give up what is not written by then; the first limit counts."""
+        """Give up writes that are not done after this time; the first limit counts."""
         if self._timer is None and any(is_write for _, is_write in self._pending.values()):
             self._timer = self._loop.call_later(timeout_s, self._give_up)
 
     def close(self) -> None:
-        """Nobody waits any more. Without the cycle through the call no collector is needed."""
+        """End the wait. This breaks the reference cycle through the call, so the garbage collector is not
+        needed."""
         self._nothing_left = _nothing
         if self._timer is not None:
             self._timer.cancel()
@@ -67,4 +68,4 @@ class Outstanding:
 
 
 def _nothing() -> None:
-    """For a call that is answered."""
+    """The callback of an answered call."""

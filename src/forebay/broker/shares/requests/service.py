@@ -1,4 +1,4 @@
-"""What the requests of members of share groups need of the broker."""
+"""The parts of the broker that ShareFetch and ShareAcknowledge use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ShareService:
     shares: ShareTable
     cold_reads: ColdReads
     authorization: Authorization | None
-    """None: everybody may read everything."""
+    """None without an authorizer: every client may read every topic."""
     quotas: ClientQuotas
     lease: HeldLease
     metrics: Metrics
@@ -37,19 +37,19 @@ class ShareService:
     loop: asyncio.AbstractEventLoop
 
     def connection_closed(self, connection: Connection) -> None:
-        """What members had acquired through it goes to others."""
+        """Release the records that members have acquired through this connection."""
         for key in self.sessions.connection_closed(connection):
             self.shares.session_ended(key)
 
     def holds_records(self, connection: Connection) -> bool:
-        """True while a member has locks through this connection. It works on the records, and has nothing to
-        say until it is done; its session ends with the connection."""
+        """True while a member has locks through this connection. It may send nothing while it works on the
+        records; its session would end with the connection."""
         return any(map(self.shares.holds_records, self.sessions.members_on(connection)))
 
     def is_record_limit(self, group_id: str) -> bool:
-        """Whether members of a group get no more records than they ask for, in any acquire mode."""
+        """True if members of a group get no more records than they ask for, in any acquire mode."""
         return self.settings_of(group_id).is_record_limit
 
     def lock_ms(self, group_id: str) -> int:
-        """How long a member of a group may hold a record."""
+        """The lock duration of a group."""
         return self.settings_of(group_id).record_lock_duration_ms

@@ -1,4 +1,4 @@
-"""ShareAcknowledge: what members of a share group say about records that they hold, and nothing else."""
+"""ShareAcknowledge: acknowledgements of records that a member holds, without a fetch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ShareAcknowledge(ShareCall):
         return self._answer()
 
     def _abandoned(self) -> None:
-        """What was acknowledged stays so."""
+        """Acknowledgements stay valid without a response."""
 
     def _response(self, *, is_late: bool = False) -> ShareAcknowledgeResponse:  # noqa: ARG002 - both alike
         topics: dict[bytes, list[PartitionData]] = {}

@@ -1,6 +1,7 @@
-"""What ShareFetch and ShareAcknowledge have in common: acknowledgements, and the way to the answer.
+"""The common part of ShareFetch and ShareAcknowledge: acknowledgements, and the way to the response.
 
-`core/shares/call_states.py` has the states of a call, `outstanding.py` what an answer waits for.
+`core/shares/call_states.py` has the states of a call, `outstanding.py` the operations that a response waits
+for.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LOOK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPO
 
 
 class ShareCall(ABC):
-    """One request. It is answered at once if nothing has to be waited for."""
+    """One request. It is answered at once if it has nothing to wait for."""
 
     def __init__(
         self, service: ShareService, context: RequestContext, seen: ShareRequest, *, is_renew_request: bool
@@ -41,13 +42,13 @@ class ShareCall(ABC):
         access = service.authorization
         self._may_read = None if access is None else access.reader(context)
         self._acknowledged: dict[SessionPartition, KafkaError | None] = {}
-        """What to answer to the acknowledgements of each partition."""
+        """The result of the acknowledgements of each partition; None: success."""
         self._leaders: set[int] = set()
         """Brokers that the response sends the client to."""
         self._state: CallState = ASSEMBLING
         self._outstanding = Outstanding(service.loop, self._nothing_outstanding)
         self._reply: Reply | None = None
-        """The place of an answer that has to wait, until it is answered."""
+        """The place of a response that has to wait, until it is answered."""
 
     # -- acknowledgements ------------------------------------------------------------------------------
 
@@ -64,7 +65,7 @@ class ShareCall(ABC):
             self._service.shares.session_ended(self._seen.key)
 
     def _check_access(self, at: SessionPartition) -> None:
-        """Raises KafkaError for a partition whose topic the client may not read, or may not any more."""
+        """Raises KafkaError for a partition whose topic the client may not read, or no longer."""
         if self._may_read is None:
             return
         image = self._service.metadata.image
@@ -76,7 +77,7 @@ class ShareCall(ABC):
         self, share: LiveShare, at: SessionPartition, batches: Sequence[AcknowledgementBatch]
     ) -> None:
         if share.machine is None:
-            # Nothing was acquired since this broker leads: the locks of the last leader are gone.
+            # Nothing was acquired in this term; the locks of the last leader ended with its term.
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "the member does not hold these records")
         error, write = share.machine.acknowledge(
             self._seen.key.member_id,
@@ -97,7 +98,8 @@ class ShareCall(ABC):
         self._state = transition.target
 
     def _answer(self) -> Response | Reply:
-        """To be called when everything that the response waits for is known: the response, or its place."""
+        """Call it when all operations that the response waits for are known. Returns the response or its
+        place."""
         if self._outstanding:
             self._enter(PERSIST)
             reply = self._reply = self._reply or self._context.defer()
@@ -113,13 +115,13 @@ class ShareCall(ABC):
         self._outstanding.limit_writes(settings.write_timeout_ms / 1000)
 
     def _nothing_outstanding(self) -> None:
-        """The last write or read that the response had to wait for is done."""
+        """Called when the last write or read that the response waits for is done."""
         if self._state is PERSISTING:
             assert self._reply is not None
             self._complete(self._reply)
 
     def _complete(self, reply: Reply) -> Reply:
-        """Fill in a response that had to wait. Called by others, so it does not raise."""
+        """Fill in a response that had to wait. It does not raise: it is called from other requests."""
         self._end()
         if reply.abandoned:
             self._abandoned()
@@ -138,11 +140,11 @@ class ShareCall(ABC):
 
     @abstractmethod
     def _abandoned(self) -> None:
-        """The client has gone before its answer was complete."""
+        """Called if the client has gone before its response was complete."""
 
     @abstractmethod
     def _response(self, *, is_late: bool = False) -> Response:
-        """`is_late`: it had to wait."""
+        """The response. `is_late`: it had to wait."""
 
     # -- where the leaders are -------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
 """ShareFetch: acknowledge, acquire, and wait for something to acquire.
 
-Acknowledgements that ride along are applied first. Then records are acquired from the partitions of the
-session in turn, until the member has as many as it wants. If there are none, the request waits for an append,
-for records that others give back, or until its time is up. If it has acknowledged something, that is a moment
-after this is persisted (`core/shares/call_states.py`). The answer is made of ranges of files.
+Acknowledgements in the request are applied first. Then records are acquired from the partitions of the
+session in turn, up to the limits of the request. If there are none, the request waits for an append, for
+records that other members release, or until its time is up. With acknowledgements, it waits only a moment
+longer than they take to be persisted (`core/shares/call_states.py`). The response consists of ranges of
+files.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ log = logging.getLogger(__name__)
 RECORD_LIMIT = 1
 """The acquire mode in which max_records is not exceeded."""
 _GRACE_S = 0.02
-"""How long the answer to acknowledgements waits for records that could go with it. Where there is work, some
-come soon. Without the wait there would be two answers instead of one, and a record that comes in between
-would find nobody who waits for it."""
+"""The time that a response to acknowledgements waits for records to go with it. A busy partition has some
+soon. Without the wait there would be two responses instead of one, and a record that comes in between would
+find no waiting fetch."""
 _NO_RECORDS = b""
 _KNOWN_TO_CLIENTS = frozenset(
     {
@@ -65,7 +66,7 @@ _KNOWN_TO_CLIENTS = frozenset(
 
 @dataclass(slots=True, eq=False)
 class _Delivery:
-    """What a member gets from one partition."""
+    """The records of one partition in the response."""
 
     at: SessionPartition
     share: LiveShare
@@ -87,12 +88,12 @@ class ShareFetch(ShareCall):
         self._deliveries: dict[SessionPartition, _Delivery] = {}
         self._errors: dict[SessionPartition, KafkaError] = {}
         self._shares: dict[SessionPartition, LiveShare] = {}
-        """Those that were last looked at."""
+        """The share partitions of the last attempt to acquire."""
         self._doubts: dict[SessionPartition, int] = {}
-        """How many doubts there were of each by then."""
+        """The number of doubts about each at that time."""
         self._awaited: list[LiveShare] = []
         self._timer: asyncio.TimerHandle | None = None
-        """When the time of a long poll is up."""
+        """The end of a long poll."""
 
     def start(self) -> Response | Reply:
         self._acknowledge_all()
@@ -109,8 +110,8 @@ class ShareFetch(ShareCall):
     # -- acquiring and waiting -------------------------------------------------------------------------
 
     def _acquire(self, arrived: LiveShare | None = None) -> bool:
-        """Lock records of the session's partitions, or of that where something arrived, for the member;
-        whether there is something to answer: records, an error, or the end of the session."""
+        """Acquire records of the session's partitions, or of the one where something arrived. True if there
+        is something to answer: records, an error, or the end of the session."""
         session, request, now_ms = self._seen.session, self._request, self._service.time.uptime_ms()
         assert session is not None
         if session.has_ended:
@@ -139,12 +140,13 @@ class ShareFetch(ShareCall):
         return bool(self._deliveries) or bool(self._errors)
 
     def _places(self, session: ShareSession, share: LiveShare) -> list[SessionPartition]:
-        """Where a share partition that this request waits for is in its session, if it still is."""
+        """The entries of the session for a share partition that this request waits for."""
         at = SessionPartition(share.key.topic_id, share.key.partition)
         return [at] if at in session.partitions and self._shares.get(at) is share else []
 
     def _share(self, at: SessionPartition) -> LiveShare:
-        """Raises KafkaError, also when the share that this request waited for has failed."""
+        """The share partition. Raises KafkaError, also if the share that this request waited for has
+        failed."""
         self._check_access(at)
         share = self._shares.get(at)
         if share is not None and share.failure is not None:
@@ -164,10 +166,10 @@ class ShareFetch(ShareCall):
         return fetch_quota(quotas, self._context) if quotas.active else None
 
     def _await_records(self) -> Reply:
-        """Nothing was found, so all partitions of the session have been looked at.
+        """Begin a long poll: nothing was found in any partition of the session.
 
-        Some perhaps not to their end, if there is a long stretch without messages: that goes on at once. Once
-        acknowledgements are persisted, their answer does not wait for records for longer than _GRACE_S.
+        A long stretch without messages may not have been read to its end. The read continues at once. Once
+        acknowledgements are persisted, their response waits for records no longer than _GRACE_S.
         """
         self._enter(WAIT)
         self._reply = reply = self._context.defer()
@@ -189,12 +191,13 @@ class ShareFetch(ShareCall):
             super()._nothing_outstanding()
 
     def arrived(self, share: LiveShare, _size: int) -> None:
-        """A share partition that is waited for has something to acquire."""
+        """Called when a share partition that this request waits for has something to acquire."""
         if self._state in LONG_POLLS and self._context.counted(self._acquire_arrived)(share):
             self.finish()
 
     def _acquire_arrived(self, share: LiveShare) -> bool:
-        """Lock records for the member; whether the wait is over. Others wait behind it: no exceptions."""
+        """Acquire records for the member; True if the wait is over. It does not raise: others wait behind
+        it."""
         assert self._reply is not None
         try:
             return self._acquire(share)
@@ -205,7 +208,7 @@ class ShareFetch(ShareCall):
 
     def finish(self) -> None:
         """Answer now, if it is a long poll: there is something to answer, the time is up, a partition has
-        changed hands, or the client has gone or sent another request."""
+        another leader, or the client has gone or sent another request."""
         if self._state not in LONG_POLLS:
             return
         assert self._timer is not None
@@ -233,7 +236,7 @@ class ShareFetch(ShareCall):
     # -- delivering ------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
-        """Have the response wait for what its deliveries need."""
+        """Have the response wait for the writes and reads of its deliveries."""
         for delivery in self._deliveries.values():
             log_, records = delivery.share.partition.log, delivery.found.records
             if delivery.found.write:
@@ -247,28 +250,29 @@ class ShareFetch(ShareCall):
                 self._service.cold_reads.load([(log_.files, records)], partial(_tell_first, loaded))
 
     def _delivery_written(self, delivery: _Delivery, error: KafkaError | None) -> None:
-        """The deliveries before this one are persisted now, or that took too long: then others may try."""
+        """Called when earlier deliveries are persisted, or took too long: then the records are released."""
         if error is not None:
             delivery.share.take_back(delivery.found.hold, delivery.ranges)
             delivery.ranges = []
 
     def _delivery_loaded(self, delivery: _Delivery, error: KafkaError | None) -> None:
-        """Its bytes are in memory and checked. What the disk did not give, or not intact, is not sent; the
-        next read finds out which of its batches are to blame."""
+        """Called when its bytes are in memory and checked. Damaged or unreadable records are not sent; the
+        next read finds out which of the batches are affected."""
         if error is not None:
             delivery.share.take_back(delivery.found.hold, delivery.ranges, pause_ms=RETRY_MS)
             delivery.ranges = []
             self._errors[delivery.at] = error
 
     def _abandoned(self) -> None:
-        """Nobody reads the answer. If the session went on elsewhere, its end does not release the records."""
+        """Release the records. If the session continued on another connection, its end would not release
+        them."""
         for delivery in self._deliveries.values():
             delivery.share.take_back(delivery.found.hold, delivery.ranges)
 
     def _keep_held(self) -> None:
-        """Take out of an answer that had to wait what is not kept for its member any more. It took too long,
-        or another session of the member has begun, so that it may not read this answer. Or the lease has
-        ended, and another leader may have given it to another member."""
+        """Remove records from a late response that the member no longer holds. It took too long; or the
+        member has begun another session and may not read this response; or the lease has ended, and another
+        leader may have delivered them to another member."""
         is_leading = self._service.lease.valid()
         if not is_leading or (self._seen.session is not None and self._seen.session.has_ended):
             self._abandoned()
@@ -305,7 +309,8 @@ class ShareFetch(ShareCall):
         )
 
     def _throttle_ms(self) -> int:
-        """How long the client waits after this answer. It is not held back: the records are acquired."""
+        """The throttle time that the client is told. The response is not delayed: its records are
+        acquired."""
         quota = self._quota()
         if quota is None:
             return 0
@@ -313,7 +318,7 @@ class ShareFetch(ShareCall):
         return quota.count(sum(each.length for each in ranges if each is not None))
 
     def _answered_partitions(self) -> dict[SessionPartition, bool]:
-        """Those of the session and those that were acknowledged; whether each must be answered."""
+        """The partitions of the session and of the acknowledgements; True if one must be in the response."""
         partitions = dict.fromkeys(self._acknowledged, True)
         if self._seen.session is not None:
             partitions |= self._seen.session.partitions
@@ -349,5 +354,5 @@ def _tell_first(done: Done, outcomes: Outcomes) -> None:
 
 
 def _as_answered(code: ErrorCode) -> ErrorCode:
-    """Java's client takes few codes for a partition, and any other for a mistake of its own."""
+    """Java's client knows few codes for a partition, and treats any other as a bug of its own."""
     return code if code in _KNOWN_TO_CLIENTS else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -83,5 +83,5 @@ def answer(request: Any, decide: Decide) -> Response:
 
 
 def failure(request: Request, _info: RequestInfo, code: ErrorCode) -> Response:
-    """The same error for all share partitions: the coordinator is loading, or elsewhere."""
+    """Answer all share partitions with one error: the coordinator is loading, or on another broker."""
     return answer(request, lambda _key, _asked: {"error_code": code})

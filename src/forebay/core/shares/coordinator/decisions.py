@@ -1,4 +1,4 @@
-"""What may be done to the state of one share partition: the rules of the share coordinator.
+"""The rules of the share coordinator: which requests may change the state of one share partition.
 
 | Request    | Refused when                                           | Writes                               |
 |------------|--------------------------------------------------------|--------------------------------------|
@@ -14,15 +14,15 @@ A read by a new leader is written because it fences the leader before it. A writ
 repetition: it needs no record, and its answer waits for the records before it like any other.
 
 An initialization with the state epoch that the state has already is a repetition, too: undoing what was done
-since would deliver records again or skip them. Kafka begins anew if the start offset is another. A deletion
-names the epoch of the group, too, in a field of our own. One that comes late leaves alone what has been made
-since.
+since would deliver records again or skip them. Kafka begins anew if the start offset differs. A deletion
+names the epoch of the group, too, in a field that Kafka does not have. So a late deletion does not delete a
+state that was initialized since.
 
-The one way back: a leader whose log has lost messages, as a loss of power makes it, has what the state says
-of them forgotten (`lost_from`). Other messages get their offsets, and are to be delivered. It names the
-snapshot that it has read, so that a request that comes late, or twice, forgets nothing that came since.
+Only one request takes delivery states back: a leader whose log has lost messages, for example by a loss of
+power, removes their delivery states (`lost_from`). New messages get their offsets, and have to be delivered.
+The leader names the snapshot that it has read. So a request that comes late, or twice, removes nothing newer.
 
-The state of a topic that is gone can be deleted; Kafka refuses that. An unknown one is deleted with success.
+The state of a deleted topic can be deleted; Kafka refuses that. Deleting an unknown state succeeds.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class StateDraft:
             self._update(key, change, after)
 
     def _forget_lost(self, key: ShareKey, state: ShareState, request: PartitionData) -> None:
-        """One that is late names a snapshot that is no more: messages were delivered there since."""
+        """Ignores a late request: it names an old snapshot, and messages were delivered at these offsets
+        since."""
         if state.end_offset <= request.lost_from:
             return
         if request.snapshot_epoch != state.snapshot_epoch:

@@ -12,7 +12,7 @@ _ID_LENGTH = 22
 
 
 def coordinator_key(key: ShareKey) -> str:
-    """As Kafka writes it: `group:topic id in base64:partition`. It hashes to a partition of the topic."""
+    """Kafka's form: `group:topic id in base64:partition`. It hashes to a partition of the topic."""
     topic_id = urlsafe_b64encode(key.topic_id).decode().rstrip("=")
     return f"{key.group_id}:{topic_id}:{key.partition}"
 

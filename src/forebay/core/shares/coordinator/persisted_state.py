@@ -1,8 +1,8 @@
-"""What is persisted of one share partition, how it changes, and the records that say so.
+"""The persisted state of one share partition, how it changes, and its records in the log.
 
-A *snapshot* says everything. An *update* says what has changed since: which ranges, where the partition
-starts now, which leader it belongs to. Both are read by the one function `replayed`. A snapshot without a
-value forgets the share partition.
+A *snapshot* holds the whole state. An *update* holds the changes since then: ranges, the start offset, the
+leader epoch. One function, `replayed`, reads both. A snapshot without a value (a tombstone) deletes the
+state.
 
 Two epochs guard the state. The *state epoch* is given by the group coordinator when it initializes the
 state; a higher one begins anew, and none is given out twice, not even to groups of one name. The *leader
@@ -37,7 +37,7 @@ _UPDATE_KEY_VERSION = ShareUpdateKey.MIN_VERSION
 
 
 class ShareKey(NamedTuple):
-    """Names a share partition: what one share group has to do with one partition."""
+    """Identifies a share partition: one share group on one partition."""
 
     group_id: str
     topic_id: bytes
@@ -51,30 +51,30 @@ class ShareState(NamedTuple):
     start_offset: int
     """The first offset that is not finished; NO_OFFSET while no leader has found it."""
     complete_count: int
-    """Offsets from the start offset on that need no delivery any more, or UNKNOWN_COUNT."""
+    """The number of finished offsets from the start offset on, or UNKNOWN_COUNT."""
     created_ms: int
     written_ms: int
-    """Of the last snapshot."""
+    """The time of the last snapshot."""
     ranges: Ranges
     updates: int = 0
-    """Since the last snapshot."""
+    """The number of updates since the last snapshot."""
     written_epoch: int = NO_LEADER
-    """Of the last leader that wrote any of it. The leader that has only read it may not have looked yet
-    whether its log still has the messages."""
+    """The epoch of the last leader that wrote to the state. A leader that has only read it may not have
+    checked yet if its log still has the messages."""
 
     @property
     def end_offset(self) -> int:
-        """Behind the last offset of which it says anything."""
+        """The offset after the last one that the state covers."""
         return max(self.start_offset, self.ranges[-1].last + 1 if self.ranges else 0)
 
     @property
     def is_only_read(self) -> bool:
-        """Whether one leader has read it since it was initialized, and has written nothing yet."""
+        """True if one leader has read the state since it was initialized, and has written nothing yet."""
         return self.updates == 1 and self.written_ms == self.created_ms and not self.ranges
 
 
 class Change(NamedTuple):
-    """What an update says."""
+    """The contents of an update."""
 
     leader_epoch: int
     start_offset: int
@@ -86,7 +86,7 @@ class Change(NamedTuple):
 
 
 def initialized(before: ShareState | None, state_epoch: int, start_offset: int, now_ms: int) -> ShareState:
-    """A state that begins anew: nothing of the one before is merged into it."""
+    """A new state, which takes over nothing of the one before."""
     return ShareState(
         snapshot_epoch=0 if before is None else before.snapshot_epoch + 1,
         state_epoch=state_epoch,
@@ -102,10 +102,10 @@ def initialized(before: ShareState | None, state_epoch: int, start_offset: int, 
 def change_of(
     state: ShareState, *, start_offset: int, complete_count: int, ranges: Iterable[StateRange]
 ) -> Change:
-    """What a write of the state's leader changes. The start offset never goes back; NO_OFFSET leaves it.
+    """The change that a write of the leader makes. The start offset never goes back; NO_OFFSET keeps it.
 
-    The count belongs to a start offset: the one of a start offset that was passed already is out of date,
-    and of two for the same start offset the higher is the later.
+    The count belongs to a start offset. A count for an earlier start offset is outdated. Of two counts for
+    the same start offset the higher one is newer.
     """
     if start_offset in (NO_OFFSET, state.start_offset):
         complete_count = max(complete_count, state.complete_count)
@@ -138,7 +138,7 @@ def rewritten(state: ShareState, now_ms: int) -> ShareState:
 
 
 def without_lost(state: ShareState, lost_from: int, now_ms: int) -> ShareState:
-    """The state as a new snapshot, without what it says of offsets that other messages will get."""
+    """The state as a new snapshot, without the offsets that the log has lost: new messages will get them."""
     ranges = tuple(
         each._replace(last=min(each.last, lost_from - 1)) for each in state.ranges if each.first < lost_from
     )
@@ -153,7 +153,7 @@ def without_lost(state: ShareState, lost_from: int, now_ms: int) -> ShareState:
 
 
 def read_key(record: StateRecord) -> ShareKey | None:
-    """The share partition that a record is about; None if it is about something that we do not know."""
+    """The share partition of a record; None for a record of an unknown kind."""
     version = version_of(record.key)
     if version not in (_SNAPSHOT_KEY_VERSION, _UPDATE_KEY_VERSION):
         return None
@@ -163,7 +163,7 @@ def read_key(record: StateRecord) -> ShareKey | None:
 
 
 def is_snapshot(record: StateRecord) -> bool:
-    """Whether the records of the same share partition before this one say nothing any more."""
+    """True if this record replaces all earlier records of its share partition."""
     return version_of(record.key) == _SNAPSHOT_KEY_VERSION
 
 

@@ -1,11 +1,11 @@
-"""Ranges of offsets with one delivery state, and how two accounts of the same offsets become one.
+"""Ranges of offsets with one delivery state, and merging two reports about the same offsets.
 
-Each time an offset is sent its delivery count goes up by one, and while the count stays its state only
-rises: AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED. So (count, state) is a rank that never falls. Of two
-accounts of an offset the one with the higher rank is the later one, whichever arrives first. Merging is the
-same in any order and any number of times: a write that is repeated, or that comes late, does no harm.
+Each delivery raises the count of an offset by one. While the count stays, the state only rises: AVAILABLE,
+ACKNOWLEDGED, ARCHIVING, ARCHIVED. So (count, state) is a rank that never falls. Of two reports about an
+offset the one with the higher rank is newer, whichever arrives first. Merging gives the same result in any
+order and any number of times: a repeated or late write does no harm.
 
-An offset that no range holds has not been told of: it is as good as never delivered.
+An offset outside all ranges counts as never delivered.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Ranges = tuple[StateRange, ...]
 
 
 def merge(ranges: Ranges, newer: Iterable[StateRange], start_offset: int) -> Ranges:
-    """Both accounts in one, without what is below `start_offset`. `newer` may overlap and be in any order.
+    """The union of both reports, from `start_offset` on. `newer` may overlap and be in any order.
 
-    The ranges that `newer` does not come near are taken over as they are.
+    Ranges that `newer` does not touch are kept as they are.
     """
     kept = _from(ranges, start_offset)
     added = [_cut(new, start_offset) for new in newer if new.last >= start_offset]

@@ -1,12 +1,11 @@
 """The share coordinator of one partition of __share_group_state, as a state machine.
 
-It keeps, for every share partition that hashes to the partition, what its leader must find again after a
-change of leadership: the start offset, the delivery states, the epochs (`persisted_state`). It knows nothing
-of members, locks or retries; those are the leader's. Who may read and write is decided in
-`decisions`, and `upkeep` keeps the log short.
+For every share partition that hashes to the partition, it keeps the state that survives a change of leaders:
+the start offset, the delivery states, the epochs (`persisted_state`). Members, locks and retries are the
+leader's business. `decisions` has the rules for reads and writes, and `upkeep` keeps the log short.
 
 Operations take a ticket, the request, the client and the time, in this order, and return a Step; all share
-partitions of a request must be of this shard. What survives changes in `replay` only.
+partitions of a request must be of this shard. Only `replay` changes the persisted state.
 """
 
 from __future__ import annotations
@@ -59,13 +58,13 @@ class ShareCoordinatorShard:
 
     @property
     def redundant_before(self) -> int:
-        """What the records before this offset say is said again by newer ones, committed or not."""
+        """Newer records, committed or not, replace all records before this offset."""
         return self._offsets.redundant_before
 
-    # -- what the runtime calls around the operations ---------------------------------------------------
+    # -- called by the runtime ---------------------------------------------------------------------------
 
     def replay(self, record: StateRecord) -> None:
-        """The one place where what must survive changes."""
+        """The only place where the persisted state changes."""
         self._offsets.replayed(record.offset)
         key = read_key(record)
         if key is None:
@@ -110,7 +109,7 @@ class ShareCoordinatorShard:
         return self._answer(ticket, request, decide, draft, now)
 
     def read(self, ticket: Ticket, request: ReadShareGroupStateRequest, _info: RequestInfo, now: Now) -> Step:
-        """What the leader of a partition begins with; it fences the leaders before it."""
+        """Return the state to the leader of a partition, and fence the leaders before it."""
         draft = self._draft(now)
 
         def decide(key: ShareKey, asked: Any) -> dict[str, Any]:
@@ -121,7 +120,7 @@ class ShareCoordinatorShard:
             return {
                 "state_epoch": state.state_epoch,
                 "snapshot_epoch": after.snapshot_epoch,
-                # A leader asks again when the first answer was lost, and is to be told the same.
+                # A leader asks again if the first response was lost, and gets the same one.
                 "previous_leader_epoch": NO_LEADER if is_repeated else state.leader_epoch,
                 "written_epoch": state.written_epoch,
                 "start_offset": state.start_offset,
@@ -141,7 +140,7 @@ class ShareCoordinatorShard:
     def write(
         self, ticket: Ticket, request: WriteShareGroupStateRequest, _info: RequestInfo, now: Now
     ) -> Step:
-        """What has become of deliveries, as told by the leader that has read the state."""
+        """Save the delivery states of the leader that has read the state."""
         draft = self._draft(now)
 
         def decide(key: ShareKey, asked: write_share_group_state.PartitionData) -> dict[str, Any]:
@@ -153,7 +152,7 @@ class ShareCoordinatorShard:
     def delete(
         self, ticket: Ticket, request: DeleteShareGroupStateRequest, _info: RequestInfo, now: Now
     ) -> Step:
-        """Forget states, unless they are newer than the request. What is not there is forgotten already."""
+        """Delete states, unless they are newer than the request. Deleting an unknown state succeeds."""
         draft = self._draft(now)
 
         def decide(key: ShareKey, asked: delete_share_group_state.PartitionData) -> dict[str, Any]:
@@ -165,7 +164,7 @@ class ShareCoordinatorShard:
     def read_summary(
         self, ticket: Ticket, request: ReadShareGroupStateSummaryRequest, _info: RequestInfo, now: Now
     ) -> Step:
-        """How far share partitions have come, for the coordinator of their group."""
+        """Return the progress of share partitions to the coordinator of their group."""
         draft = self._draft(now)
 
         def decide(key: ShareKey, _asked: Any) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """Keeping the log of a share coordinator short, and free of topics that are gone.
 
-The log is not compacted. Its beginning is deleted, up to the oldest snapshot that still counts
-(`redundant_before`). A share partition at rest would hold that back for ever, so *cold* ones, whose snapshot
-is older than `cold_interval_ms`, are written again. That costs as many records as there are cold partitions;
-it is done only when the log holds more redundant records than needed ones, so that on average no record is
-written more than twice for the sake of deleting.
+The log is not compacted. Its beginning is deleted, up to the oldest valid snapshot (`redundant_before`). An
+idle share partition would block that for ever. So the states of *cold* ones, whose snapshot is older than
+`cold_interval_ms`, are written again. That costs one record for each cold partition. It is done only when the
+log holds more redundant records than needed ones, so on average no record is written more than twice.
 
 A round begins every `prune_interval_ms`: it forgets the share partitions of unknown topics, writes cold ones
 again, a few in each step, and asks for the deletion in a last step of its own. Effects wait for everything
@@ -32,19 +31,19 @@ _BYTES_PER_STEP = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteStateRecords(Effect):
-    """Nothing before this offset of a partition of __share_group_state is needed any more."""
+    """Deletes the records of a partition of __share_group_state before this offset: nobody needs them."""
 
     partition: int
     before_offset: int
 
 
 class RecordOffsets:
-    """Where in the log the newest snapshot of each share partition is."""
+    """The offsets of the newest snapshot of each share partition."""
 
     def __init__(self) -> None:
         self._snapshots: dict[ShareKey, int] = {}
         self.start_offset: int | None = None
-        """Of the log, as far as it is known; None while nothing was replayed."""
+        """The known start of the log; None while nothing was replayed."""
         self.end_offset = 0
 
     def replayed(self, offset: int) -> None:
@@ -84,7 +83,7 @@ class StateUpkeep:
         self._in_round = False
         self._next_round_ms = 0
         self.in_doubt = False
-        """There may be topics that are not known: no state is deleted."""
+        """True if some topics may be unknown here. Then no state is deleted."""
 
     def schedule(self, now: Now) -> None:
         self._next_round_ms = now.ms + self._config.prune_interval_ms
@@ -96,7 +95,7 @@ class StateUpkeep:
         self._gone.extend(key for key in self._states if key.topic_id in topic_ids)
 
     def run(self, draft: StateDraft, topics: Topics, now: Now) -> DeleteStateRecords | None:
-        """Go on with the round under way, or begin one if it is time."""
+        """Continue the current round, or begin one if it is due."""
         if self._gone:
             self._forget(draft, topics)
         elif self._cold:

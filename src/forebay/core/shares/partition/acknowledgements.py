@@ -1,19 +1,19 @@
-"""Checks of the acknowledgements in one request for one share partition. They hold all or none.
+"""Checks the acknowledgements of one request for one share partition: all are applied, or none.
 
-| case | answer |
-|---|---|
-| first > last; a batch that begins before the end of the one before; no types; types that are neither one nor one per offset; an unknown type; renew without the request's flag | INVALID_REQUEST |
-| offsets after the end of the window | INVALID_REQUEST |
-| nothing is in the window; a record that is not acquired (its acknowledgement may be pending) or is held by another member; an offset twice; renew where the group does not allow it | INVALID_RECORD_STATE |
-| wholly below the start offset | success, nothing happens |
+| case | answer | |---|---| | first > last; a batch that begins before the end of the one before; no types;
+types that are neither one nor one per offset; an unknown type; renew without the request's flag |
+INVALID_REQUEST | | offsets after the end of the window | INVALID_REQUEST | | nothing is in the window; a
+record that is not acquired (its acknowledgement may be pending) or is held by another member; an offset
+twice; renew where the group does not allow it | INVALID_RECORD_STATE | | wholly below the start offset |
+success, nothing happens |
 
 Kafka lets a batch begin with the last offset of the one before. It is then refused, because that record was
 acknowledged a moment ago.
 
-A lock holds until `expire` has taken it away, even when its time is over: until then nobody else can have got
-the record, so to refuse would only have finished work done again. Kafka does the same. Where others may have
-taken over without this broker's knowledge, the lease and the epochs of the write decide, not the lock.
-"""  # noqa: E501
+A lock is valid until `expire` removes it, even after its time. Until then no other member can have got the
+record, so a refusal would only repeat finished work. Kafka does the same. If another broker may have taken
+over without this broker's knowledge, the lease and the epochs of the write decide, not the lock.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def checked(
     is_renew_request: bool,
     may_renew: bool,
 ) -> list[Run] | ErrorCode:
-    """What to do, or why nothing may be done."""
+    """The runs to apply, or the error code that refuses all of them."""
     previous_last = -1
     for batch in batches:
         if batch.first_offset < previous_last or not _is_well_formed(batch, is_renew_request):
@@ -90,7 +90,7 @@ def _is_well_formed(batch: AcknowledgementBatch, is_renew_request: bool) -> bool
 
 
 def _runs(batch: AcknowledgementBatch, start: int) -> Iterator[Run]:
-    """The batch by type, without what is below the start offset."""
+    """Yields the runs of a batch by type, from the start offset on."""
     types = batch.acknowledge_types
     first = batch.first_offset
     if types.count(types[0]) == len(types):

@@ -1,14 +1,14 @@
-"""Which records of a read a member gets: how many, in which ranges.
+"""Decides which of the records that were read a member gets: how many, in which ranges.
 
 Two modes. Batch-optimized: whole batches as the log has them, so that ranges stay coarse; `records_max` is a
 soft limit, the batch with the last record of it is given whole. Record-limit: never more than `records_max`.
 In both modes a range with more than `batch_size` records is cut where a batch begins.
 
-Throttled redelivery saves the good neighbours of a record that makes its consumers fail. Of records that were
-delivered often already (`throttle_from`) a delivery has half as many as were acquired together before, then
-a quarter, and so on with each further delivery, and nothing else goes into that fetch. The last attempt is
-made with one record alone. After a change of the leader nobody knows what was acquired together; then a run
-of records with the same count is taken for that.
+Throttled redelivery protects the good neighbours of a record that makes its consumers fail. From a certain
+delivery count on (`throttle_from`), a delivery has half as many records as were acquired together before,
+then a quarter, and so on, and nothing else goes into that fetch. The last attempt has one record alone. After
+a change of the leader it is unknown which records were acquired together. Then a run of records with the same
+count is treated as such a group.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Acquired(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """What was read from the log for a fetch, known from batch headers only."""
+    """The result of reading the log for a fetch. Only batch headers were read."""
 
     first: int
-    """Where the read began."""
+    """The offset where the read began."""
     last: int
     """The last offset that was read, up to the high watermark or the last stable offset."""
     batches: Sequence[Offsets]
@@ -71,7 +71,7 @@ class LogRead(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a member asks for."""
+    """The limits that a member sets in its fetch."""
 
     records_max: int
     batch_size: int
@@ -79,7 +79,7 @@ class Demand(NamedTuple):
     """Acquire mode 1; else whole batches."""
 
     def last_of(self, read: LogRead, first: int, last: int, room: int) -> int:
-        """How far a range may be taken when there is room for this many records."""
+        """The last offset of a range that has room for this many records."""
         if last - first < room:
             return last
         wanted = first + room - 1
@@ -87,7 +87,7 @@ class Demand(NamedTuple):
 
 
 def throttle_from(delivery_count_limit: int) -> int:
-    """The delivery count from which on less is delivered at once."""
+    """The delivery count from which on deliveries get smaller."""
     return max(2, (delivery_count_limit + 1) // 2)
 
 

@@ -1,4 +1,4 @@
-"""Dead letters: which of them go together, how a move names them, and what stands in each (KIP-1191).
+"""Dead letters: which of them go together, how a move names them, and their contents (KIP-1191).
 
 A dead letter has headers that say where the record came from and why it was given up, as text. With
 `errors.deadletterqueue.copy.record.enable` key, value and headers of the record are in it too, its own
@@ -19,7 +19,7 @@ from forebay.wire.state import dead_letter_moves as wire
 from forebay.wire.state.versioned import pack, unpack
 
 RECORDS_MAX = 500
-"""Of one move."""
+"""The most records of one move."""
 
 _CODES = {DeadLetterCause.REJECTED: 0, DeadLetterCause.DELIVERY_LIMIT: 1, DeadLetterCause.UNREADABLE: 0}
 """Brokers before the third cause take it for the first."""
@@ -34,7 +34,7 @@ _MESSAGES = {
 
 
 class NoCopy(Enum):
-    """Why there is no copy of the record in its dead letter: what the letter's message says of it."""
+    """The reason why a dead letter has no copy of its record, in the words of the letter's message."""
 
     NOT_WANTED = ""
     DELETED = " The record was deleted before it could be copied."
@@ -43,7 +43,7 @@ class NoCopy(Enum):
 
 
 class Origin(NamedTuple):
-    """Where the records of a dead-letter topic's share came from."""
+    """The source of dead letters: the share group and its partition."""
 
     topic: str
     partition: int
@@ -51,12 +51,12 @@ class Origin(NamedTuple):
 
 
 class DeadLetterBatch(NamedTuple):
-    """What one move takes."""
+    """The dead letters of one move."""
 
     state_epoch: int
     letters: list[DeadLetters]
     leader_epoch: int = -1
-    """In which the move was planned; -1 if that was not noted."""
+    """The leader epoch in which the move was planned; -1 if it is unknown."""
     damaged: frozenset[int] = frozenset()
     """First offsets of the letters whose records cannot be copied, because their batch is damaged."""
 
@@ -103,14 +103,14 @@ def _letters(of: wire.DeadLetterRange) -> DeadLetters:
 
 
 def leading(letters: Iterable[DeadLetters]) -> tuple[list[DeadLetters], bool]:
-    """The first of them that are alike in one thing, and whether it is so: the disk does not give them."""
+    """The first letters that are all readable, or all unreadable; and True if they are unreadable."""
     for is_unreadable, alike in groupby(letters, lambda each: each.cause is DeadLetterCause.UNREADABLE):
         return list(alike), is_unreadable
     return [], False
 
 
 def first_of(letters: Iterable[DeadLetters], records_max: int = RECORDS_MAX) -> list[DeadLetters]:
-    """The first of them, as many records as a move may have."""
+    """The first letters, with as many records as a move may have."""
     chosen: list[DeadLetters] = []
     for each in letters:
         if records_max <= 0:
@@ -144,7 +144,7 @@ def below(letters: Iterable[DeadLetters], end_offset: int) -> list[DeadLetters]:
 
 
 def overlap(letters: Sequence[DeadLetters], waiting: Sequence[DeadLetters]) -> Iterator[tuple[int, int]]:
-    """The ranges of offsets that are in both. Both rise, so one pass is enough."""
+    """Yields the ranges of offsets that are in both. Both are sorted, so one pass is enough."""
     mine, other = 0, 0
     while mine < len(letters) and other < len(waiting):
         first = max(letters[mine].first, waiting[other].first)

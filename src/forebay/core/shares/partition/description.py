@@ -1,4 +1,4 @@
-"""What an administrator sees of a share partition."""
+"""The description of a share partition for administrators."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ class Holder(NamedTuple):
     member_id: str
     records: int
     oldest_lock_ms: int
-    """How long it has held the record that it has held for longest."""
+    """The age of its oldest lock."""
 
 
 class Description(NamedTuple):
-    """Numbers are of offsets."""
+    """Counts are numbers of offsets."""
 
     start_offset: int
     end_offset: int
     """The last offset of the window; one less than the start when it is empty."""
     window_max: int
     available: int
-    """Can be acquired now."""
+    """Records that can be acquired now."""
     waiting: int
-    """Released, and to be acquired once their backoff is over."""
+    """Released records that can be acquired after their backoff."""
     acquired: int
     archiving: int
-    """Waiting for the dead-letter topic."""
+    """Records that wait for the dead-letter topic."""
     finished: int
-    """Done, but not the first of the window."""
+    """Finished records behind an unfinished one."""
     holders: list[Holder]
-    """The one with the oldest lock first."""
+    """The member with the oldest lock comes first."""
 
     @property
     def window_size(self) -> int:

@@ -1,4 +1,4 @@
-"""The window of a share partition as the persisted state has it."""
+"""Builds the window of a share partition from its persisted state."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from forebay.errors import ErrorCode, KafkaError
 
 
 def loaded(start_offset: int, ranges: Iterable[StateRange], delivery_count_limit: int) -> Window:
-    """The window, with what no range covers as never delivered.
+    """The window. Offsets outside all ranges count as never delivered.
 
-    The cause of a dead letter is not persisted, so it is concluded from the count.
+    The cause of a dead letter is not persisted. The delivery count tells it.
     """
     window = Window(start_offset)
     for first, last, state, count in ranges:

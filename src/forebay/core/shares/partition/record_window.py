@@ -13,8 +13,8 @@ start offset passes over finished spans whose write is done. Only neighbours tha
 for none, are joined.
 
 Requests name many ranges at once, in rising order. They are applied in one pass over the spans between the
-first and the last (`cut_each`, `join_each`), and looked up by going on from the one before (`Walk`). A search
-and an insertion for each would take a time that grows with the square of a request.
+first and the last (`cut_each`, `join_each`). A lookup continues from the one before (`Walk`). A search and an
+insertion for each range would take quadratic time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from forebay.core.shares.partition.state_transitions import (
 _first_of = attrgetter("first")
 
 _SPANS_PER_RANGE = 64
-"""Ranges that have more spans than this between them, on average, are looked for one by one."""
+"""Ranges with more spans than this between them, on average, are searched one by one."""
 
 Range = tuple[int, int]
 """First and last offset."""
@@ -64,26 +64,26 @@ class Span:
         self.last = last
         self.state = state
         self.count = count
-        """How often it was sent to a member."""
+        """The number of deliveries to members."""
         self.member = ""
-        """Who holds it, while it is ACQUIRED."""
+        """The member that holds it, while it is ACQUIRED."""
         self.hold = 0
         """Number of the acquisition, while it is ACQUIRED."""
         self.is_sent = False
-        """Whether the member has it, while it is ACQUIRED."""
+        """True once it was sent to the member, while it is ACQUIRED."""
         self.since_ms = 0
         """When it was acquired, or sent."""
         self.until_ms = 0
-        """ACQUIRED: when the lock ends, or the wait of what is not sent. AVAILABLE: when the pause ends, 0
-        when it may be acquired."""
+        """ACQUIRED: the end of the lock, or of the wait before it is sent. AVAILABLE: the end of the backoff,
+        0 if it may be acquired."""
         self.failing_since_ms: int | None = None
-        """Since when the disk does not give it intact."""
+        """The time since which the disk does not return it intact."""
         self.together = 0
-        """How many offsets were acquired together, when deliveries of it were last not throttled."""
+        """The number of offsets acquired together in the last delivery that was not throttled."""
         self.write = 0
         """Number of the write that persists its newest change."""
         self.cause: DeadLetterCause | None = None
-        """Of an ARCHIVING span."""
+        """The cause of an ARCHIVING span."""
 
     @property
     def size(self) -> int:
@@ -109,7 +109,7 @@ class Span:
         return rest
 
     def equals(self, other: Span, written: int) -> bool:
-        """Whether the two may be one span. Acquired ranges stay as the member got them."""
+        """True if the two may be joined. Acquired ranges stay as the member got them."""
         return (
             self.state is other.state
             and self.state is not ACQUIRED
@@ -129,9 +129,9 @@ class Window:
         self.totals = [0] * len(RecordState)
         """Offsets in the window, by state."""
         self.waiting = 0
-        """Of the AVAILABLE ones, those whose backoff is not over."""
+        """The number of AVAILABLE offsets whose backoff is not over."""
         self.held: dict[str, int] = {}
-        """Of the ACQUIRED ones, how many each member has."""
+        """The number of ACQUIRED offsets of each member."""
         self._none_acquirable_below = start
         self._finished_below = start
 
@@ -155,7 +155,7 @@ class Window:
     # Looking things up
 
     def index(self, offset: int) -> int:
-        """Of the span with this offset, which must be in the window."""
+        """The index of the span with this offset, which must be in the window."""
         spans = self.spans
         if spans and spans[-1].first <= offset:
             return len(spans) - 1
@@ -179,7 +179,7 @@ class Window:
         return self._none_acquirable_below
 
     def first_unfinished(self) -> int:
-        """Where the start offset will be once all changes are persisted."""
+        """The start offset after all changes are persisted."""
         spans = self.spans
         if not spans or spans[0].state not in FINISHED:
             return self.start
@@ -192,11 +192,11 @@ class Window:
         return self._finished_below
 
     def room(self, limit: int) -> int:
-        """How many more offsets the window may take.
+        """The number of offsets that the window may still take.
 
-        What is finished at its front makes room at once. Else a request that acknowledges and fetches would
-        have to wait for its own write before it could acquire. With what is still to be written, the window
-        has at most twice the limit.
+        Finished offsets at its front make room at once. Otherwise a request that acknowledges and fetches
+        would have to wait for its own write before it could acquire. With changes that are not written yet,
+        the window has at most twice the limit.
         """
         after = self.spans[-1].last + 1 if self.spans else self.start
         return min(limit - after + self.first_unfinished(), 2 * limit - after + self.start)
@@ -218,7 +218,7 @@ class Window:
         return spans[low : high + 1]
 
     def cut_each(self, ranges: Sequence[Range]) -> list[list[Span]]:
-        """Like `cut` for several ranges, which rise."""
+        """Like `cut` for several ranges, sorted by offset."""
         if len(ranges) < 2 or not self._is_close(ranges):
             return [self.cut(first, last) for first, last in ranges]
         low, high = self.index(ranges[0][0]), self.index(ranges[-1][1]) + 1
@@ -248,7 +248,7 @@ class Window:
         return self.index(ranges[-1][1]) - self.index(ranges[0][0]) <= _SPANS_PER_RANGE * len(ranges)
 
     def change(self, span: Span, state: RecordState, *, until_ms: int = 0, member: str = "") -> None:
-        """The only place where a span's state changes; what `until_ms` means depends on the state."""
+        """The only place where a span's state changes; the meaning of `until_ms` depends on the state."""
         size = span.last - span.first + 1
         self._uncount(span, size)
         span.state = state
@@ -309,7 +309,7 @@ class Window:
         spans[low:high] = joined
 
     def join_each(self, ranges: Sequence[Range], written: int) -> None:
-        """Like `join` for several ranges, which rise."""
+        """Like `join` for several ranges, sorted by offset."""
         if len(ranges) > 1 and self._is_close(ranges):
             ranges = [(ranges[0][0], ranges[-1][1])]
         for first, last in ranges:
@@ -338,7 +338,7 @@ class Window:
 
 
 class Walk:
-    """Looks up ranges that rise. What lies close to the one before is found without a search."""
+    """Looks up ranges sorted by offset. A range close to the one before is found without a search."""
 
     def __init__(self, window: Window) -> None:
         self._window = window

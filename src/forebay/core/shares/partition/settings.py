@@ -13,13 +13,13 @@ class ShareSettings:
     lock_ms: int = 30_000
     delivery_count_limit: int = 5
     record_locks_max: int = 2_000
-    """Offsets in the window. A whole batch may exceed it."""
+    """The most offsets in the window. A whole batch may exceed it."""
     may_renew: bool = True
     backoff_ms: int = 0
-    """Pause after the first delivery, twice as long after each further one; 0: none."""
+    """The pause after the first delivery, doubled after each further one; 0: none."""
     backoff_ms_max: int = 60_000
     has_dead_letters: bool = False
-    """Whether rejected and exhausted records go to a dead-letter topic."""
+    """True if rejected and exhausted records go to a dead-letter topic."""
 
     @classmethod
     def of(cls, group: ShareGroupSettings) -> Self:

@@ -1,40 +1,37 @@
-"""A share partition: what the leader of a topic partition knows of one share group's deliveries from it.
+"""A share partition: the deliveries of one share group from one partition, at the leader of the partition.
 
-The window (window.py) has a state for every offset from the start offset (everything below is finished) to
-the end offset (nothing above was ever acquired). The ways from state to state are a table (record_states.py).
+The window (record_window.py) has a state for every offset from the start offset (everything below is
+finished) to the end offset (nothing above was ever acquired). The transitions are a table
+(state_transitions.py).
 
-What is persisted, and when (writes.py):
+Each event and its write (writes.py):
 
-| event | the write says | who waits for the write |
-|---|---|---|
-| acquire, first delivery | nothing | nobody |
-| acquire, redelivery | nothing, it proves that no other has taken over | the delivery: `Acquisition.write` |
-| sent | AVAILABLE, count | the next delivery; of a first one nobody, see `is_write_due` |
-| accept | ACKNOWLEDGED | the reply |
-| gap, reject | ARCHIVED, or ARCHIVING with a dead-letter topic | the reply |
-| release, lock timeout, end of a session | nothing more than `sent` has said | nobody |
-| the same with the count at the limit | ARCHIVED or ARCHIVING | the reply to a release |
-| in the dead-letter topic | ARCHIVED | nobody |
-| the disk has not given it intact for too long | ARCHIVED or ARCHIVING | nobody |
-| renew; what was acquired and not sent; records that the log has lost | nothing | nobody |
+| event | the write says | who waits for the write | |---|---|---| | acquire, first delivery | nothing |
+nobody | | acquire, redelivery | nothing, it proves that no other leader has taken over | the delivery:
+`Acquisition.write` | | sent | AVAILABLE, count | the next delivery; of a first one nobody, see `is_write_due`
+| | accept | ACKNOWLEDGED | the reply | | gap, reject | ARCHIVED, or ARCHIVING with a dead-letter topic | the
+reply | | release, lock timeout, end of a session | nothing more than `sent` has said | nobody | | the same
+with the count at the limit | ARCHIVED or ARCHIVING | the reply to a release | | in the dead-letter topic |
+ARCHIVED | nobody | | the disk has not returned it intact for too long | ARCHIVED or ARCHIVING | nobody | |
+renew; what was acquired and not sent; records that the log has lost | nothing | nobody |
 
-Each write carries the start offset too; a start offset that moved by itself is written alone. One write is in
-flight. Until it is done, a record whose acknowledgement it holds is in nobody's hands: it cannot be acquired,
-a second acknowledgement is refused, and the start offset does not pass it. A write is never rolled back: the
-runtime repeats it until it is done, or drops the whole object because another leader has taken over. Then the
-new leader's state decides, and holds every acknowledgement whose reply was sent.
+Each write carries the start offset too; a start offset that moved by itself is written alone. At most one
+write is in flight. Until it is done, no member has a record whose acknowledgement it holds: the record cannot
+be acquired, a second acknowledgement is refused, and the start offset does not pass it. A write is never
+rolled back: the runtime repeats it until it is done, or drops the whole object because another leader has
+taken over. Then the new leader's state decides, and holds every acknowledgement whose reply was sent.
 
 A delivery counts when it is sent, in memory at once and in the next write, and its lock begins then. A record
-is sent again only after a write that was taken since it was acquired. So all its earlier deliveries are
+is sent again only after a write that was taken after its acquisition. So all its earlier deliveries are
 persisted by then, and a leader that was replaced does not send it. A persisted count is never above the
-number of deliveries, and a leader that dies can have the last one forgotten, no other. What was acquired and
-cannot be sent (a write or a disk takes too long, the member is gone) was not delivered, and there is nothing
-to correct anywhere. An acquired record is persisted as AVAILABLE, and a new leader treats it like a released
-one: it delivers it again, or, with the count at the limit, archives it.
+number of deliveries; if a leader dies, only the last delivery can be forgotten. A record that was acquired
+and cannot be sent (a write or a disk takes too long, the member is gone) was not delivered, and nothing has
+to be corrected. An acquired record is persisted as AVAILABLE, and a new leader treats it like a released one:
+it delivers it again, or, with the count at the limit, archives it.
 
-A released record can have to wait (backoff) before it is acquired again. Locks and backoffs are in memory, in
+A released record may have to wait (backoff) before it is acquired again. Locks and backoffs are in memory, in
 monotonic time. `deadline_ms` is no later than the first of them; `expire` looks at all spans and sets it
-anew. So a lock costs nothing when it is acknowledged in time, and one look at the window per lock duration.
+anew. So a lock that is acknowledged in time costs nothing, and the window is scanned once per lock duration.
 
 A record is ARCHIVING until it is in the dead-letter topic. It is handed out as a dead letter only once that
 state is persisted, so it cannot be delivered after it was dead-lettered.
@@ -75,7 +72,7 @@ class Acquisition(NamedTuple):
     write: int
     """The records may be sent once `written` has reached this; then ask `still_held`."""
     hold: int = 0
-    """Number of the acquisition: what `still_held`, `sent` and `take_back` are asked with."""
+    """The number of the acquisition, for `still_held`, `sent` and `take_back`."""
 
 
 class Acknowledgement(NamedTuple):
@@ -103,19 +100,20 @@ class SharePartition(ShareSteps):
         leader_epoch: int,
         state_epoch: int,
     ) -> None:
-        """`start_offset` (known: an open one is chosen and persisted before) and `ranges` are the persisted
-        state, in order; else KafkaError is raised.
+        """`start_offset` and `ranges` are the persisted state; the start offset is resolved. Raises
+        KafkaError if the ranges are not in order.
         """
         super().__init__(settings, start_offset, ranges)
         self.leader_epoch = leader_epoch
         self.state_epoch = state_epoch
-        """Both go into every write: they fence the leader that was before, and state that was reset."""
+        """Both epochs go into every write. They fence the previous leader, and writes to a state that was
+        reset."""
         self._holds = 0
         """Number of the last acquisition."""
         self.configure(settings)
         self._advance()
 
-    # What the runtime looks at
+    # For the runtime
 
     @property
     def start_offset(self) -> int:
@@ -128,14 +126,14 @@ class SharePartition(ShareSteps):
 
     @property
     def is_write_due(self) -> bool:
-        """Whether `take_write` should be called as soon as no write is in flight.
+        """True if `take_write` should be called as soon as no write is in flight.
 
-        A first delivery can wait a little: its acknowledgement comes soon, and replaces what there is to say.
+        A first delivery can wait a little: its acknowledgement comes soon and replaces it in the write.
         """
         return self._writes.is_due
 
     def next_fetch_offset(self) -> int | None:
-        """Where the next read begins; None while nothing may be acquired."""
+        """The offset where the next read begins; None while nothing may be acquired."""
         first = self.window.first_acquirable()
         if first is not None:
             return first
@@ -153,10 +151,10 @@ class SharePartition(ShareSteps):
     # Deliveries
 
     def acquire(self, member_id: str, read: LogRead, demand: Demand, *, now_ms: int) -> Acquisition:
-        """Keep records of a read that began at `next_fetch_offset` for a member, until they are `sent`.
+        """Acquire records of a read that began at `next_fetch_offset` for a member, until they are `sent`.
 
-        The read may be older than the last change: only what can be acquired now is. An acquisition without
-        records that has moved `next_fetch_offset` asks for another read.
+        The read may be older than the last change: only records that are available now are acquired. An
+        acquisition without records that has moved `next_fetch_offset` needs another read.
         """
         if demand.records_max <= 0:
             return Acquisition([], 0)
@@ -177,7 +175,7 @@ class SharePartition(ShareSteps):
         return Acquisition(acquired, self._writes.next() if is_redelivery else 0, self._holds)
 
     def _extend(self, read: LogRead, demand: Demand) -> None:
-        """Take what was read after the end offset into the window, as far as there is room."""
+        """Extend the window by the records that were read after its end, while it has room."""
         window = self.window
         first = window.end + 1
         if read.first > max(first, self._log_start) or read.last < first:
@@ -192,7 +190,7 @@ class SharePartition(ShareSteps):
         self._lose(first, self._log_start - 1)
 
     def _forget_undelivered(self, end: int) -> None:
-        """Leave records that came into the window in vain to the next fetch."""
+        """Remove never delivered records from the end of the window; the next fetch takes them."""
         first = max(end + 1, self.window.start)
         if first > self.window.end:
             return
@@ -211,7 +209,7 @@ class SharePartition(ShareSteps):
         return Acquired(span.first, span.last, span.count + 1)
 
     def still_held(self, hold: int, ranges: Iterable[Acquired]) -> list[Acquired]:
-        """What of an acquisition is still kept for its member."""
+        """The ranges of an acquisition that its member still holds."""
         held: list[Acquired] = []
         for first, last, count in ranges:
             first, last = max(first, self.window.start), min(last, self.window.end)
@@ -225,7 +223,7 @@ class SharePartition(ShareSteps):
         return held
 
     def sent(self, hold: int, ranges: Iterable[Acquired], *, now_ms: int) -> None:
-        """These records, all of them `still_held`, leave for their member: the lock begins."""
+        """Note that these records, all of them `still_held`, are sent to their member: the lock begins."""
         until_ms = now_ms + self.settings.lock_ms
         for first, last, count in ranges:
             for span in self.window.cut(first, last):
@@ -236,7 +234,8 @@ class SharePartition(ShareSteps):
                 self._apply(SEND, span, until_ms=until_ms, member=span.member)
 
     def take_back(self, hold: int, ranges: Iterable[Acquired], *, until_ms: int = 0) -> None:
-        """Undo an acquisition that was not sent. It does not count, and is tried again from then on."""
+        """Undo an acquisition that was not sent. It does not count; the records are available from `until_ms`
+        on."""
         for first, last, _ in self.still_held(hold, ranges):
             for span in self.window.cut(first, last):
                 if not span.is_sent:
@@ -247,10 +246,11 @@ class SharePartition(ShareSteps):
     def unreadable(
         self, first: int, last: int, *, patience_ms: int | None, retry_ms: int, now_ms: int
     ) -> int:
-        """The disk does not give these records, from `next_fetch_offset` on: how many were given up.
+        """Note that the disk does not return these records, from `next_fetch_offset` on; how many were given
+        up.
 
-        They are tried again after a pause, and given up if this has gone on for `patience_ms`. None: it is
-        the fault of the disk as a whole, and no time counts.
+        They are read again after a pause, and given up after `patience_ms`. None: the disk as a whole fails,
+        and nothing is given up.
         """
         self._extend(LogRead(first, last, [(first, last)]), Demand(last - first + 1, 1, True))
         first, last = max(first, self.window.start), min(last, self.window.end)
@@ -294,7 +294,7 @@ class SharePartition(ShareSteps):
         return Acknowledgement(ErrorCode.NONE, self.changes if is_written else 0)
 
     def _acknowledge(self, span: Span, kind: AcknowledgeType, now_ms: int) -> bool:
-        """Whether the change is to be written."""
+        """True if the change has to be written."""
         match kind:
             case AcknowledgeType.ACCEPT:
                 return self._apply(ACCEPT, span)
@@ -309,7 +309,7 @@ class SharePartition(ShareSteps):
                 return self._apply(RENEW, span, until_ms=until_ms, member=span.member)
 
     def release(self, member_id: str, now_ms: int) -> None:
-        """Give back all that a member holds: its session has ended."""
+        """Release all records that a member holds: its session has ended."""
         if not self.holds(member_id):
             return
         for span in self.window.spans:
@@ -318,7 +318,7 @@ class SharePartition(ShareSteps):
         self._join_all()
 
     def expire(self, now_ms: int) -> None:
-        """End the locks and backoffs whose time has come."""
+        """End the locks and backoffs whose time is over."""
         if self.deadline_ms is None or now_ms < self.deadline_ms:
             return
         for span in self.window.spans:
@@ -331,12 +331,12 @@ class SharePartition(ShareSteps):
         self._join_all()
         self.deadline_ms = min((span.until_ms for span in self.window.spans if span.until_ms), default=None)
 
-    # What else changes
+    # Other changes
 
     def configure(self, settings: ShareSettings) -> None:
-        """Follow other settings. Locks and backoffs that run are not changed.
+        """Apply other settings. Running locks and backoffs are not changed.
 
-        Records that were delivered as often as is allowed now are given up.
+        Records that have reached the new delivery limit are given up.
         """
         self.settings = settings
         for span in self.window.spans:
@@ -345,7 +345,7 @@ class SharePartition(ShareSteps):
         self._join_all()
 
     def log_start(self, offset: int) -> None:
-        """The log begins here now. Acquired records below it stay with their members."""
+        """Note that the log begins here now. Acquired records below it stay with their members."""
         if offset <= self._log_start:
             return
         self._log_start = offset
@@ -356,7 +356,8 @@ class SharePartition(ShareSteps):
         self._advance()
 
     def dead_letters(self) -> list[DeadLetters]:
-        """What has to go to the dead-letter topic, in order, until `dead_lettered` says that it is there."""
+        """The records to copy to the dead-letter topic, in order, until `dead_lettered` is called for
+        them."""
         if not self.window.totals[ARCHIVING]:
             return []
         return [
@@ -366,7 +367,7 @@ class SharePartition(ShareSteps):
         ]
 
     def dead_lettered(self, ranges: Sequence[Range]) -> None:
-        """These records are in the dead-letter topic: what `dead_letters` gave, or parts of it, in order."""
+        """Note that records from `dead_letters`, in order, are in the dead-letter topic."""
         for spans in self.window.cut_each(ranges):
             for span in spans:
                 span.cause = None
@@ -380,7 +381,7 @@ class SharePartition(ShareSteps):
         return self._writes.take(self.window)
 
     def write_done(self) -> None:
-        """The write that was taken is persisted."""
+        """Note that the write in flight is persisted."""
         ranges = [(first, last) for first, last, _, _ in self._writes.done().ranges]
         self.window.join_each(ranges, self.written)
         self._advance()

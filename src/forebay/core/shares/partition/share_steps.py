@@ -1,4 +1,4 @@
-"""The changes of a share partition that several events have in common; share_partition.py has the events."""
+"""Changes of a share partition that several events use; share_partition.py has the events."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class ShareSteps:
     def __init__(self, settings: ShareSettings, start_offset: int, ranges: Iterable[StateRange]) -> None:
         self.settings = settings
         self.window = loaded(start_offset, ranges, settings.delivery_count_limit)
-        """To be looked at, not to be changed."""
+        """Read-only for callers."""
         self.deadline_ms: int | None = None
         """When to call `expire`."""
         self._writes = Writes(start_offset)
         self._log_start = 0
         self._is_failing = False
-        """True while there are records that the disk did not give when it was last asked for them."""
+        """True while the last read of some records has failed."""
 
     @property
     def written(self) -> int:
@@ -39,7 +39,7 @@ class ShareSteps:
         return self._writes.written
 
     def _apply(self, transition: Transition, span: Span, *, until_ms: int = 0, member: str = "") -> bool:
-        """Take the transition; whether it is to be written."""
+        """Apply the transition; True if it has to be written."""
         assert span.state in transition.sources, f"{span.state.name} does not {transition.name}"
         self.window.change(span, transition.target, until_ms=until_ms, member=member)
         self._note_deadline(until_ms)
@@ -50,7 +50,7 @@ class ShareSteps:
         return transition.is_written
 
     def _pause(self, span: Span, until_ms: int) -> None:
-        """Let nobody acquire an AVAILABLE record until then."""
+        """Keep an AVAILABLE record from being acquired until then."""
         self.window.change(span, AVAILABLE, until_ms=until_ms)
         self._note_deadline(until_ms)
 
@@ -69,7 +69,7 @@ class ShareSteps:
         return self._apply(RELEASE, span, until_ms=now_ms + backoff_ms if backoff_ms else 0)
 
     def _undo(self, span: Span, until_ms: int = 0) -> bool:
-        """Take back what was not sent. It may be acquired again from `until_ms` on."""
+        """Undo the acquisition of records that were not sent. They are available again from `until_ms` on."""
         if span.last < self._log_start:
             return self._apply(LOSE, span)
         return self._apply(UNDO, span, until_ms=until_ms)
@@ -81,7 +81,7 @@ class ShareSteps:
         return self._apply(BURY, span)
 
     def _note_readable(self, first: int, last: int) -> None:
-        """The disk gave this range. The time of what had failed in it begins anew if it fails again."""
+        """Note that the disk has returned this range. Its time of failing begins anew if it fails again."""
         first, last = max(first, self.window.start), min(last, self.window.end)
         if not self._is_failing or first > last:
             return
@@ -91,7 +91,7 @@ class ShareSteps:
         self._is_failing = any(span.failing_since_ms is not None for span in self.window.spans)
 
     def _lose(self, first: int, last: int) -> None:
-        """The log has nothing to deliver in this range."""
+        """Note that the log has nothing to deliver in this range."""
         first, last = max(first, self.window.start), min(last, self.window.end)
         if first > last or not any(span.state is AVAILABLE for span in self.window.between(first, last)):
             return
@@ -106,7 +106,7 @@ class ShareSteps:
         self._advance()
 
     def _advance(self) -> None:
-        """Move the start offset as far as what is persisted, or is told by the log, allows."""
+        """Move the start offset over finished records that are persisted, or that the log has lost."""
         self.window.advance(self.written)
         if not self.window.spans:
             self.window.skip_to(self._log_start)

@@ -5,10 +5,9 @@
         +--release, undo----+  |  +--gap, drop------------------> ARCHIVED
            (send, renew: stays)+--bury--> ARCHIVING --bury done-> ARCHIVED
 
-`TRANSITIONS` is the whole table. "Written" says whether the change is persisted. What is not written is what
-a new leader finds out by itself: the persisted state of an acquired record is AVAILABLE with the number of
-times that it was sent, so acquiring and releasing have nothing to add to it; and the log tells again which
-records it has lost.
+`TRANSITIONS` is the whole table. "Written" says if the change is persisted. A new leader does not need the
+others: the persisted state of an acquired record is AVAILABLE with its delivery count, so acquiring and
+releasing add nothing to it; and the log shows again which records it has lost.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class RecordState(IntEnum):
     """Only in memory; persisted as AVAILABLE."""
     ACKNOWLEDGED = 2
     ARCHIVING = 3
-    """To be copied to the dead-letter topic."""
+    """It waits to be copied to the dead-letter topic."""
     ARCHIVED = 4
 
 
@@ -43,7 +42,7 @@ class DeadLetterCause(Enum):
     REJECTED = "rejected"
     DELIVERY_LIMIT = "delivery limit"
     UNREADABLE = "unreadable"
-    """Its batch is damaged, or the disk does not give it."""
+    """Its batch is damaged, or the disk does not return it."""
 
 
 class Transition(NamedTuple):

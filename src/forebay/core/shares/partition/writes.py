@@ -1,13 +1,13 @@
-"""What of a share partition has changed since it was last persisted, numbered by write.
+"""The changes of a share partition since the last write to the share coordinator.
 
-There is one write in flight. What changes meanwhile goes into the next one, however much it is. Each write
-has a number; `newest` is that of the write which holds (or will hold) the newest change, `written` that of
-the last one that is done. So whoever made a change waits until `written` has reached the value that `newest`
-had. A change that nobody waits for need not begin a write: the next one takes it along (`is_due`).
+At most one write is in flight. All changes meanwhile go into the next one. Each write has a number: `newest`
+is that of the write which holds (or will hold) the newest change, `written` that of the last one that is
+done. A request that made a change waits until `written` has reached the value that `newest` had then. A
+change that no request waits for need not begin a write: the next one takes it along (`is_due`).
 
-A write holds ranges, not offsets: those marked since the write before, sorted, joined, without what is below
-the write's own start offset. In persisted terms a record only ever goes up, first by count and then by state.
-The share coordinator merges by the same order, so a write that arrives twice does no harm.
+A write holds ranges, not offsets: those marked since the write before, sorted and joined, from the write's
+own start offset on. The persisted state of a record only rises, first by count and then by state. The share
+coordinator merges by the same order, so a write that arrives twice does no harm.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class StateRange(NamedTuple):
 
 
 class StateWrite(NamedTuple):
-    """What a WriteShareGroupState request has to say."""
+    """The contents of a WriteShareGroupState request."""
 
     number: int
     start_offset: int
     ranges: list[StateRange]
-    """Only what has changed; sorted, disjoint, none below the start offset."""
+    """Only changed ranges; sorted, disjoint, none below the start offset."""
     delivery_complete_count: int
     """Finished records at or above the start offset."""
 
@@ -45,21 +45,22 @@ class Writes:
         self.written = 0
         self._taken = 0
         self._start_offset = start_offset
-        """The newest one that was given to a write."""
+        """The start offset in the newest write."""
         self._changed: list[tuple[int, int]] = []
         """Marked ranges; at most one per offset of the window, see `mark`."""
         self._in_flight: StateWrite | None = None
         self.is_due = False
-        """Whether the next write holds something that should be persisted at once."""
+        """True if the next write holds a change that should be persisted at once."""
 
     def note_start(self, start_offset: int) -> None:
-        """A start offset that no write has told is a change."""
+        """A start offset that is in no write yet is a change."""
         if start_offset > self._start_offset:
             self._open()
             self.is_due = True
 
     def mark(self, span: Span, *, can_wait: bool = False) -> None:
-        """Have the next write say what this span is then. It is due now, unless it `can_wait`."""
+        """Add this span, in its state at that time, to the next write. It is due now, unless it
+        `can_wait`."""
         self._open()
         self.is_due = self.is_due or not can_wait
         if span.write != self.newest:  # else the range in which it was marked covers it
@@ -67,8 +68,8 @@ class Writes:
             self._changed.append((span.first, span.last))
 
     def next(self) -> int:
-        """The number of the next write to be taken, due now. If nothing has changed, it says nothing, and
-        still proves that no other leader has read the state before it."""
+        """The number of the next write, which is due now. Without any change it is empty, and still proves
+        that no other leader has read the state before it."""
         self._open()
         self.is_due = True
         return self.newest
@@ -92,7 +93,7 @@ class Writes:
         return self._in_flight
 
     def done(self) -> StateWrite:
-        """The write in flight is persisted."""
+        """Note that the write in flight is persisted."""
         assert self._in_flight is not None, "no write is in flight"
         write, self._in_flight = self._in_flight, None
         self.written = write.number
@@ -100,7 +101,7 @@ class Writes:
 
 
 def _ranges(window: Window, changed: list[tuple[int, int]], start: int) -> Iterator[StateRange]:
-    """What the window says about the marked ranges, from `start` on."""
+    """Yields the states of the marked ranges in the window, from `start` on."""
     open_range: StateRange | None = None
     position = start
     walk = Walk(window)
