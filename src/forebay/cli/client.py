@@ -131,7 +131,7 @@ class Client:
             self.refused.append(error)
 
     def refusal(self) -> CommandError | None:
-        """What a failed login or handshake means; None if there was none."""
+        """The error that explains a failed login or handshake; None if there was none."""
         for handle in self._handles:
             with suppress(RuntimeError):  # it was closed
                 handle.poll(0)  # calls `_note`

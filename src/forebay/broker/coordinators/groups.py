@@ -41,8 +41,8 @@ class Groups:
         visibility: Visibility | None,
         entropy: Callable[[int], bytes],
     ) -> None:
-        """`visibility`: which topics members may see; all without one. `entropy` gives random bytes, as many
-        as asked for: ids of members are made of them."""
+        """`visibility` decides which topics members may see; without it they see all. `entropy` returns that
+        many random bytes, for the ids of members."""
         self._background = host.background
         self._share_effects = share_effects
         self._time = host.time
@@ -53,7 +53,7 @@ class Groups:
         self._in_doubt = host.metadata.image.unreadable.has_topics
         self._common = GroupSettings.resolve(config, {})
         self._by_group = _settings_by_group(config, host.metadata.image)
-        """The settings of groups that have some of their own."""
+        """The settings of groups that have their own."""
         self.coordinator = Coordinator(
             host,
             topic=OFFSETS_TOPIC,
@@ -77,7 +77,7 @@ class Groups:
         )
 
     async def ask(self, context: RequestContext, group_id: str, request: Q, operation: Operation[Q]) -> Any:
-        """The answer of the shard that looks after this group."""
+        """The response of the shard that coordinates this group."""
         info = context.info
         return await self.coordinator.ask(
             group_id,
@@ -93,8 +93,8 @@ class Groups:
         part: Callable[[list[str]], Q],
         operation: Operation[Q],
     ) -> list[Any]:
-        """The answers of all shards that look after these groups, each asked for its own by `part`. A group
-        that is named twice is answered once."""
+        """The responses of all shards that coordinate these groups; `part` makes the request for some of
+        them. A group that is named twice is answered once."""
         by_shard: dict[int, list[str]] = {}
         for group_id in dict.fromkeys(group_ids):
             by_shard.setdefault(self.coordinator.partition_for(group_id), []).append(group_id)
@@ -122,7 +122,7 @@ class Groups:
         return str(UUID(bytes=self._entropy(16), version=4))
 
     def settings_of(self, group_id: str) -> GroupSettings:
-        """What is in force for a group."""
+        """The settings in force for a group."""
         return self._by_group.get(group_id, self._common)
 
     def _show_topics(self, machine: GroupShard) -> Step:
@@ -169,14 +169,14 @@ class Groups:
                 )
 
     def _report(self, shard: Shard[GroupShard], report: Callable[[GroupShard, Now], Step]) -> None:
-        """Tell the machine that wanted it what has become of an effect, if its term is not over."""
+        """Report the result of an effect to the machine that wanted it, if its term is not over."""
         if shard.ready:
             now = self._time.now()
             self.coordinator.run(shard, "noting a share effect", lambda machine: report(machine, now))
 
 
 def _topics_view(image: ClusterImage) -> TopicsView:
-    """Groups read topics and views."""
+    """The topics and views that groups can read."""
     return {
         topic.name: TopicInfo(
             topic.topic_id,

@@ -1,4 +1,4 @@
-"""What every coordinator runs on: the parts of this broker that the runtime of coordinators uses."""
+"""The parts of the broker that the runtime of coordinators uses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CoordinatorHost:
     lease: HeldLease
     """Without a valid lease nothing can be committed, so requests are refused."""
     readers: WorkerThreads
-    """Read the logs that machines are loaded from."""
+    """The threads that read the logs when machines are loaded."""
     background: Background
     metrics: Metrics
     time: BrokerTime

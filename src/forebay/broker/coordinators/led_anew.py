@@ -1,7 +1,7 @@
-"""Waiting until partitions have other leaders, for those who could not reach the ones before.
+"""Waits until partitions have new leaders, for transactions whose markers could not be written.
 
-Thousands may wait, and a failover makes many images. So each image is compared once for each partition that
-somebody waits for, and only those are woken whose partition is led anew.
+Thousands may wait, and a failover makes many images. So each image is compared once for each partition with
+waiters, and only the waiters of a partition with a new leader are woken.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class LedAnew:
         self._waiting: dict[TopicPartition, dict[asyncio.Future[None], None]] = {}
 
     def __len__(self) -> int:
-        """How many partitions somebody waits for."""
+        """The number of partitions with waiters."""
         return len(self._waiting)
 
     async def wait(self, partitions: Collection[TopicPartition], since: ClusterImage, seconds: float) -> bool:
-        """Until one of these has another leader than in an image, or for this time; whether one has."""
+        """Wait until one of these has another leader than in an image, or for this time; True if one has."""
         if any(_is_led_anew(at, since, self._metadata.image) for at in partitions):
             return True
         woken: asyncio.Future[None] = self._loop.create_future()

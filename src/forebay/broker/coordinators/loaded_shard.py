@@ -18,14 +18,14 @@ from forebay.wire.fields import Request, Response
 
 _BATCHES_PER_READ = 64
 _RECORDS_PER_TURN = 500
-"""While loading, after this many records the loop serves other requests. A broker that takes over from a dead
-one loads many coordinators, and leads other partitions as well."""
+"""While loading, after this many records the loop serves other requests. A broker that replaces a dead one
+loads many coordinators, and leads other partitions as well."""
 
 
 class Machine(Protocol):
     @property
     def replay(self) -> Callable[..., None]:
-        """Change state as a record says. The producer id follows if the record is part of a transaction."""
+        """Apply a record to the state. The producer id is passed if the record is part of a transaction."""
 
     def loaded(self, now: Now) -> Step: ...
 
@@ -37,7 +37,7 @@ EndTransaction: TypeAlias = Callable[[M, EndTxnMarker], None]
 
 
 class Ticket:
-    """A request that waits for a machine's answer."""
+    """A request that waits for the response of a machine."""
 
     __slots__ = ("answer", "info", "request")
 
@@ -53,7 +53,7 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class Commit:
-    """Replies and effects that wait for records to be committed, and those that came after them."""
+    """Replies and effects that wait until records are committed, with those of later steps."""
 
     replies: list[tuple[Any, Response]]
     effects: list[Effect]
@@ -68,7 +68,7 @@ class Shard(Generic[M]):
         self.leader_epoch = partition.leader_epoch
         self.machine = machine
         self.ready = False
-        """Whether the machine is loaded, and its term goes on."""
+        """True while the machine is loaded and in its term."""
         self.last: Commit | None = None
         """The newest step whose records are not committed yet."""
         self.tickets: dict[Ticket, None] = {}
@@ -81,15 +81,16 @@ class Shard(Generic[M]):
 
     @property
     def in_term(self) -> bool:
-        """Whether this broker leads the partition as it did when the shard was made."""
+        """True while this broker leads the partition in the epoch for which the shard was made."""
         return can_coordinate(self.partition) and self.partition.leader_epoch == self.leader_epoch
 
     async def replay_log(
         self, readers: WorkerThreads, end_transaction: EndTransaction[M] | None, goes_on: Callable[[], bool]
     ) -> int:
-        """Rebuild the machine from its log, which threads read, also from what is appended meanwhile.
+        """Rebuild the machine from its log, which threads read, including batches that are appended
+        meanwhile.
 
-        Returns the number of batches. Ends early when `goes_on`, asked after every pause, denies it.
+        Returns the number of batches. Ends early if `goes_on` returns False after a pause.
         """
         log, count, replayed = self.partition.log, 0, 0
         offset, seen = log.start_offset, -1
@@ -132,5 +133,5 @@ def _take(batches: Iterator[tuple[memoryview, BatchHeader]]) -> list[tuple[memor
 
 
 def can_coordinate(partition: Partition) -> bool:
-    """Whether what is appended here can be committed, as far as this broker knows."""
+    """True if records that are appended here can be committed, as far as this broker knows."""
     return partition.is_leader and partition.enough_replicas and not partition.closed

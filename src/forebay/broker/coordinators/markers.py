@@ -1,13 +1,13 @@
-"""Writing the ends of transactions into partitions, for the coordinator on this broker or on another.
+"""Writes the markers that end transactions, for the coordinator on this broker or on another.
 
-A marker goes to the leader of its partition: appended here, or sent there, all of one broker in one request.
-The sender does not always learn whether it was written. So markers are written again until that is certain,
-and partitions take the same marker twice.
+A marker goes to the leader of its partition: it is appended here, or sent there, with all markers for that
+broker in one request. The sender does not always learn if it was written. So a marker is sent until its
+partition has confirmed it, and partitions accept the same marker twice.
 
-What a transaction has written to a folded partition may lie in two logs: its own, and under an alias that of
-the partition that takes its batches. Each gets a marker. A coordinator that has not heard of the fold would
-forget the second one, so the folded partition takes no marker from it. When the partition takes messages
-again, the other one takes no marker under an alias from a coordinator that has not heard of that.
+The batches of a transaction for a folded partition may be in two logs: in its own, and under an alias in that
+of the partition that takes its batches. Each log gets a marker. A coordinator that does not know of the fold
+yet would miss the second one, so the folded partition accepts no marker from it. When the partition takes
+messages again, the other one accepts no marker under an alias from a coordinator that does not know of that.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from forebay.wire.messages.write_txn_markers import (
 )
 
 SUPERSEDED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-"""Refusals of a partition that needs the marker no more."""
+"""Refusals of a partition that no longer needs the marker."""
 _SILENCE = ErrorCode.UNKNOWN_SERVER_ERROR
 BUMPS_EPOCH_FROM = 2
 """The transaction version whose markers carry the epoch after the transaction's."""
@@ -61,11 +61,11 @@ class MarkerWrite:
     topic: str
     index: int
     named: int
-    """The partition of the transaction for whose sake it is written: another one, if that is folded."""
+    """The partition of the transaction. It differs from the one that gets the marker if it is folded."""
     bumps_epoch: bool = False
     """Transaction version 2: the marker carries the epoch after the transaction's."""
     revision: int = UNKNOWN_REVISION
-    """Of the image in which the coordinator has found the partition. An administrator has none."""
+    """The revision of the coordinator's image. Administrators, who abort transactions, have none."""
 
     @property
     def at(self) -> TopicPartition:
@@ -77,7 +77,7 @@ MarkerResult: TypeAlias = tuple[MarkerWrite, int]
 
 
 class MarkerAppends:
-    """Appends markers to the partitions that this broker leads, whichever coordinator wants them."""
+    """Appends markers to the partitions that this broker leads, for any coordinator."""
 
     def __init__(self, write_cycle: WriteCycle, partitions: PartitionTable, time: BrokerTime) -> None:
         self._write_cycle = write_cycle
@@ -85,7 +85,7 @@ class MarkerAppends:
         self._time = time
 
     def append(self, writes: Iterable[MarkerWrite], done: Callable[[list[Appended]], None]) -> None:
-        """Append markers; `done` gets an outcome for each of them, in order, once they are committed.
+        """Append markers; `done` gets a result for each of them, in order, once they are committed.
 
         They are written when the requests of the current event have been handled.
         """
@@ -100,8 +100,8 @@ class MarkerAppends:
                 return result  # no transaction writes there
             result.partition = partition
             if not self._concerns(partition, write):
-                # That is known from a marker which may not be committed yet: the answer waits for it. A batch
-                # whose transaction is being verified comes too late, as it does behind a marker.
+                # The epoch may be known from a marker that is not committed yet: the response waits for it. A
+                # batch whose transaction is being verified is too late, as it is after a marker.
                 next_epoch = write.marker.producer_epoch if write.bumps_epoch else None
                 partition.verifications.ended(write.marker.producer_id, next_epoch=next_epoch)
                 return result
@@ -119,7 +119,7 @@ class MarkerAppends:
         return result
 
     def _concerns(self, partition: Partition, write: MarkerWrite) -> bool:
-        """Whether a partition needs a marker. Raises KafkaError if it cannot be said yet."""
+        """True if a partition needs a marker. Raises KafkaError if that is not known yet."""
         if partition.fold is not None:
             return _concerns_closed(partition, partition.fold, write)
         producer_id = write.marker.producer_id
@@ -137,9 +137,9 @@ class MarkerAppends:
 
 
 def _concerns_closed(partition: Partition, fold: FoldedInto, write: MarkerWrite) -> bool:
-    """Whether a closed partition needs a marker: if the transaction is open in its log.
+    """True if a closed partition needs a marker: the transaction is open in its log.
 
-    That does not change any more once all of its log is committed. Raises KafkaError for now.
+    This is final once all of its log is committed. Raises KafkaError until then.
     """
     _check_revision(partition, fold.revision, write)
     if fold.is_returning:
@@ -167,7 +167,7 @@ def _in_transaction(partition: Partition, write: MarkerWrite) -> bool:
 
 
 def _ends_epoch(partition: Partition, write: MarkerWrite) -> bool:
-    """Whether a transaction is open in an epoch that ends with the marker: so it is the marker's own."""
+    """True if the open transaction has the epoch that this marker ends, so the marker belongs to it."""
     state = partition.producers.find(write.marker.producer_id)
     return state is not None and state.in_transaction and state.producer_epoch < write.marker.producer_epoch
 
@@ -175,9 +175,9 @@ def _ends_epoch(partition: Partition, write: MarkerWrite) -> bool:
 class MarkerWriter:
     """Has the leaders of partitions write markers, for the coordinator on this broker.
 
-    Thousands of transactions may end in one step. So the markers of only a few are written here in one turn
-    of the loop, which has other requests to serve. And only a few are in flight to another broker: it handles
-    one after the other, and the timeout of each begins when it is sent.
+    Thousands of transactions may end in one step. So only a few markers are written here in one turn of the
+    loop, which has other requests to serve. And only a few are in flight to another broker: it handles one
+    after the other, and the timeout of each begins when it is sent.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class MarkerWriter:
     ) -> dict[TopicPartition, int]:
         """An error code for each partition, once the markers are committed.
 
-        When its turn comes, a marker that is not `wanted` any more is not written.
+        A marker that is no longer `wanted` when its turn comes is not written.
         """
         by_leader: dict[int, list[MarkerWrite]] = {}
         for at in partitions:
@@ -226,7 +226,7 @@ class MarkerWriter:
     def _writes(
         self, marker: EndTxnMarker, at: TopicPartition, *, bumps_epoch: bool
     ) -> Iterator[tuple[int, MarkerWrite]]:
-        """What a partition of the transaction needs, and the broker to write it: mostly one marker."""
+        """Yields the markers for one partition of the transaction, each with its leader. Mostly it is one."""
         image, (topic, named) = self._metadata.image, at
         found = image.topics.get(topic)
         stops = () if found is None else marker_stops(found, named)
@@ -296,7 +296,7 @@ class MarkerWriter:
 
 
 def _to_send(writes: list[MarkerWrite]) -> WritableTxnMarker:
-    """One marker of one producer, for all of its partitions."""
+    """The marker of one producer in a request, for all of its partitions."""
     marker = writes[0].marker
     topics: dict[str, list[int]] = {}
     for write in writes:
@@ -316,5 +316,5 @@ def _all(writes: list[MarkerWrite], code: ErrorCode) -> list[MarkerResult]:
 
 
 def _combined(one: int, other: int) -> int:
-    """The code for a partition that needs two markers: the one that says most that there is work left."""
+    """The error code for a partition with two markers: an error that is retried counts before all others."""
     return max(one, other, key=lambda code: (code != ErrorCode.NONE, code not in SUPERSEDED))

@@ -1,8 +1,8 @@
 """Producer ids, unique in the cluster: blocks are taken from the store, single ids from the block.
 
-The end of the last block is remembered on the disk before the first id of it is used. A store that was put
-back to an earlier state does not make this broker give out an id again. What other brokers have given out is
-in the logs (`raise_counter`), or skipped by the marker of the restore (`cluster/store_memory.py`).
+The end of the last block is saved on the disk before its first id is used. So this broker assigns no id
+twice, even if the store was restored from a backup. Ids that other brokers have assigned are in the logs
+(`raise_counter`), or skipped by the marker of the restore (`cluster/store_memory.py`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class ProducerIds:
         self._lock = asyncio.Lock()
         self._block = iter(range(0))
         self._floor = 0
-        """Above every id in the logs that were here when this broker started."""
+        """Greater than every id in the logs that this broker had when it started."""
 
     async def next(self) -> int:
-        """Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS while the store gives none: clients come back."""
+        """A new id. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS while the store gives none: clients
+        retry."""
         async with self._lock:
             producer_id = next(self._block, None)
             if producer_id is None:
@@ -51,17 +52,17 @@ class ProducerIds:
             return producer_id
 
     async def raise_counter(self, tables: Iterable[ProducerTable]) -> None:
-        """Before this broker joins: nobody is given an id that is in its logs. Raises StoreError."""
+        """Raise the counter above all ids in this broker's logs, before it joins. Raises StoreError."""
         self._floor = max((end_of_ids(table) for table in tables), default=0)
         try:
             await allocate_producer_ids(self._store, self._metadata.keys, 0, floor=self._end)
         except UnreadableCounter as error:
-            # No broker gives out an id until it is repaired; all else goes on.
+            # No broker assigns an id until it is repaired; everything else continues.
             log.error("no producer ids can be given out", extra={"reason": error.message})
 
     @property
     def _end(self) -> int:
-        """All ids below it are known to be given out."""
+        """All ids below it are assigned."""
         known = self._data.store_evidence
         return max(self._floor, 0 if known is None else known.producer_ids_end)
 
@@ -84,5 +85,5 @@ class ProducerIds:
 
 
 def end_of_ids(table: ProducerTable) -> int:
-    """Above every producer id in a partition; an alias stands for the id of its producer."""
+    """Greater than every producer id in a partition; an alias counts as the id of its producer."""
     return max((named_by(state.producer_id, 0).producer_id + 1 for state in table), default=0)

@@ -5,17 +5,16 @@ partition's log and replayed into the machine at once; its replies and effects a
 are committed, so that no client learns what a crash could still take back.
 
 A machine lives for one *term*: as long as this broker leads the partition in one leader epoch, and enough
-replicas are in sync for anything to be promised. When a term begins the machine is built by replaying the
-partition from its start to its end. Until that is done, requests are answered with
-COORDINATOR_LOAD_IN_PROGRESS, and clients retry. What was loaded may not be committed yet, so replies wait for
-that too.
+replicas are in sync to commit records. When a term begins the machine is built by replaying the partition
+from its start to its end. Until that is done, requests are answered with COORDINATOR_LOAD_IN_PROGRESS, and
+clients retry. Some of the replayed records may not be committed yet, so replies wait for them too.
 
-When the term ends the machine is thrown away, and nothing more is appended, delivered or done for it. The
-same happens within a term when the log cannot be written or read, when a commit fails, and when the machine
-itself raises: it is ahead of what is certain, or half changed. Its records may be in the log all the same and
-be committed later; so the next machine is built from the log. Pending requests are answered with an error
-that clients retry, and so are requests that come before the next machine is made (COORDINATOR_NOT_AVAILABLE).
-It is made after a pause, which is longer each time it fails again.
+When the term ends the machine is discarded, and nothing more is appended, delivered or done for it. The same
+happens within a term when the log cannot be written or read, when a commit fails, and when the machine itself
+raises: its state is ahead of the committed records, or half changed. Its records may be in the log all the
+same and be committed later; so the next machine is built from the log. Pending requests are answered with an
+error that clients retry, and so are requests that come before the next machine is built
+(COORDINATOR_NOT_AVAILABLE). It is built after a pause, which is longer each time it fails again.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ log = logging.getLogger(__name__)
 
 _RELOAD_S = 1.0
 _RELOAD_S_MAX = 30.0
-"""How long to wait before a machine that failed is made anew: twice as long each time, up to the maximum."""
+"""The longest pause before a failed machine is built again; the pause doubles each time."""
 _LEASE_DELAY_S = 0.1
 _TERM_OVER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class _Pause(NamedTuple):
-    """Why a partition is not coordinated although it is led here: its machine has failed."""
+    """The pause after a machine has failed: its partition is led here, but not coordinated."""
 
     leader_epoch: int
     failures: int
@@ -68,9 +67,9 @@ class Coordinator(Generic[M]):
         end_transaction: EndTransaction[M] | None = None,
         catch_up: Callable[[M], Step] | None = None,
     ) -> None:
-        """`make` gives the machine of a partition in its present leader epoch; `failure` the answer to a
-        request that no machine could take; `end_transaction` tells a machine that a producer's transaction on
-        its partition has ended; `catch_up` what happened in the cluster while it was loaded.
+        """`make` returns the machine of a partition in its present leader epoch; `failure` the response to a
+        request that no machine could take. `end_transaction` notifies a machine that a producer's transaction
+        on its partition has ended; `catch_up` of changes in the cluster while it was loaded.
         """
         self._host = host
         self.topic = topic
@@ -99,7 +98,7 @@ class Coordinator(Generic[M]):
     async def ask(
         self, key: str, request: Request, info: RequestInfo, operation: Callable[[M, Ticket], Step]
     ) -> Any:
-        """The response of the machine that looks after a group id or transactional id."""
+        """The response of the machine that coordinates a group id or transactional id."""
         return await self.ask_at(self.partition_for(key), request, info, operation)
 
     async def ask_at(
@@ -115,7 +114,7 @@ class Coordinator(Generic[M]):
         return await ticket.answer
 
     def run(self, shard: Shard[M], doing: str, decide: Callable[[M], Step]) -> None:
-        """Have the shard's machine decide something that no client asks for, and carry that out."""
+        """Have the shard's machine decide something that no client has requested, and carry it out."""
         self._steps.run(shard, doing, decide)
 
     @property
@@ -127,7 +126,7 @@ class Coordinator(Generic[M]):
         return partition_for(key, self.partition_count)
 
     def leader_of(self, key: str) -> int:
-        """The broker that looks after a group id or transactional id; raises KafkaError while none does."""
+        """The broker that coordinates a group id or transactional id; raises KafkaError while none does."""
         state = self._host.metadata.image.partition(self.topic, self.partition_for(key))
         if state is None or state.leader == NO_LEADER:
             raise KafkaError(
@@ -151,7 +150,7 @@ class Coordinator(Generic[M]):
         return shard
 
     def running(self, index: int) -> Shard[M] | None:
-        """The shard on a partition if it has been loaded, whether or not it may answer at this moment."""
+        """The shard on a partition if it is loaded, even if it may not answer at this moment."""
         shard = self._shards.get(index)
         return shard if shard is not None and shard.ready else None
 
@@ -168,7 +167,7 @@ class Coordinator(Generic[M]):
 
     @property
     def availability(self) -> ErrorCode:
-        """NONE if this broker can speak for all partitions that it leads, else why it cannot."""
+        """NONE if this broker can answer for all partitions that it leads, otherwise the error code."""
         topic, node_id = self._host.metadata.image.topics.get(self.topic), self._host.node_id
         led = [state.index for state in topic.partitions if state.leader == node_id] if topic else []
         absent = [index for index in led if self.running(index) is None]
@@ -193,7 +192,7 @@ class Coordinator(Generic[M]):
             await changes.all_open()  # another broker was faster: its topic may not be open here yet
 
     def follow(self) -> None:
-        """Let go of shards whose term is over, and take up partitions that this broker has come to lead."""
+        """Discard shards whose term is over, and load partitions that this broker leads now."""
         for shard in list(self._shards.values()):
             if not shard.in_term:
                 self._let_go(shard, self._absent(shard.partition.index).code)
@@ -239,7 +238,7 @@ class Coordinator(Generic[M]):
             self._host.background.spawn(self._load(shard), f"loading the coordinator of {partition}")
 
     def _pauses_at(self, partition: Partition) -> bool:
-        """Whether the last machine of this term has failed, and the next is not due yet."""
+        """True if the last machine of this term has failed, and the next is not due yet."""
         pause = self._pauses.get(partition.index)
         if pause is None or pause.leader_epoch != partition.leader_epoch:
             self._pauses.pop(partition.index, None)
@@ -289,7 +288,7 @@ class Coordinator(Generic[M]):
     # -- failing -------------------------------------------------------------------------------------
 
     def _unwritable(self, shard: Shard[M], error: KafkaError) -> None:
-        """Its records cannot be appended or committed: the machine is ahead of what is certain."""
+        """Discard a machine whose records cannot be appended or committed: its state is ahead of its log."""
         if error.code in _TERM_OVER:
             self._let_go(shard, ErrorCode.NOT_COORDINATOR)
             self._follow_later(_RELOAD_S)
@@ -301,7 +300,7 @@ class Coordinator(Generic[M]):
         self._pause(shard)
 
     def _broken(self, shard: Shard[M], doing: str, error: Exception) -> None:
-        """The machine has raised, or its log cannot be read: its state may be half changed."""
+        """Discard a machine that has raised, or whose log cannot be read: its state may be half changed."""
         if not self._is_current(shard):
             return
         self._host.metrics.coordinator_failures += 1
@@ -317,7 +316,7 @@ class Coordinator(Generic[M]):
         self._pause(shard)
 
     def _pause(self, shard: Shard[M]) -> None:
-        """Throw the machine away, and read the log again a little later."""
+        """Discard the machine, and read the log again after a pause."""
         index, now_s = shard.partition.index, self._host.loop.time()
         before = self._pauses.get(index)
         has_worked = shard.ready and now_s - shard.began_s > _RELOAD_S_MAX

@@ -1,10 +1,10 @@
 """The share coordinator on this broker: machines on __share_group_state, and how all brokers reach them.
 
-What is known of a share partition (a partition as a share group has delivered it) is kept by the coordinator
-that its group hashes to, on this broker or on another. The group coordinator and the leader of the partition
-ask it the same way. All share partitions of a group are looked after by one machine, so that what a request
-acknowledges is one batch in one log, whichever partitions it is about. (Kafka hashes the topic and the
-partition too.)
+The state of a share partition (the deliveries of one share group from one partition) is kept by the
+coordinator that the group hashes to, on this broker or on another. The group coordinator and the leader of
+the partition ask it the same way. One machine coordinates all share partitions of a group, so the
+acknowledgements of a request are one batch in one log, for any number of partitions. (Kafka hashes the topic
+and the partition too.)
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ShareStates:
                 self.coordinator.run(shard, "seeing changed topics", self._show_topics)
 
     async def answer(self, request: Any, info: RequestInfo) -> Any:
-        """The answer to a request of a broker about share partitions that are coordinated here."""
+        """The response to a broker's request about share partitions that are coordinated here."""
         operation = OPERATIONS[type(request)]
 
         def decide(machine: ShareCoordinatorShard, ticket: Ticket) -> Step:
@@ -92,9 +92,9 @@ class ShareStates:
         return await self.coordinator.ask(request.group_id, request, info, decide)
 
     async def ask_coordinator(self, request: Any) -> Any:
-        """The answer of the coordinator of a group's share partitions, here or elsewhere.
+        """The response of the coordinator of a group's share partitions, on this broker or another.
 
-        Raises KafkaError. NETWORK_EXCEPTION: nobody knows whether it was done.
+        Raises KafkaError. NETWORK_EXCEPTION: it is unknown if the request was carried out.
         """
         await self.coordinator.ensure_topic()
         leader = self.coordinator.leader_of(request.group_id)
@@ -103,7 +103,7 @@ class ShareStates:
         return await self._peers.ask(leader, request, version=request.MAX_VERSION, timeout_s=_TIMEOUT_S)
 
     async def ask(self, request: Any) -> Any:
-        """The same for a request about one share partition: the result. Raises KafkaError with its code."""
+        """The result of a request about one share partition. Raises KafkaError with its code."""
         response = await self.ask_coordinator(request)
         ((result,),) = ([*topic.partitions] for topic in response.results)
         if result.error_code:
@@ -114,7 +114,7 @@ class ShareStates:
         return machine.topics_changed(self._topics, self._time.now(), in_doubt=self._in_doubt)
 
     def _perform(self, effect: Effect) -> None:
-        """Let a partition begin where its oldest needed record is; its followers do the same."""
+        """Delete the records of a partition before the oldest needed one; its followers do the same."""
         assert isinstance(effect, DeleteStateRecords)
         try:
             partition = self._host.partitions.get(SHARE_STATE_TOPIC, effect.partition)

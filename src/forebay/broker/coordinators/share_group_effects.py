@@ -1,9 +1,9 @@
-"""What share groups have done at the share coordinators, and the reports about it.
+"""Carries out the effects of share groups at the share coordinators, and reports the results.
 
-Effects that change one share partition are performed in the order in which the group decided them; summaries
-change nothing, and wait for nothing. An effect that cannot be done for some seconds is reported as failed: a
-group tries again, an administrator gets an error. It is not tried again once the term of the coordinator that
-wants it is over: its successor decides then.
+Effects that change one share partition are carried out in the order in which the group decided them;
+summaries change nothing, and wait for nothing. An effect that fails for some seconds is reported as failed: a
+group tries again, an administrator gets an error. It is not repeated after the term of the group's
+coordinator: the next coordinator decides.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _RETRY_S_MAX = 0.5
 
 Partition = tuple[bytes, int]
 EndOffset = Callable[[bytes, int], Awaitable[int]]
-"""The end offset of a partition, wherever it is led; raises KafkaError."""
+"""Returns the end offset of a partition, led by any broker; raises KafkaError."""
 GoesOn = Callable[[], bool]
-"""Whether the coordinator of the group that an effect is for is still in its term."""
+"""Returns True while the coordinator of the group is in its term."""
 
 
 class _Turn:
-    """The effects of one share partition: one is done, the others wait in order."""
+    """The effects of one share partition: one is carried out, the others wait in order."""
 
     __slots__ = ("effects", "lock")
 
@@ -108,7 +108,7 @@ class ShareGroupEffects:
         return dict(zip(effect.partitions, found, strict=True))
 
     async def _code(self, key: ShareKey, request: Any, goes_on: GoesOn) -> ErrorCode:
-        """What the coordinator says, in the turn of this share partition."""
+        """The coordinator's error code; waits for the turn of this share partition."""
         give_up_s = self._loop.time() + _PATIENCE_S
         turn = self._turns.setdefault(key, _Turn())
         turn.effects += 1
@@ -124,7 +124,7 @@ class ShareGroupEffects:
         return ErrorCode.NONE
 
     async def _ask(self, request: Any, give_up_s: float, goes_on: GoesOn) -> Any:
-        """What the coordinator says; in the term it is asked at least once. Raises KafkaError."""
+        """The coordinator's response; within the term it is asked at least once. Raises KafkaError."""
         delay_s = _RETRY_S
         while goes_on():
             try:

@@ -1,9 +1,9 @@
-"""Carries out what machines decide: appends, waits for the commit, then answers and acts; and calls in time.
+"""Carries out the steps of machines: appends, waits for the commit, then answers and acts; and ticks in time.
 
-This keeps the promises of `core.step`. A machine that raises, be it when it is asked, at a tick, or when it
-replays its own records, may have changed halfway: it is given up (`broken`), never asked again, and made anew
-from its log. Records are replayed before they are appended, so the log never holds what the machine cannot
-replay. Each tick is a step of its own: if one timer's step fails, those of others before it are in the log.
+This keeps the promises of `core.step`. A machine that raises in an operation, at a tick, or while it replays
+its own records may be half changed: it is discarded (`broken`) and rebuilt from its log. Records are replayed
+before they are appended, so the log never holds a record that the machine cannot replay. Each tick is a step
+of its own: if one timer's step fails, the steps before it are in the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from forebay.wire.fields import Request, Response
 from forebay.wire.records import Record
 
 _TICKS_PER_TURN = 64
-"""When many timers have run out, after this many of them the loop serves other requests."""
+"""When many timers are due, after this many of them the loop serves other requests."""
 
 FailureResponse = Callable[[Request, RequestInfo, ErrorCode], Response]
 
@@ -43,7 +43,7 @@ class StepRunner(Generic[M]):
         """`failure` makes the response to a request that failed, `perform` carries out an effect.
 
         `unwritable` is called with a shard whose log refuses or does not commit its records; `broken` with
-        one whose machine has raised, and with what it was doing.
+        one whose machine has raised, and a description of the operation.
         """
         self._write_cycle = write_cycle
         self._time = time
@@ -82,7 +82,7 @@ class StepRunner(Generic[M]):
     # -- records ---------------------------------------------------------------------------------------
 
     def _is_refused(self, shard: Shard[M], step: Step, commit: Commit) -> bool:
-        """Whether the step belongs to a producer whose epoch has ended: then that is the answer to it."""
+        """True if the step belongs to a producer whose epoch has ended. Its requests are then answered so."""
         if step.producer is None:
             return False
         try:
@@ -120,7 +120,8 @@ class StepRunner(Generic[M]):
         self._write_cycle.queued(shard.partition, len(batch))
 
     def marked(self, shard: Shard[M], marker: EndTxnMarker, end: Callable[[M, EndTxnMarker], None]) -> None:
-        """A producer's transaction on the partition has ended; no reply shows that before it is committed."""
+        """Note that a producer's transaction on the partition has ended. Replies wait until the marker is
+        committed."""
         try:
             end(shard.machine, marker)
         except Exception as error:
@@ -131,7 +132,7 @@ class StepRunner(Generic[M]):
     # -- commits ---------------------------------------------------------------------------------------
 
     def await_commit(self, shard: Shard[M], commit: Commit) -> None:
-        """Deliver once everything that has been appended so far is committed."""
+        """Deliver replies and effects once everything that was appended so far is committed."""
         shard.last = commit
 
         def done(refusal: KafkaError | None) -> None:

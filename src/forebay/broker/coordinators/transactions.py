@@ -1,4 +1,4 @@
-"""The transaction coordinator on this broker: machines on __transaction_state, and the markers they want."""
+"""The transaction coordinator on this broker: machines on __transaction_state, and writing their markers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 TRANSACTIONS_TOPIC = "__transaction_state"
 _RETRY_S = 0.1
 _RETRY_S_MAX = 1.0
-"""Short, because readers of committed messages stand still until the marker is there."""
+"""Short, because read_committed consumers wait until the marker is there."""
 _VERIFY_TIMEOUT_S = 10.0
 
 
@@ -76,25 +76,25 @@ class Transactions:
         self._led_anew.follow(before, after)
 
     def close(self) -> None:
-        """Give up what is under way: the next coordinator finds it in the log."""
+        """Cancel the writing of markers: the next coordinator finds the transactions in the log."""
         self.coordinator.close()
         for task in list(self._under_way):
             task.cancel()
 
     async def fresh_producer_id(self, transactional_id: str) -> int:
-        """A producer id for an operation that may need one, else -1; raises KafkaError."""
+        """A producer id for an operation that may need one, otherwise -1; raises KafkaError."""
         shard = self._shard(transactional_id)
         if shard is None or not shard.machine.wants_producer_id(transactional_id):
             return -1
         return await self._producer_ids.next()
 
-    # -- partitions that ask whether they take part ----------------------------------------------------
+    # -- partitions that verify a transaction ------------------------------------------------------------
 
     def verify(self, question: Verification, answer: Callable[[Verdict], None]) -> None:
-        """Whether partitions are in a producer's transaction.
+        """Check if partitions are in a producer's transaction; `answer` gets the verdict.
 
-        A coordinator on this broker answers at once, if all its state is committed. A failover may lose state
-        that is not: a batch admitted because of it would begin a transaction that no coordinator ends.
+        A coordinator on this broker answers at once, if all its state is committed. A failover may lose
+        uncommitted state: a batch admitted because of it would begin a transaction that nobody ends.
         """
         transactional_id = question.transactional_id
         try:
@@ -162,7 +162,8 @@ class Transactions:
             del self._under_way[task]
 
     async def _write_markers(self, effect: WriteMarkers) -> None:
-        """Write the markers of a decided transaction, again and again until every partition has its own."""
+        """Write the markers of a decided transaction, and repeat that until every partition has its
+        marker."""
         left, delay_s = set(effect.partitions), _RETRY_S
         while left and self._still_wanted(effect):
             image = self._host.metadata.image
@@ -175,8 +176,8 @@ class Transactions:
                 delay_s = _RETRY_S if is_led_anew else min(2 * delay_s, _RETRY_S_MAX)
 
     def _still_wanted(self, effect: WriteMarkers) -> bool:
-        """A machine that was loaded again has asked for its markers anew: the old effect must not go on."""
-        # A broker that is out of touch for a while keeps its machines, and they do not ask again.
+        """False if the machine was loaded again: it has requested its markers anew."""
+        # A broker that loses its connection for a while keeps its machines, and they do not ask again.
         shard = self._running(effect.transactional_id)
         return shard is not None and shard.machine.still_marking(effect)
 
@@ -205,7 +206,7 @@ class Transactions:
         )
 
     def _is_settled(self, effect: WriteMarkers, at: TopicPartition, error: int) -> bool:
-        """Whether a partition needs the marker no more: it has it, is gone, or a newer epoch rules there."""
+        """True if a partition no longer needs the marker: it has it, is deleted, or has a newer epoch."""
         if error == ErrorCode.NONE:
             return True
         if error in SUPERSEDED:
@@ -249,7 +250,7 @@ def _verdict(errors: Mapping[TopicPartition, int]) -> Verdict:
 def _codes(
     response: AddPartitionsToTxnResponse, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """What the coordinator says of each partition; silence is no consent."""
+    """The error code of each partition; a partition that is not in the response counts as refused."""
     said = {
         (topic.name, partition.partition_index): partition.partition_error_code
         for result in response.results_by_transaction

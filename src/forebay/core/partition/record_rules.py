@@ -34,7 +34,7 @@ _RECORDS_PER_STRETCH = 64
 
 
 class Unexamined(Enum):
-    """What becomes of a batch whose records have to be read in a thread first: nothing yet."""
+    """The result for a batch whose records must be read in a thread first: nothing is decided yet."""
 
     UNEXAMINED = "it goes through `examine`, and is tried again with the result"
 
@@ -54,7 +54,7 @@ class Examined(NamedTuple):
 def examine_at_once(
     batch: memoryview, header: BatchHeader, policy: AppendPolicy, now_ms: int
 ) -> Examined | Unexamined:
-    """What to store in place of the batch, unless it is large. Raises KafkaError to refuse it."""
+    """The batch to store instead, unless it is large. Raises KafkaError to refuse it."""
     if not needs_reading(batch, header, policy):
         return Examined(policy, batch)
     if header.record_count > AT_ONCE_RECORDS_MAX or header.size > AT_ONCE_BYTES_MAX:

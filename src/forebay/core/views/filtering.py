@@ -186,7 +186,7 @@ class _Work:
         return found.examined
 
     def _matching(self, batch: memoryview, header: BatchHeader) -> Matching:
-        """What matches, while nothing else is left of what was unpacked."""
+        """The matching records; the rest of the unpacked batch is released."""
         payload = self._unpacked(batch, header)
         self.unpacked_bytes += len(payload)
         found = matching_records(

@@ -66,8 +66,7 @@ def plan_compaction(
     last_stable_offset: int,
     first_dirty_timestamp: int | None = None,
 ) -> CompactionPlan | None:
-    """The part of these segments (oldest first, the active one last) to clean; They are given oldest first,
-    the active one last.
+    """The part of these segments to clean, or None. They are given oldest first, the active one last.
 
     `first_dirty_offset`: the end of the last cleaning; an impossible one is ignored.
     """

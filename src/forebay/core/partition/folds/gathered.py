@@ -1,20 +1,20 @@
 """Sequence numbers that a partition copies from the one that took its messages while it was folded.
 
 A partition that was folded takes messages again (`core/cluster/topics/more_partitions.py`). Meanwhile its
-producers have sent on, and another partition has their numbers, under aliases. It takes nothing of them any
-more, so what it knows does not change. The partition that takes over writes it into its own log, as batches
-without records: a header with the same sequence numbers for each batch that the other remembers. That is what
-compaction leaves of batches, too. Replicas, recovery and snapshots learn the numbers from them as from any
-batch, and a batch that a producer sends again is found among them.
+producers have continued, and another partition has their numbers, under aliases. That partition takes no more
+of their batches, so its state of them does not change. The partition that takes over writes this state into
+its own log, as batches without records: a header with the same sequence numbers for each batch that the other
+remembers. Compaction leaves such batches, too. Replicas, recovery and snapshots learn the numbers from them
+as from any batch, and a batch that a producer sends again is found among them.
 
-If the batch belongs to an open transaction of the producer, so does the one without records. The transaction
+If a batch belongs to an open transaction of the producer, so does its copy without records. The transaction
 is then open in both logs, and gets a marker in each.
 
-The marker of an earlier transaction may have come to the other partition and not to this one yet. If it ends
-the epoch, too, it would be refused here as soon as the new epoch is known, and the transaction would never
-end. So that is waited for (`awaits_marker`).
+The marker of an earlier transaction may have reached the other partition, but not this one. If it ends the
+epoch, too, it would be refused here as soon as the new epoch is known, and the transaction would never end.
+So the copy waits for the marker (`awaits_marker`).
 
-All of it may be written twice, when a leader was not able to finish it.
+All of it may be written twice, if a leader was not able to finish it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class GatheredBatch(NamedTuple):
     last_sequence: int
     timestamp: int
     in_transaction: bool
-    """Whether it belongs to a transaction that is open."""
+    """True if it belongs to an open transaction."""
 
 
 class Gathered(NamedTuple):
-    """What another partition knows of a producer."""
+    """The state of a producer in another partition."""
 
     producer_id: int
-    """Under which it is kept from now on."""
+    """The producer id for this partition."""
     producer_epoch: int
     next_sequence: int
     batches: tuple[GatheredBatch, ...]
@@ -72,14 +72,14 @@ def gathered_from(state: ProducerState, producer_id: int) -> Gathered:
 
 
 def awaits_marker(own: ProducerState | None, gathered: Gathered) -> bool:
-    """Whether a transaction is open here in an epoch that has ended in the other partition."""
+    """True if a transaction is open here in an epoch that has ended in the other partition."""
     return own is not None and own.in_transaction and own.producer_epoch < gathered.producer_epoch
 
 
 def is_news(own: ProducerState | None, gathered: Gathered) -> bool:
-    """Whether a partition that has taken messages since has none of this producer, at most a marker.
+    """True if a partition has no batch of this producer, at most a marker.
 
-    So it may learn what a closed partition knew, which is about to go. If it has some, it knows more.
+    Then it takes over the state of a closed partition that is about to be removed. Otherwise it knows more.
     """
     if own is None:
         return True
@@ -88,10 +88,10 @@ def is_news(own: ProducerState | None, gathered: Gathered) -> bool:
 
 
 def seeds(own: ProducerState | None, gathered: Gathered, now_ms: int) -> list[bytearray]:
-    """Batches without records that bring a partition's knowledge of a producer up to what was gathered.
+    """Batches without records that give a partition the gathered state of a producer.
 
-    None if it knows as much already. They have the present time, or retention could delete them at once, and
-    consumers that wait at the end of the log would find that their offset is gone.
+    Empty if it has that state already. They have the present time. Otherwise retention could delete them at
+    once, and consumers that wait at the end of the log would find that their offset is gone.
     """
     if own is not None and _is_known(own, gathered):
         return []
