@@ -28,6 +28,7 @@ from forebay.sim.actors.producers.transactional import (
     BumpingProducer,
     ContinuingProducer,
     HastyProducer,
+    SlowProducer,
     TransactionalProducer,
 )
 from forebay.sim.actors.shares.members import PatientMember, ShareMember
@@ -173,9 +174,10 @@ PLOTS: dict[str, Plot] = {
     "doubts": Plot(cast=("loose",), faults=("doubt",)),
     # Values in the store cannot be read for a while, and brokers end and come back meanwhile.
     "unreadable-values": Plot(
-        cast=("exact", "plain", "group"),
+        cast=("exact", "plain", "group", "transactions"),
         faults=("garble", "kill", "stop", "slow_watches", "lose_power"),
         settings=_TWO,
+        transactional=((SlowProducer, DIALECTS, POLITE),),
         step_s=(0.5, 3.0),
         fault_s=(0.5, 6.0),
     ),

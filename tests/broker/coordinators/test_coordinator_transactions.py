@@ -11,6 +11,7 @@ import pytest
 from forebay.broker.coordinators import transactions
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.transaction_verification import Verdict, Verification
+from forebay.coordination.store import Put
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, read_marker
@@ -395,6 +396,29 @@ async def test_a_marker_for_a_partition_without_a_leader_waits_for_one(tmp_path:
         await asyncio.sleep(0.2)
         assert await states(cluster, producer.home) == ["PrepareCommit"]
         await give_leader(cluster, topic, 0, home)
+        assert await read_committed(cluster, topic, 0) == [b"x"]
+
+
+async def test_a_marker_for_a_topic_that_cannot_be_read_waits_until_it_can(tmp_path: Path) -> None:
+    """If it counted as deleted, the transaction would end without the marker, and never in its partition."""
+    async with local_cluster(tmp_path) as cluster:
+        topic = await make_topic(cluster)
+        producer = Producer(cluster, topic)
+        await producer.begin()
+        await producer.add(0)
+        assert await producer.send(0, b"x") == ErrorCode.NONE
+        store, key = cluster.session(1), cluster[1].metadata.keys.topic(topic)
+        stored = await store.get(key)
+        assert stored is not None
+        await store.txn(puts=[Put(key=key, value=b"{}")])
+        await eventually(
+            lambda: all(topic in cluster[node].image.unreadable.topics for node in cluster.nodes)
+        )
+        await producer.end()
+        await asyncio.sleep(0.2)
+        assert await states(cluster, producer.home) == ["PrepareCommit"]
+        await store.txn(puts=[Put(key=key, value=stored.value)])
+        await cluster.knows(topic)
         assert await read_committed(cluster, topic, 0) == [b"x"]
 
 

@@ -122,7 +122,11 @@ from support.mutants.shares import (
     redeliver_before_it_is_persisted,
     renew_locks_without_effect,
 )
-from support.mutants.store_values import lead_unjudged_logs, take_the_unreadable_for_absent
+from support.mutants.store_values import (
+    end_transactions_without_the_markers_of_unreadable_topics,
+    lead_unjudged_logs,
+    take_the_unreadable_for_absent,
+)
 from support.mutants.stores import (
     believe_a_store_that_went_back,
     believe_any_store,
@@ -147,6 +151,7 @@ MUTANTS: dict[Mutant, str] = {
     serve_beyond_the_high_watermark: "deposed-leaders",
     cut_logs_on_the_loop: "deposed-leaders",
     take_the_unreadable_for_absent: "unreadable-values",
+    end_transactions_without_the_markers_of_unreadable_topics: "unreadable-values",
     lead_unjudged_logs: "unreadable-power-cuts",
     elect_outside_the_in_sync_set: "lonely-leaders",
     shrink_before_the_store_agrees: "cut-off-leaders",

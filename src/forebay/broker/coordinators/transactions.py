@@ -206,7 +206,10 @@ class Transactions:
         )
 
     def _is_settled(self, effect: WriteMarkers, at: TopicPartition, error: int) -> bool:
-        """True if a partition no longer needs the marker: it has it, is deleted, or has a newer epoch."""
+        """True if a partition no longer needs the marker: it has it, is deleted, or has a newer epoch.
+
+        A topic that cannot be read is not deleted: its partitions get their markers when it can be.
+        """
         if error == ErrorCode.NONE:
             return True
         if error in SUPERSEDED:
@@ -215,7 +218,8 @@ class Transactions:
                 extra={"partition": f"{at[0]}-{at[1]}", "transactional_id": effect.transactional_id},
             )
             return True
-        return not self._host.metadata.image.path(*at)
+        image = self._host.metadata.image
+        return not image.path(*at) and at[0] not in image.unreadable.topics
 
     def _tell(self, effect: WriteMarkers, written: set[TopicPartition]) -> None:
         shard = self._running(effect.transactional_id)

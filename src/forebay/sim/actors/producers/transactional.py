@@ -5,6 +5,7 @@
   of the next transaction reuse the sequence numbers of the aborted ones. Only when a broker says that it does
   not know the producer, or that a number is missing, it asks for the next epoch (KIP-360).
 - `BumpingProducer` does what the Java client does: it asks for the next epoch whenever a batch has failed.
+- `SlowProducer` starts anew, too, and works for a while before it ends a transaction.
 
 With transaction version 2 (EndTxn 5) each end of a transaction brings the next epoch, and Produce adds the
 partitions by itself. The dialect says which version a client speaks.
@@ -169,6 +170,17 @@ class TransactionalProducer(Producer):
         check(response.error_code)
         if self.second_version:
             self._begin_epoch(response.producer_id, response.producer_epoch)
+
+
+class SlowProducer(TransactionalProducer):
+    """Has its transactions open for most of the time: whatever happens meanwhile happens within one."""
+
+    pause_s = 0.2
+    _work_s = 1.5
+
+    async def fill(self, transaction: Transaction) -> None:
+        await super().fill(transaction)
+        await self.rest(self._work_s)
 
 
 class ContinuingProducer(TransactionalProducer):
