@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import departure, plan, prefer
+from forebay.core.cluster.replicas.log_fate import Fate, decide_fate
 from forebay.core.cluster.replicas.reassignment import reassign
 from forebay.core.cluster.replicas.requested_elections import elect
 from forebay.core.cluster.stored.image_text import encode_broker, encode_partition, encode_topic
@@ -86,6 +89,70 @@ async def test_nothing_is_decided_for_a_partition_whose_state_cannot_be_read() -
     for wanted in (partial(elect, image, "t", 0, unclean=True), partial(reassign, image, "t", 0, [2])):
         with pytest.raises(KafkaError, match="cannot be read"):
             wanted()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"replicas": []},
+        {"replicas": [1, 1]},
+        {"replicas": [1, 2**31]},
+        {"replicas": [1, -2]},
+        {"replicas": "12"},
+        {"removing": [1, 2]},
+        {"leader": 2**31},
+        {"leader": -2},
+        {"leader_epoch": 2**31},
+        {"leader_epoch": -1},
+        {"restored": 10**7},
+    ],
+    ids=str,
+)
+async def test_a_state_that_cannot_be_is_not_acted_on(wrong: dict[str, Any]) -> None:
+    """Without replicas nobody has to keep a log; numbers that are too large break all answers to clients."""
+    value = json.dumps(json.loads(encode_partition(STATE)) | wrong).encode()
+    image = await load(await stored(**{KEYS.state(TOPIC_ID, 0).removeprefix(KEYS.root): value}), KEYS)
+    assert image.topics["t"].partitions[0].unreadable
+    for node in (1, 2):
+        assert decide_fate(image, node, TOPIC_ID, 0, 7).fate is Fate.USED
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("topics/t", b'{"id":"AAECAwQFBgcICQoLDA0ODw","assignment":[[1,4294967296]]}'),
+        ("topics/t", b'{"id":"AAECAwQFBgcICQoLDA0ODw","assignment":[[1,1]]}'),
+        (
+            "topics/t",
+            b'{"id":"AAECAwQFBgcICQoLDA0ODw","assignment":[[1],[2]],"folds":[],"closed_ms":1,"copied":1}',
+        ),
+        (
+            "topics/t",
+            b'{"id":"AAECAwQFBgcICQoLDA0ODw","assignment":[[1],[2]],"folds":[[1,2,1,9999]],"closed_ms":1}',
+        ),
+        (
+            "topics/t",
+            b'{"id":"AAECAwQFBgcICQoLDA0ODw","assignment":[[1],[2]],"folds":[],"closed_ms":1,"former":[],'
+            b'"gathering":[2],"draining":[]}',
+        ),
+        ("brokers/1", b'{"host":"h","port":65536,"rack":null}'),
+        ("brokers/4294967296", b'{"host":"h","port":9,"rack":null}'),
+        ("restored", b'{"generation":3000000,"id":"x"}'),
+    ],
+    ids=[
+        "no such broker",
+        "a broker twice",
+        "a copy without a fold",
+        "no such generation",
+        "no such partition",
+        "no such port",
+        "no such node",
+        "no such restore",
+    ],
+)
+async def test_a_value_that_cannot_be_is_taken_for_unreadable(key: str, value: bytes) -> None:
+    image = await load(await stored(**{key: value}), KEYS)
+    assert key in image.unreadable
 
 
 async def test_a_state_made_from_one_that_cannot_be_read_is_never_written() -> None:

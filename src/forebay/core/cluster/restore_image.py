@@ -21,6 +21,9 @@ EPOCHS_SKIPPED = 1000
 """Leaders may have written nothing, so there may be later epochs than any replica remembers. They are
 skipped."""
 
+GENERATION_MAX = 1_000_000
+"""The most restores: leader epochs, which are above `EPOCHS_SKIPPED` times that, have 32 bits."""
+
 PartitionKey = tuple[bytes, int]
 """Topic id and index of a partition."""
 

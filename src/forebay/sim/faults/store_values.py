@@ -13,6 +13,11 @@ from forebay.sim.world.store import CLUSTER
 
 _KEYS = Keys(CLUSTER)
 _VALUES = (b"{}", b"", b"\xff\xfe", b'{"format":99}', b"[1]")
+_STATES = (
+    b'{"leader":-1,"leader_epoch":9,"isr":[],"replicas":[]}',
+    b'{"leader":1,"leader_epoch":99999999999,"isr":[1],"replicas":[1]}',
+)
+"""States of partitions that no broker writes, and that look like some that it may."""
 _KINDS = ("topics", "topics", "state", "state", "configs", "brokers")
 _ANY_CHANCE = 0.3
 
@@ -33,7 +38,8 @@ class StoreValueFaults:
         keys = [key for key in self._stored(kind) if key not in self._store.garbled]
         if not keys:
             return None
-        key, value = self._chance.choice(keys), self._chance.choice(_VALUES)
+        values = (*_VALUES, *_STATES) if kind == "state" else _VALUES
+        key, value = self._chance.choice(keys), self._chance.choice(values)
         self._scene.note(f"{key} is written over with {value!r}")
         self._store.garble(key, value)
         return lambda: self._store.repair(key, put_back=kind != "brokers")

@@ -1,7 +1,9 @@
 """The text in which each part of an image is stored: small JSON objects that people can read with etcdctl.
 
 A reader ignores names that it does not know, so a newer broker may add some. A value that lacks a required
-name, or is not JSON, is a ProtocolError: no broker wrote it.
+name, or is not JSON, is a ProtocolError: no broker wrote it. So is one that contradicts itself, such as a
+partition without replicas, or has a number that no answer to a client can hold: it would be acted on, and
+logs be deleted for it.
 """
 
 from __future__ import annotations
@@ -12,14 +14,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from forebay.core.cluster.images.deleted_topics import DeletedTopic
-from forebay.core.cluster.images.topic_folds import Fold, Folding, Gone, Growth
+from forebay.core.cluster.images.topic_folds import GENERATIONS_END, Fold, Folding, Gone, Growth
 from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.images.view_image import FORMAT, FORMAT_MATERIALIZED, ViewImage
-from forebay.core.cluster.partition_state import PartitionState
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import FIRST_FORMAT, BrokerRegistration
+from forebay.core.cluster.restore_image import GENERATION_MAX
 from forebay.errors import ProtocolError
 
 T = TypeVar("T")
+
+_NUMBER_MAX = 2**31 - 1
+"""Ids of brokers and leader epochs have 32 bits in the protocol."""
+_PORT_MAX = 2**16 - 1
 
 
 def topic_id_text(topic_id: bytes) -> str:
@@ -81,39 +88,42 @@ def _fold_lists(folds: tuple[Fold, ...]) -> list[tuple[int, ...]]:
 
 def decode_topic(name: str, value: bytes) -> TopicRecord:
     def read(fields: Mapping[str, Any]) -> TopicRecord:
-        assignment = tuple(_ids(replicas) for replicas in fields["assignment"])
+        assignment = tuple(_nodes(replicas) for replicas in fields["assignment"])
         if not assignment or not all(assignment):
             raise ValueError("a partition without replicas")
         return TopicRecord(
             name=name,
             topic_id=parse_topic_id(fields["id"]),
             assignment=assignment,
-            folding=_folding(fields) if "folds" in fields else None,
-            restored=int(fields.get("restored", 0)),
+            folding=_folding(fields, len(assignment)) if "folds" in fields else None,
+            restored=_within(fields.get("restored", 0), 0, GENERATION_MAX),
         )
 
     return _load(f"topic {name}", value, read)
 
 
-def _folding(fields: Mapping[str, Any]) -> Folding:
+def _folding(fields: Mapping[str, Any], count: int) -> Folding:
+    """`count`: of the partitions of the topic."""
     drop_ms, copied = fields.get("drop_ms"), fields.get("copied")
+    if copied is not None and not fields["folds"]:
+        raise ValueError("a copy for no fold")
     return Folding(
         folds=_folds(fields["folds"]),
         closed_ms=int(fields["closed_ms"]),
         drop_ms=None if drop_ms is None else int(drop_ms),
         last_epoch=int(fields.get("last_epoch", -1)),
         gone=tuple(Gone(*_ids(each)) for each in fields.get("gone", ())),
-        generation=int(fields.get("generation", 0)),
-        growth=_growth(fields) if "former" in fields else None,
+        generation=_within(fields.get("generation", 0), 0, GENERATIONS_END - 1),
+        growth=_growth(fields, count) if "former" in fields else None,
         copied=None if copied is None else int(copied),
     )
 
 
-def _growth(fields: Mapping[str, Any]) -> Growth:
+def _growth(fields: Mapping[str, Any], count: int) -> Growth:
     return Growth(
         former=_folds(fields["former"]),
-        gathering=_ids(fields["gathering"]),
-        draining=_ids(fields["draining"]),
+        gathering=tuple(_within(index, 0, count - 1) for index in fields["gathering"]),
+        draining=tuple(_within(index, 0, count - 1) for index in fields["draining"]),
     )
 
 
@@ -121,6 +131,8 @@ def _folds(value: Any) -> tuple[Fold, ...]:
     folds = tuple(Fold(*_ids(fold)) for fold in value)
     if not all(0 < fold.divisor <= fold.first < fold.end for fold in folds):
         raise ValueError("a fold into nothing")
+    if not all(0 <= fold.generation < GENERATIONS_END for fold in folds):
+        raise ValueError("a fold of no generation")
     return folds
 
 
@@ -146,20 +158,23 @@ def encode_partition(state: PartitionState) -> bytes:
 
 def decode_partition(index: int, value: bytes, mod_revision: int) -> PartitionState:
     def read(fields: Mapping[str, Any]) -> PartitionState:
-        return PartitionState(
+        state = PartitionState(
             index=index,
-            leader=int(fields["leader"]),
-            leader_epoch=int(fields["leader_epoch"]),
-            isr=_ids(fields["isr"]),
-            replicas=_ids(fields["replicas"]),
+            leader=_within(fields["leader"], NO_LEADER, _NUMBER_MAX),
+            leader_epoch=_within(fields["leader_epoch"], 0, _NUMBER_MAX),
+            isr=_nodes(fields["isr"]),
+            replicas=_nodes(fields["replicas"]),
             partition_epoch=mod_revision,
-            adding=_ids(fields.get("adding", ())),
-            removing=_ids(fields.get("removing", ())),
-            eligible=_ids(fields.get("eligible", ())),
+            adding=_nodes(fields.get("adding", [])),
+            removing=_nodes(fields.get("removing", [])),
+            eligible=_nodes(fields.get("eligible", [])),
             synced=bool(fields.get("synced", False)),
-            restored=int(fields.get("restored", 0)),
+            restored=_within(fields.get("restored", 0), 0, GENERATION_MAX),
             doubted=bool(fields.get("doubted", False)),
         )
+        if not state.target:
+            raise ValueError("a partition without replicas")
+        return state
 
     return _load(f"state of partition {index}", value, read)
 
@@ -240,14 +255,14 @@ def decode_broker(broker_id: int, value: bytes, create_revision: int) -> BrokerR
     def read(fields: Mapping[str, Any]) -> BrokerRegistration:
         rack = fields["rack"]
         return BrokerRegistration(
-            id=broker_id,
+            id=_within(broker_id, 0, _NUMBER_MAX),
             host=str(fields["host"]),
-            port=int(fields["port"]),
+            port=_port(fields["port"]),
             rack=None if rack is None else str(rack),
             directory=str(fields.get("directory", "")),
             epoch=create_revision,
             listeners=tuple(
-                (str(name), str(host), int(port))
+                (str(name), str(host), _port(port))
                 for name, (host, port) in fields.get("listeners", {}).items()
             ),
             process=str(fields.get("process", "")),
@@ -259,6 +274,27 @@ def decode_broker(broker_id: int, value: bytes, create_revision: int) -> BrokerR
 
 def _ids(values: Any) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
+
+
+def _nodes(values: Any) -> tuple[int, ...]:
+    """Ids of brokers, none of them twice."""
+    if not isinstance(values, list):
+        raise ValueError("no list of brokers")
+    nodes = _ids(values)
+    if len(set(nodes)) != len(nodes) or (nodes and not 0 <= min(nodes) <= max(nodes) <= _NUMBER_MAX):
+        raise ValueError(f"brokers {list(nodes)}")
+    return nodes
+
+
+def _port(value: Any) -> int:
+    return _within(value, 0, _PORT_MAX)
+
+
+def _within(value: Any, least: int, most: int) -> int:
+    number = int(value)
+    if not least <= number <= most:
+        raise ValueError(f"{number} where {least} to {most} are possible")
+    return number
 
 
 def _text(value: Any) -> str | None:
@@ -275,5 +311,5 @@ def _load(what: str, value: bytes, read: Callable[[Mapping[str, Any]], T]) -> T:
         if not isinstance(fields, dict):
             raise ValueError("no JSON object")
         return read(fields)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ProtocolError(f"the stored {what} cannot be read: {error!r}") from None

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from forebay.core.cluster.restore_image import Claim, ClaimsPart, PartitionKey, Restore
+from forebay.core.cluster.restore_image import GENERATION_MAX, Claim, ClaimsPart, PartitionKey, Restore
 from forebay.core.cluster.stored.image_text import parse_topic_id, topic_id_text
 from forebay.errors import ProtocolError
 
@@ -29,8 +29,11 @@ def encode_restore(restore: Restore) -> bytes:
 
 def decode_restore(value: bytes) -> Restore:
     def read(fields: Mapping[str, Any]) -> Restore:
+        generation = int(fields["generation"])
+        if not 0 <= generation <= GENERATION_MAX:
+            raise ValueError(f"restore {generation}")
         return Restore(
-            generation=int(fields["generation"]),
+            generation=generation,
             id=str(fields["id"]),
             found_by=int(fields.get("found_by", -1)),
             time_ms=int(fields.get("time_ms", 0)),
@@ -87,5 +90,5 @@ def _load(what: str, value: bytes, read: Callable[[Mapping[str, Any]], T]) -> T:
         if not isinstance(fields, dict):
             raise ValueError("no JSON object")
         return read(fields)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ProtocolError(f"the stored {what} cannot be read: {error!r}") from None
