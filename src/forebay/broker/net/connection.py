@@ -81,7 +81,6 @@ class Connection(Overtaking):
         "_handle",
         "_host",
         "_line",
-        "_now",
         "_queued",
         "_slice_s",
         "_turns",
@@ -113,7 +112,6 @@ class Connection(Overtaking):
         self.awaits_login = strange  # until a client has logged in
         self._line: Line | None = server.turns.strangers if strange else None  # where it waits for its turn
         self._queued = False  # whether it waits for its turn, or for the next turn of the loop
-        self._now = server.loop.time
         self._turns = server.turns
         self._slice_s = server.turns.slice_s  # how long its turn is
         self._debt_s = self._debt_at = 0.0
@@ -186,8 +184,6 @@ class Connection(Overtaking):
             self._stand_in(turns.indebted if self._line is None else self._line)
             return
         self._read()
-        if self._line is not None:
-            turns.note_costly(self._debt_s)
 
     def _stand_in(self, line: Line) -> None:
         self._queued = True
@@ -222,18 +218,6 @@ class Connection(Overtaking):
         little behind a long poll."""
         return self.held_bytes > SMALL_BYTES and (self._blocked or self._end_of_poll() is not None)
 
-    def _read(self) -> None:
-        self.last_active = self._now()
-        try:
-            if self._input is None:
-                self._receive()
-            else:
-                self._receive_large(self._input)
-        except BlockingIOError:
-            return
-        except OSError:
-            self.close()
-
     def _receive_large(self, buffer: Buffer) -> None:
         if not isinstance(buffer, bytearray):
             self.memo = None  # which searches in bytes
@@ -250,6 +234,8 @@ class Connection(Overtaking):
         self._host.took_long(self, request, request_s)
         if self._line is None:
             self._account(now)
+            if self._line is not None:
+                self._turns.note_costly(self._debt_s)
 
     def _account(self, now: float) -> None:
         """See whether the next turn has to be waited for."""
@@ -294,10 +280,10 @@ class Connection(Overtaking):
 
     def _handle_frames(self, buffer: bytearray, end: int) -> int:
         """Handle the whole frames in buffer[:end], until the turn ends; return where the rest begins."""
-        view, began = memoryview(buffer), self.last_active
+        view, began, unpack_size = memoryview(buffer), self.last_active, SIZE.unpack_from
         position, look_at = 0, _UNTIMED_BYTES
         while end - position >= SIZE_BYTES:
-            size = SIZE.unpack_from(buffer, position)[0]
+            (size,) = unpack_size(buffer, position)
             if not REQUEST_BYTES_MIN <= size <= self.frame_bytes_max:
                 raise self._bad_size(size)
             start = position + SIZE_BYTES
@@ -314,7 +300,7 @@ class Connection(Overtaking):
                     self._overran(view[start:stop], now - began, now)
                     break
                 began, look_at = now, stop + _UNTIMED_BYTES
-            if self.closed or self._busy():
+            if stop == end or self.closed or self._busy():
                 break
         return position
 

@@ -42,6 +42,7 @@ class Receiving(Responses):
         "_input",
         "_listening",
         "_memory",
+        "_now",
         "_rest",
         "frame_bytes_max",
         "held_bytes",
@@ -50,6 +51,7 @@ class Receiving(Responses):
 
     def __init__(self, stream: Stream, server: ReceivingHost, memory: RequestMemory) -> None:
         super().__init__(stream, server)
+        self._now = server.loop.time
         self._buffers = server.buffers
         self._memory = memory
         self.frame_bytes_max = server.request_bytes_max  # less until a client has logged in
@@ -90,22 +92,31 @@ class Receiving(Responses):
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    def _receive(self) -> None:
+    def _read(self) -> None:
         """Take what has arrived into the shared buffer, behind what was left of the last time."""
-        buffers, rest = self._buffers, self._rest
-        view = buffers.shared_view
-        if rest:
-            buffers.shared[: len(rest)] = rest
-            view = view[len(rest) :]
-        if self._memory.short:
-            view = view[: self._room(rest)]
-            if not view:
-                self._await_memory()
+        self.last_active = self._now()
+        try:
+            if self._input is not None:
+                self._receive_large(self._input)
                 return
-        received = self._stream.recv_into(view)
-        if received:
-            self._consume(buffers.shared, len(rest) + received)
-        else:
+            buffers, rest = self._buffers, self._rest
+            view = buffers.shared_view
+            if rest:
+                buffers.shared[: len(rest)] = rest
+                view = view[len(rest) :]
+            if self._memory.short:
+                view = view[: self._room(rest)]
+                if not view:
+                    self._await_memory()
+                    return
+            received = self._stream.recv_into(view)
+            if received:
+                self._consume(buffers.shared, len(rest) + received)
+            else:
+                self.close()
+        except BlockingIOError:
+            return
+        except OSError:
             self.close()
 
     def _room(self, rest: bytes) -> int:
@@ -143,7 +154,7 @@ class Receiving(Responses):
         if begins:
             if self.held_bytes:
                 self._memory.release(self)
-            self.held_since = self._server.loop.time()
+            self.held_since = self._now()
         size = SIZE.unpack_from(rest)[0] if len(rest) >= SIZE_BYTES else 0
         total = SIZE_BYTES + size
         if total > len(self._buffers.shared) and size <= self.frame_bytes_max:
@@ -179,7 +190,7 @@ class Receiving(Responses):
 
     def _await_memory(self) -> None:
         self._awaits_memory = True
-        self._awaits_since = self._server.loop.time()
+        self._awaits_since = self._now()
         self._listen(False)
 
     def memory_granted(self) -> None:
@@ -187,7 +198,7 @@ class Receiving(Responses):
         self._awaits_memory = False
         if self.closed:
             return
-        self.held_since += self._server.loop.time() - self._awaits_since  # when it was not read
+        self.held_since += self._now() - self._awaits_since  # when it was not read
         present = memoryview(self._rest) if self._input is None else memoryview(self._input)[: self._filled]
         if len(present) >= SIZE_BYTES:
             total = SIZE_BYTES + SIZE.unpack_from(present)[0]

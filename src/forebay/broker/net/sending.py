@@ -13,19 +13,29 @@ from forebay.wire.parts import FileRange, Part
 
 def send_bytes(stream: Stream, output: list[Part]) -> None:
     """Send the parts in front that are in memory, with one call; remove from the list what is sent."""
-    count = 0
-    for part in output:
-        if isinstance(part, FileRange):
-            break
-        count += 1
-    data = output[0] if count == 1 else b"".join(output[:count])  # type: ignore[arg-type]
+    data, count, send = output[0], 1, stream.send
+    if len(output) > 1:
+        count = _in_memory(output)
+        if count > 1:
+            data = b"".join(output[:count])  # type: ignore[arg-type]
+        if count < len(output):
+            send = stream.send_and_more
     assert not isinstance(data, FileRange)
-    send = stream.send if count == len(output) else stream.send_and_more
     sent = send(data)
     if sent < len(data):
         output[:count] = [memoryview(data)[sent:]]
     else:
         del output[:count]
+
+
+def _in_memory(output: list[Part]) -> int:
+    """How many parts there are before the first range."""
+    count = 0
+    for part in output:
+        if isinstance(part, FileRange):
+            break
+        count += 1
+    return count
 
 
 def send_range(stream: Stream, output: list[Part], part: FileRange) -> None:

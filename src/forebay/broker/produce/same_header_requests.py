@@ -41,6 +41,8 @@ from forebay.wire.messages.produce import (
 _HEAD_BYTES = 4  # api key and version; the correlation id follows
 _PREFIX_START = 8
 _INDEX = Struct(">i")
+_unpack_index = Struct(">iBB").unpack_from
+"""The partition's index, and the first two bytes behind it: most batches have their length in two."""
 _CORRELATION_AT, _CORRELATION_END = 4, 8
 _REST_BYTES_MIN = 4 + 1 + HEADER_SIZE
 _REPEATED_FROM = 7
@@ -65,6 +67,7 @@ class RepeatedProduce:
         "_service",
         "_sync_on_ack",
         "_tail",
+        "_tail_bytes",
         "_timeout_ms",
         "_topic",
         "_version",
@@ -96,6 +99,7 @@ class RepeatedProduce:
         self._head = head
         self._prefix = prefix
         self._tail = tail
+        self._tail_bytes = len(tail)
         self._flexible = bool(tail)
         self._index_at = _PREFIX_START + len(prefix)
         self._partitions: dict[int, Partition] = {}
@@ -114,20 +118,17 @@ class RepeatedProduce:
         # The last check of the frame: what lies between the index and the tail is the length and the batch.
         if stop - position < _REST_BYTES_MIN or not buffer.endswith(self._tail, position, stop):
             return False
-        (index,) = _INDEX.unpack_from(buffer, position)
-        position += 4
-        end = stop - len(self._tail)
-        if self._flexible:
-            low, high = buffer[position], buffer[position + 1]
-            if low >= 0x80 > high:
-                size = (low & 0x7F | high << 7) - 1
-                position += 2
-            else:
-                size, position = read_uvarint(view, position)
-                size -= 1
+        index, low, high = _unpack_index(buffer, position)
+        end = stop - self._tail_bytes
+        if not self._flexible:
+            (size,) = _INDEX.unpack_from(buffer, position + 4)
+            position += 8
+        elif low >= 0x80 > high:
+            size = (low & 0x7F | high << 7) - 1
+            position += 6
         else:
-            (size,) = _INDEX.unpack_from(buffer, position)
-            position += 4
+            size, position = read_uvarint(view, position + 4)
+            size -= 1
         if position + size != end or (self._plain and buffer[position + ATTRIBUTES_LOW_AT] & TRANSACTIONAL):
             return False
         partition = self._partitions.get(index)
