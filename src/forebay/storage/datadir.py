@@ -40,6 +40,7 @@ from forebay.storage.disk import Disk, Lock, Locked
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
+from forebay.storage.new_directories import NewDirectories
 from forebay.storage.put_aside import PutAside, partition_names
 from forebay.storage.store_evidence import StoreEvidence, read_evidence, write_evidence
 from forebay.storage.strays import POWER_LOST as _POWER_LOST
@@ -94,6 +95,7 @@ class DataDir:
         self.aside = PutAside(disk, path, entropy)
         """Logs that are not used any more."""
         self.checkpoints = Checkpoints(disk, path)
+        self._new_directories = NewDirectories(disk, path)
 
     @classmethod
     def open(cls, disk: Disk, path: str, entropy: Callable[[int], bytes] = os.urandom) -> DataDir:
@@ -222,6 +224,7 @@ class DataDir:
             power_lost=self._began_without_power or unchecked == _POWER_LOST,
             note_start=partial(self.checkpoints.note_start, topic, partition),
         )
+        log.files.sync_parent = self._new_directories.sync
         if unchecked is not None:
             self._disk.remove(f"{directory}/{UNCHECKED}")
         if self._disk.exists(f"{directory}/{strays.NOTE}"):
@@ -237,6 +240,7 @@ class DataDir:
         if not self._disk.exists(directory):
             self.checkpoints.forget(key)
             self._disk.mkdirs(directory)
+            self._new_directories.add()
         if topic_id is not None and read_topic_id(self._disk, directory) is None:
             self.made.add(key)
             write_topic_id(self._disk, directory, topic_id)

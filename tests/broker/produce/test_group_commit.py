@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.produce.flush import GroupCommit
+from forebay.broker.produce.flush import SYNC_THREADS, GroupCommit
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.errors import StorageError
 
@@ -104,3 +104,32 @@ def test_a_log_is_not_synced_for_nobody_after_it_was_for_somebody(
     assert synced == ["first", "second", "broken"]
     assert [error and error.message for error in told] == [None, "it is broken"]
     assert failed == [broken]
+
+
+def test_many_logs_are_shared_out_among_threads(thread: Thread, commit: GroupCommit) -> None:
+    synced: list[str] = []
+    told: list[StorageError | None] = []
+    first = Log("first", synced)
+    commit.wait(first, told.append)
+    names = [str(number) for number in range(1000)]
+    for name in names:
+        commit.wait(Log(name, synced), told.append)
+    thread.run()
+    assert len(thread.submitted) == SYNC_THREADS
+    shares, thread.submitted = thread.submitted, []
+    for work in shares:
+        work()
+    assert sorted(synced) == sorted(["first", *names]), "each once"
+    late = Log("late", synced)
+    commit.wait(late, told.append)
+    for number, report in enumerate(thread.called, 1):
+        report()
+        assert bool(thread.submitted) == (number == SYNC_THREADS), "the next begin when all have ended"
+    thread.called.clear()
+    thread.run()
+    assert told == [None] * 1002
+
+
+def test_a_few_logs_are_left_to_one_thread(thread: Thread, commit: GroupCommit) -> None:
+    commit.sync_soon([Log(str(number), []) for number in range(8)])
+    assert len(thread.submitted) == 1

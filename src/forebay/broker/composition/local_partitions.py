@@ -12,7 +12,7 @@ from forebay.broker.partition.log_jobs import LogJobs
 from forebay.broker.partition.long_polls import Arrivals
 from forebay.broker.partition.opening import PartitionOpener
 from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.flush import GroupCommit
+from forebay.broker.produce.flush import SYNC_THREADS, GroupCommit
 from forebay.broker.produce.write_cycle import WriteCycle
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class LocalPartitions:
     def __init__(self, base: Foundations) -> None:
         ports, loop, metadata, lease_valid = base.ports, base.loop, base.metadata, base.lease.valid
         self.arrivals = Arrivals()
-        self.flush = GroupCommit(loop, base.metrics, ports.executor(1, "forebay-sync"))
+        self.flush = GroupCommit(loop, base.metrics, ports.executor(SYNC_THREADS, "forebay-sync"))
         self.write_cycle = WriteCycle(
             self.flush,
             self.arrivals,
@@ -49,6 +49,7 @@ class LocalPartitions:
             data=base.data,
             opener=self.opener,
             opening_pool=lambda: ports.executor(_OPENING_THREADS, "forebay-open"),
+            closing_pool=lambda: ports.executor(SYNC_THREADS, "forebay-close"),
             jobs=LogJobs(loop, ports.executor(_LOG_THREADS, "forebay-logs")),
             workers=base.workers,
             background=base.background,

@@ -53,6 +53,8 @@ from forebay.storage.datadir import DataDir
 log = logging.getLogger(__name__)
 
 _OPENED_AT_ONCE = 16
+_CLOSED_BESIDE = 16
+"""The number of shares into which the partitions are divided when they are closed."""
 _WITHDRAW_AGAIN_S = 1.0
 
 T = TypeVar("T")
@@ -84,6 +86,7 @@ class Assignment:
         data: DataDir,
         opener: PartitionOpener,
         opening_pool: Callable[[], Executor],
+        closing_pool: Callable[[], Executor],
         jobs: LogJobs,
         workers: WorkerThreads,
         background: Background,
@@ -91,7 +94,8 @@ class Assignment:
         time: BrokerTime,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """`opening_pool` makes the threads that open the partitions before the broker serves."""
+        """`opening_pool` makes the threads that open the partitions before the broker serves, `closing_pool`
+        those that sync them when it serves no more."""
         self._table = table
         self._node_id = node_id
         self._settings = settings
@@ -100,6 +104,7 @@ class Assignment:
         self._data = data
         self._opener = opener
         self._opening_pool = opening_pool
+        self._closing_pool = closing_pool
         self._jobs = jobs
         self._background = background
         self._departure = departure
@@ -397,25 +402,20 @@ class Assignment:
 
     def close_all(self) -> bool:
         """Close every log; whether all of them were left in order. Blocks."""
-        clean = True
         self._unopened.clear()
         self._jobs.close()
         table = self._table
         table.usable |= table.lent
         table.lent.clear()
-        for partition in table.usable.values():
+        partitions = list(table.usable.values())
+        for partition in partitions:
             partition.closed = True
-            try:
-                if partition.log.end_offset and not partition.log.offline_for_good:
-                    # For a log that is, the producers in memory may differ from those in it (truncation.py).
-                    save_producers(partition.log, partition.producers, sync=True)
-                partition.log.files.close()
-                if partition.log.offline_for_good:
-                    # What it wrote may be gone, or was never whole: an orderly stop does not change that.
-                    self._data.distrust(partition.topic, partition.index)
-            except (OSError, StorageError):
-                log.exception("a log did not close cleanly", extra={"partition": str(partition)})
-                clean = False
+        shares = [partitions[number::_CLOSED_BESIDE] for number in range(_CLOSED_BESIDE)]
+        with self._closing_pool() as pool:
+            settled = list(pool.map(self._settle_all, filter(None, shares)))
+        clean = all(settled)
+        for partition in partitions:
+            partition.log.files.let_go()
         try:
             if table.usable:
                 self.checkpoint()
@@ -423,6 +423,26 @@ class Assignment:
             log.exception("no checkpoints were written; the logs are looked at when the broker starts again")
             clean = False
         return clean
+
+    def _settle_all(self, partitions: list[Partition]) -> bool:
+        settled = [self._settle(partition) for partition in partitions]  # all of them, whatever happens
+        return all(settled)
+
+    def _settle(self, partition: Partition) -> bool:
+        """Write and sync what there is of a log; whether it was left in order. In any thread."""
+        log_ = partition.log
+        try:
+            if log_.end_offset and not log_.offline_for_good and not log_.has_snapshot:
+                # For a log that is, the producers in memory may differ from those in it (truncation.py).
+                save_producers(log_, partition.producers, sync=True)
+            log_.files.settle()
+            if log_.offline_for_good:
+                # What it wrote may be gone, or was never whole: an orderly stop does not change that.
+                self._data.distrust(partition.topic, partition.index)
+        except (OSError, StorageError):
+            log.exception("a log did not close cleanly", extra={"partition": str(partition)})
+            return False
+        return True
 
 
 def _known_states(before: ClusterImage, after: ClusterImage, topic: TopicImage) -> tuple[PartitionState, ...]:

@@ -42,12 +42,14 @@ _PROBE_BYTES = 64 * 1024
 
 
 class LogFiles(LogTruncation):
-    __slots__ = ("before_sync",)
+    __slots__ = ("before_sync", "sync_parent")
 
     def __init__(self, log: SwappingLog) -> None:
         super().__init__(log)
         self.before_sync: Callable[[], None] | None = None
         """Called before the files are synced, in the same thread: to sync what must be on the disk first."""
+        self.sync_parent: Callable[[], None] | None = None
+        """Makes the name of the log's own directory durable. None: the directory above it is synced."""
 
     # --- syncing -------------------------------------------------------------------------------------------
 
@@ -113,12 +115,23 @@ class LogFiles(LogTruncation):
             active.datasync(indexes=False)
         if new_names:
             self.sync_names()
-            self._log._disk.fsync_dir(str(PurePath(self._log.directory).parent))
+            if self.sync_parent is not None:
+                self.sync_parent()
+            else:
+                self._log._disk.fsync_dir(str(PurePath(self._log.directory).parent))
 
     # --- closing -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Write, sync and close everything, so that the next open need not check."""
+        try:
+            self.settle()
+        finally:
+            self.let_go()
+
+    def settle(self) -> None:
+        """Write and sync everything, so that the next open need not check. A log that nobody wrote to since
+        it was last settled costs no system call."""
         log = self._log
         try:
             self._settle_swap()
@@ -132,9 +145,11 @@ class LogFiles(LogTruncation):
                 self.datasync()
         except OSError as error:
             raise StorageError(f"cannot close {log.directory}: {error}") from error
-        finally:
-            log.forget_swap()
-            log._segments.close()
+
+    def let_go(self) -> None:
+        """Close the files."""
+        self._log.forget_swap()
+        self._log._segments.close()
 
     # --- reading, and what is beside the log ---------------------------------------------------------------
 
@@ -227,6 +242,7 @@ class LogFiles(LogTruncation):
         """Like `Log.write_snapshot`, but durable."""
         log = self._log
         log._snapshots.write(log.end_offset, data, sync=True, recovery_point=log.recovery_point)
+        log.note_snapshot()
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
         """(offset, state) of the snapshots not beyond the end, newest first: take the first that is whole."""

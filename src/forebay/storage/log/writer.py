@@ -58,6 +58,7 @@ class LogWriter:
         "_roll_offset",
         "_roll_timestamp",
         "_segments",
+        "_snapshot_of",
         "_snapshots",
         "_unsynced",
         "_written_end",
@@ -96,6 +97,8 @@ class LogWriter:
         self._clock = clock
         self._segments = SegmentList(opened.segments)
         self._snapshots = Snapshots(disk, directory)
+        self._snapshot_of: tuple[int, int] | None = None
+        """The (generation, end offset) of which there is a whole snapshot of the producers on the disk."""
         self._unsynced = Unsynced(opened.unsynced, new_names=opened.unsynced_names)
         self._pending: list[memoryview] = []
         self._aborted: list[AbortedTxn] = []
@@ -128,6 +131,15 @@ class LogWriter:
     def generation(self) -> int:
         """Changes whenever the end of the log is cut."""
         return self._unsynced.generation
+
+    def note_snapshot(self) -> None:
+        """The disk has a whole snapshot of the producers as of the end of the log."""
+        self._snapshot_of = self.generation, self.end_offset
+
+    @property
+    def has_snapshot(self) -> bool:
+        """True if the producers need not be saved again: nothing was appended or cut since they were."""
+        return self._snapshot_of == (self.generation, self.end_offset)
 
     def configure(self, config: LogConfig) -> None:
         self.config = config

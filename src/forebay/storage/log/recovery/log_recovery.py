@@ -132,7 +132,9 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     lost, has_made = txn_indexes.complete(segments, believed_to)
     report.missing_offsets = max(options.recovery_point - max(tail.next_offset, options.start_offset), 0)
     _tell(directory, report)
-    unsynced = [] if options.clean else [s for s in segments if s.next_base > options.recovery_point]
+    unsynced = (
+        [] if options.clean or created else [s for s in segments if s.next_base > options.recovery_point]
+    )
     for segment in unsynced:
         segment.txn_index.distrust()
     return Opened(
