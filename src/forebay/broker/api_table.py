@@ -118,6 +118,7 @@ APIS: dict[int, ServedApi] = {
     ApiKey.DESCRIBE_FAILOVERS: ServedApi(0, 0, "failover.times background"),
     ApiKey.DESCRIBE_FILLS: ServedApi(0, 0, "filling"),
     ApiKey.DESCRIBE_DISK: ServedApi(0, 0, "disk_report background"),
+    ApiKey.DESCRIBE_POSITIONS: ServedApi(0, 0, "positions"),
 }
 
 

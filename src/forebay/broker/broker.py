@@ -241,6 +241,8 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         node.server.start()
         on_ready(addresses[listeners.all[0].name])
         await stopping.wait()
+        if node.has("exporter"):
+            node.exporter.health.stop()
         for task in leaving_first:
             task.cancel()
         await asyncio.wait(leaving_first)

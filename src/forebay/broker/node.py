@@ -319,19 +319,19 @@ class Node(OptionalParts):
 
     @cached_property
     def exporter(self) -> Exporter:
-        gauges = load("forebay.broker.prometheus.gauges:Gauges")(
-            partitions=self.partitions,
+        return load("forebay.broker.composition.exporter:exporter")(
+            self._base,
+            self.local,
+            server=self.server,
             controller=self.controller,
             sessions=self.replication.sessions,
-            server=self.server,
-            lease=self.lease,
-            stalls=self.stalls,
-            metadata=self.metadata,
+            slices=self._large_requests.slices,
+            peers=self.peers,
+            positions=self.positions,
+            groups=lambda: self.groups if "groups" in vars(self.coordinators) else None,
             shares=lambda: self.shares.shares if self.has("_shares") else (),
             fill_states=lambda: self.filling.states() if self.has("filling") else (),
-            data=self.data,
         )
-        return load("forebay.broker.prometheus.exporter:Exporter")(self.metrics, gauges)
 
     # -- connecting ------------------------------------------------------------------------------------
 

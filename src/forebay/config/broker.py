@@ -63,6 +63,8 @@ class NodeConfig:
     log_format: str
     metrics: tuple[str, int] | None
     """The address at which metrics are served."""
+    metrics_series_max: int
+    metrics_lag_ages_max: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,4 +244,6 @@ def _node(values: Mapping[str, Any], *, assigned: bool) -> NodeConfig:
         metrics=parse_address(values["forebay.metrics.listener"])
         if values["forebay.metrics.listener"]
         else None,
+        metrics_series_max=values["forebay.metrics.series.max"],
+        metrics_lag_ages_max=values["forebay.metrics.lag.ages.max"],
     )

@@ -269,7 +269,7 @@ def test_a_request_that_is_decoded_at_once_and_handled_in_slices_counts_too(tmp_
     """It has few elements, but they may be long."""
     with local_broker(tmp_path / "data", BOUND) as broker, WireClient(broker.bootstrap) as client:
         memory, most = broker.node.server.memory, list[int]()
-        slices = broker.node._large_requests._slices
+        slices = broker.node._large_requests.slices
         give = slices._give
 
         def note_and_give() -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from forebay.broker.coordinators.transactions import Transactions
     from forebay.broker.delays.service import DelayService
     from forebay.broker.fetch.cold_reads import ColdReads
+    from forebay.broker.fetch.positions import Positions
     from forebay.broker.fetch.view_offsets import ViewOffsets
     from forebay.broker.folds.takers import BatchTakers
     from forebay.broker.handlers.describe_disk import DiskReport
@@ -217,6 +218,16 @@ class OptionalParts:
             metadata=base.metadata,
             partitions=self.local.table,
             workers=base.workers,
+        )
+
+    @cached_property
+    def positions(self) -> Positions:
+        base, local = self._base, self.local
+        return load("forebay.broker.fetch.positions:Positions")(
+            local.table,
+            local.offsets_by_time,
+            local.delays,
+            ages_max=lambda: base.settings.current.node.metrics_lag_ages_max,
         )
 
     # -- what has them made ----------------------------------------------------------------------------

@@ -199,6 +199,9 @@ class ReplicaFetch(Fetch):
         service = self._service
         return self._counts(partition) and bool(service.throttle.wait_s(0, service.loop.time()))
 
+    def _count_sent(self) -> None:
+        self._service.metrics.replication_bytes_out += self._size
+
     def _count(self, partition: Partition, size: int) -> None:
         if self._counts(partition):
             self._service.throttle.wait_s(size, self._service.loop.time())

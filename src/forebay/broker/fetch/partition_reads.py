@@ -149,12 +149,20 @@ class Fetch(ABC):
                 forced=data.diverging_epoch.epoch >= 0,
             ):
                 topics.setdefault(target.topic, []).append(data)
-        self._service.metrics.bytes_out += self._size
+        self._count_sent()
         return FetchResponse(
             session_id=session.session_id,
             responses=[self._topic(topic, partitions) for topic, partitions in topics.items()],
             node_endpoints=self._leaders(topics),
         )
+
+    def _count_sent(self) -> None:
+        if not self._size:
+            return
+        self._service.metrics.bytes_out += self._size
+        for partition, found in self._slices:
+            if found.range is not None:
+                partition.traffic.bytes_out += found.range.length
 
     def _leaders(self, topics: dict[str | bytes, list[PartitionData]]) -> list[NodeEndpoint]:
         """Where the leaders are that the answer names (KIP-951): a client need not ask for them."""

@@ -79,7 +79,8 @@ class LargeRequests:
         self._finish = finish
         self._stalls = stalls
         self._all_topics = all_topics
-        self._slices = Slices(loop, thread_cpu)
+        self.slices = Slices(loop, thread_cpu)
+        """The turns of all large work."""
         self._room = Room(loop)
         self._brokers_room = Room(loop)
         """What clients have in memory may wait for what other brokers ask for: replicas fetch it."""
@@ -261,7 +262,7 @@ class LargeRequests:
     ) -> Any:
         wants_all = asks_for_all(context.api_key, context.api_version, request)
         division = division_of_all(context.api_key) if wants_all else division_of(context.api_key, request)
-        await self._slices.next()
+        await self.slices.next()
         if division is None or not (wants_all or division.is_large(request)):
             return await self._handled(endpoint, context, reply, request, frame_bytes, kept)
         notes: dict[str, Note] = {}
@@ -290,8 +291,8 @@ class LargeRequests:
                 frame_bytes = 0  # they are counted once
                 if response is not None and not joined.add(response):
                     break
-            if self._slices.is_over:
-                await self._slices.next()
+            if self.slices.is_over:
+                await self.slices.next()
         return joined.whole
 
     def _some_of_all(
@@ -326,11 +327,11 @@ class LargeRequests:
         self._finish()
         if asyncio.iscoroutine(outcome):
             outcome = await outcome
-            await self._slices.next()
+            await self.slices.next()
         elif parts and outcome is parts[-1]:
             with contextlib.nullcontext() if kept is None else kept.waiting(parts[-1].on_overtaken):
                 outcome = await _answered(reply, parts[-1])
-            await self._slices.next()
+            await self.slices.next()
         return outcome
 
     async def _send(self, context: RequestContext, reply: Reply, response: Any) -> None:
@@ -344,7 +345,7 @@ class LargeRequests:
 
     async def _measured(self, context: RequestContext, reply: Reply, steps: Generator[None, None, T]) -> T:
         """Run steps in turns, and count their time. Raises NotWanted."""
-        work, meter = self._slices.run(steps, lambda: not reply.abandoned), self.meter
+        work, meter = self.slices.run(steps, lambda: not reply.abandoned), self.meter
         return await (work if meter is None else meter.counted(context, work))
 
 

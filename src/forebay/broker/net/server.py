@@ -126,6 +126,11 @@ class Server:
             listening.start()
         self._sweep = self.loop.call_later(_SWEEP_S, self._end_unfinished)
 
+    @property
+    def is_serving(self) -> bool:
+        """True once connections are accepted."""
+        return self._sweep is not None
+
     def _accept(self, listener: Listener, stream: Stream) -> None:
         host = stream.peer[0]
         reason, wait_s = self._too_many_from(host), 0.0

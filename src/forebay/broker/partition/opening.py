@@ -87,6 +87,7 @@ class PartitionOpener:
             high_watermark=self._data.high_watermark(*key),
             syncs_alone=storage.flush_on_ack,
             has_notes=bool(notes) or self._delay_indexes.exists(log_.directory),
+            traffic=self._metrics.topics.of(topic_id),
         )
         log_.on_roll = lambda _: save_producers(log_, partition.producers)
         log_.unreadable.on_found = self._count_unreadable

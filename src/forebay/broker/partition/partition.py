@@ -22,6 +22,7 @@ from forebay.broker.partition.long_polls import Waiter
 from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions, PendingRefusals
 from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
 from forebay.broker.partition.waiting_messages import WaitingMessages
+from forebay.broker.telemetry.metrics import TopicTraffic
 from forebay.config import TopicConfig
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.partition import producer_admission as admission
@@ -73,6 +74,7 @@ class Partition:
         "topic",
         "topic_delay",
         "topic_id",
+        "traffic",
         "verifications",
         "waiters",
     )
@@ -91,10 +93,13 @@ class Partition:
         high_watermark: int = 0,
         syncs_alone: bool = False,
         has_notes: bool = False,
+        traffic: TopicTraffic | None = None,
     ) -> None:
         """`syncs_alone`: where other replicas should have a message and none is in sync, the disk must.
-        `has_notes`: its log may have delay notes, also if its topic takes no delays any more."""
+        `has_notes`: its log may have delay notes, also if its topic takes no delays any more. `traffic`
+        counts what clients write and read."""
         self.topic = topic
+        self.traffic = traffic or TopicTraffic()
         self.topic_id = topic_id
         self.index = index
         self.leader_epoch = -1

@@ -201,6 +201,9 @@ class WriteCycle:
                 self.unsynced[partition] = None
                 self._metrics.bytes_in += size
                 self._metrics.messages_in += count
+                traffic = partition.traffic
+                traffic.bytes_in += size
+                traffic.messages_in += count
                 if partition.commits_at_once and partition.waiters:
                     self._arrivals.note(partition, size)
                 elif partition.commits_by_sync:

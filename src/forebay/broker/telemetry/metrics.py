@@ -5,8 +5,10 @@ Names follow Kafka's where Kafka has the same thing (`kafka_`), and ours otherwi
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import field, fields
+from weakref import WeakValueDictionary
 
 from forebay.lazy import dataclass
 
@@ -14,6 +16,29 @@ from forebay.lazy import dataclass
 def _counter(exported_name: str) -> int:
     counter: int = field(default=0, metadata={"exported": exported_name})
     return counter
+
+
+class TopicTraffic:
+    """What clients have written and read of one topic. All its partitions on this broker share one."""
+
+    __slots__ = ("__weakref__", "bytes_in", "bytes_out", "messages_in")
+
+    def __init__(self) -> None:
+        self.messages_in = self.bytes_in = self.bytes_out = 0
+
+
+class TrafficByTopic:
+    """Of the topics that this broker has partitions of. Partitions are opened in threads."""
+
+    __slots__ = ("_by_topic", "_lock")
+
+    def __init__(self) -> None:
+        self._by_topic: WeakValueDictionary[bytes, TopicTraffic] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def of(self, topic_id: bytes) -> TopicTraffic:
+        with self._lock:
+            return self._by_topic.setdefault(topic_id, TopicTraffic())
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +87,7 @@ class Metrics:
     compaction_bytes_freed: int = _counter("forebay_compaction_freed_bytes_total")
     unreadable_batches: int = _counter("forebay_unreadable_batches_total")
     replication_bytes_in: int = _counter("kafka_server_brokertopicmetrics_replicationbytesin_total")
+    replication_bytes_out: int = _counter("kafka_server_brokertopicmetrics_replicationbytesout_total")
     replication_batches_in: int = _counter("forebay_replication_batches_in_total")
     isr_shrinks: int = _counter("kafka_server_replicamanager_isrshrinks_total")
     isr_expands: int = _counter("kafka_server_replicamanager_isrexpands_total")
@@ -86,8 +112,10 @@ class Metrics:
     failover_announce_ms: int = _counter("forebay_failover_announce_ms_total")
     acks_refused: int = _counter("forebay_acks_refused_without_lease_total")
     loop_stalls: int = _counter("forebay_loop_stalls_total")
+    topics: TrafficByTopic = field(default_factory=TrafficByTopic)
 
     def samples(self) -> Iterator[tuple[str, int]]:
         """Exported name and value of every counter."""
         for counter in fields(self):
-            yield counter.metadata["exported"], getattr(self, counter.name)
+            if "exported" in counter.metadata:
+                yield counter.metadata["exported"], getattr(self, counter.name)

@@ -79,8 +79,23 @@ NODE_KEYS = (
     text_key(
         "forebay.metrics.listener",
         None,
-        "Where metrics are served for Prometheus, host:port, under /metrics; nowhere unless it is set.",
+        "Where metrics are served for Prometheus, host:port, under /metrics, with /healthz "
+        "and /readyz; nowhere unless it is set.",
         validate=validate_metrics_listener,
+    ),
+    int_key(
+        "forebay.metrics.series.max",
+        50_000,
+        "How many series of single topics, partitions and groups a page of metrics has at most. Sums by "
+        "topic come first, then partitions; forebay_metrics_left_out counts the rest.",
+        0,
+    ),
+    int_key(
+        "forebay.metrics.lag.ages.max",
+        1000,
+        "For how many partitions that a group is behind in the age of its next message is looked up for one "
+        "page of metrics. Beyond that, the lag in seconds is left out.",
+        0,
     ),
     bool_key(
         "forebay.warm.up.enable",

@@ -149,6 +149,10 @@ class Group(ABC):
 
     @property
     @abstractmethod
+    def member_count(self) -> int: ...
+
+    @property
+    @abstractmethod
     def is_empty(self) -> bool:
         """True if it has no members, so that it may be deleted or change its kind."""
 

@@ -7,7 +7,7 @@ so the count of replayed records says which was later, also after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from sys import intern
 from typing import NamedTuple
 
@@ -108,6 +108,10 @@ class Offsets:
 
     def get(self, group_id: str, topic: str, partition: int) -> Offset | None:
         return self._committed.get(group_id, {}).get(topic, {}).get(partition)
+
+    def group_ids(self) -> Iterable[str]:
+        """The groups with committed offsets."""
+        return self._committed.keys()
 
     def of_group(self, group_id: str) -> TopicOffsets:
         return self._committed.get(group_id, {})

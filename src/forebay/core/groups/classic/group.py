@@ -272,6 +272,10 @@ class ClassicState(Group):
         return self.protocol_type is None and self.group_id.startswith(LEDGER_PREFIX)
 
     @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
     def is_empty(self) -> bool:
         return self.state is State.EMPTY
 

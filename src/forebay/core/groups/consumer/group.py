@@ -230,6 +230,10 @@ class ConsumerBase(Group):
         return PROTOCOL_TYPE
 
     @property
+    def member_count(self) -> int:
+        return len(self.state.members)
+
+    @property
     def is_empty(self) -> bool:
         return not self.state.members
 

@@ -145,6 +145,10 @@ class ShareBase(Group):
         return "share"
 
     @property
+    def member_count(self) -> int:
+        return len(self.state.members)
+
+    @property
     def is_empty(self) -> bool:
         return not self.state.members
 
