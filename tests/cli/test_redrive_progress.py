@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.cli.dead_letter.progress import NoteTooLongError, Progress, progress_of
+from forebay.operations.dead_letters.progress import NoteTooLongError, Progress, progress_of
 
 
 def restored(progress: Progress) -> Progress:

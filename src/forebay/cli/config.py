@@ -7,15 +7,13 @@ name, so that is asked for over a connection of our own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, pairs, settle
+from forebay.cli.client import Client, CommandError, client_options, pairs
 from forebay.cli.output import json_option, print_json, print_table
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+from forebay.operations.settings import alter_configs, read_configs, source_name
 
 RESOURCES = ("topic", "broker", "group")
 ALL = "all"
@@ -77,40 +75,9 @@ def set_(
     click.echo(f"configured {resource} {name}")
 
 
-def read_configs(admin: AdminClient, resource: str, name: str) -> list[dict[str, Any]]:
-    """Every setting of the resource, by name."""
-    from confluent_kafka.admin import ConfigResource
-
-    wanted = ConfigResource(resource, name)
-    described = settle(admin.describe_configs([wanted], request_timeout=REQUEST_SECONDS)[wanted])
-    return [
-        {
-            "name": key,
-            "value": entry.value,
-            "source": _source_name(entry.source),
-            "read_only": entry.is_read_only,
-        }
-        for key, entry in sorted(described.items())
-    ]
-
-
-def alter_configs(
-    admin: AdminClient, resource: str, name: str, settings: Sequence[tuple[str, str]], deleted: Sequence[str]
-) -> None:
-    """Change all of them or none: the broker validates the whole request first."""
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-
-    changes = [
-        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings
-    ]
-    changes += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in deleted]
-    wanted = ConfigResource(resource, name, incremental_configs=changes)
-    settle(admin.incremental_alter_configs([wanted], request_timeout=REQUEST_SECONDS)[wanted])
-
-
 def _read_default(client: Client) -> list[dict[str, Any]]:
-    from forebay.cli.cluster.broker_defaults import read_defaults
-    from forebay.cli.wire import WireConnection
+    from forebay.operations.broker_defaults import read_defaults
+    from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
         found = read_defaults(connection)
@@ -118,7 +85,7 @@ def _read_default(client: Client) -> list[dict[str, Any]]:
         {
             "name": entry.name,
             "value": entry.value,
-            "source": _source_name(entry.config_source),
+            "source": source_name(entry.config_source),
             "read_only": entry.read_only,
         }
         for entry in sorted(found, key=lambda entry: entry.name)
@@ -126,9 +93,9 @@ def _read_default(client: Client) -> list[dict[str, Any]]:
 
 
 def _alter_default(client: Client, settings: Sequence[tuple[str, str]], deleted: Sequence[str]) -> None:
-    from forebay.cli.cluster.broker_defaults import alter_defaults
-    from forebay.cli.wire import WireConnection
     from forebay.core.cluster.config_changes import AlterOp
+    from forebay.operations.broker_defaults import alter_defaults
+    from forebay.operations.wire import WireConnection
     from forebay.wire.messages.incremental_alter_configs import AlterableConfig
 
     changes = [
@@ -153,9 +120,3 @@ def _only(entries: Sequence[dict[str, Any]], key: str) -> dict[str, Any]:
 def _source(entry: dict[str, Any]) -> str:
     source: str = entry["source"].lower().removesuffix("_config").replace("_", " ")
     return f"{source}, read-only" if entry["read_only"] else source
-
-
-def _source_name(source: Any) -> str:
-    from confluent_kafka.admin import ConfigSource
-
-    return ConfigSource(source).name

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+import time
 from typing import Any
 
 import click
+
+from forebay.cli.client import CommandError
+from forebay.operations.positions import parse_time
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LONG_MAX = 2**63 - 1
@@ -27,9 +30,11 @@ class Duration(click.ParamType[int]):
         return min(int(parts[1]) * _UNITS_MS[parts[2]], _LONG_MAX)
 
 
-def local_time(ms: int) -> str:
-    """A moment for people, in the local time of this machine."""
+def time_option(text: str | None) -> int | None:
+    """The milliseconds that an option means, if it is given; click reports an invalid time."""
+    if text is None:
+        return None
     try:
-        return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "seconds")
-    except (ValueError, OverflowError, OSError):
-        return "a time beyond the year 9999"
+        return parse_time(text, time.time_ns() // 1_000_000)
+    except CommandError as error:
+        raise click.UsageError(str(error)) from None

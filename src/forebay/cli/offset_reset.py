@@ -1,50 +1,25 @@
-"""Offset resets of groups of any kind: the options, the plan made from them, its report.
-
-A plan is made from the group's present offsets and both ends of each log; every new offset is clamped to
-them.
-"""
+"""Offset resets of groups of any kind: the options, and the report of the plan made from them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from forebay.cli.client import Client, CommandError, client_options
-from forebay.cli.log_offsets import LogOffsets, Place, ends_of, log_offsets
-from forebay.cli.messages.positions import TIME_HELP, time_option
+from forebay.cli.client import Client, client_options
+from forebay.cli.durations import time_option
 from forebay.cli.output import json_option, print_json, print_table
+from forebay.operations.log_offsets import Place
+from forebay.operations.offset_reset import NewOffset, Target, chosen_partitions, plan_reset
+from forebay.operations.positions import TIME_HELP
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
 _OFFSET_MAX = 2**63 - 1
 
 
-class Logs(NamedTuple):
-    """The inputs for a new offset."""
-
-    current: Mapping[Place, int]
-    """The present offsets of the group."""
-    starts: Mapping[Place, int]
-    ends: Mapping[Place, int]
-    at_time: Mapping[Place, int]
-    gone: Set[Place]
-    """Partitions that no longer exist: their topic was deleted."""
-
-
-class NewOffset(NamedTuple):
-    topic: str
-    partition: int
-    current: int | None
-    new_offset: int
-    lag: int
-
-
-Target: TypeAlias = Callable[[Logs, Place], int]
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -93,17 +68,16 @@ class Reset:
 
     def places(self, client: Client, admin: AdminClient, known: Iterable[Place]) -> list[Place]:
         """The partitions that the options name, or else all known ones."""
-        return _chosen_partitions(client, admin, self._topics) if self._topics else sorted(known)
+        return chosen_partitions(client, admin, self._topics) if self._topics else sorted(known)
 
     def plan(
         self, admin: AdminClient, places: Sequence[Place], current: Mapping[Place, int]
     ) -> list[NewOffset]:
         """A new offset for each existing partition; the others are named on stderr."""
-        logs = _look_at_logs(admin, places, current, self._timestamp_ms)
+        logs, planned = plan_reset(admin, places, current, self._wanted, self._timestamp_ms)
         for topic, partition in sorted(logs.gone):
             click.echo(f"left out: {topic}-{partition} is there no more", err=True)
-        there = (place for place in places if place not in logs.gone)
-        return [_new_offset(logs, place, self._wanted(logs, place)) for place in there]
+        return planned
 
 
 def print_reset(
@@ -136,56 +110,3 @@ def _target(to: Mapping[str, Any], more: Mapping[str, Target]) -> Target:
         options = ", ".join(f"--{option.replace('_', '-')}" for option in targets)
         raise click.UsageError(f"give one of {options}")
     return targets[given[0]]
-
-
-def _chosen_partitions(client: Client, admin: AdminClient, topics: Iterable[str]) -> list[Place]:
-    """The partitions that TOPIC and TOPIC:0,1 stand for."""
-    chosen: set[Place] = set()
-    for text in topics:
-        match = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", text)
-        if match is None:
-            raise click.UsageError(f"{text!r} is not TOPIC or TOPIC:0,1")
-        known = client.partitions(admin, match[1])
-        numbers = [int(number) for number in match[2].split(",")] if match[2] else known
-        for number in numbers:
-            if number not in known:
-                raise CommandError(f"topic {match[1]} has no partition {number}: it has 0 to {known[-1]}")
-        chosen |= {(match[1], number) for number in numbers}
-    return sorted(chosen)
-
-
-def _look_at_logs(
-    admin: AdminClient, places: Sequence[Place], current: Mapping[Place, int], timestamp_ms: int | None
-) -> Logs:
-    from confluent_kafka.admin import OffsetSpec
-
-    starts, ends = ends_of(admin, places)
-    at_time = LogOffsets({}, {})
-    if timestamp_ms is not None:
-        at_time = log_offsets(admin, places, OffsetSpec.for_timestamp(timestamp_ms))
-    gone = _check(starts.problems | ends.problems | at_time.problems)
-    return Logs(current, starts.found, ends.found, at_time.found, gone)
-
-
-def _check(problems: Mapping[Place, KafkaError]) -> set[Place]:
-    """The partitions that no longer exist. Any other problem ends the command: no partial resets."""
-    from confluent_kafka import KafkaError
-
-    gone = {place for place, error in problems.items() if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART}
-    unknown = [
-        f"{topic}-{partition}: {error.str().rstrip('.')} ({error.name()})"
-        for (topic, partition), error in sorted(problems.items())
-        if (topic, partition) not in gone
-    ]
-    if unknown:
-        raise CommandError(
-            "\n".join(
-                ["nothing was changed, these partitions cannot be asked for their offsets now:", *unknown]
-            )
-        )
-    return gone
-
-
-def _new_offset(logs: Logs, place: Place, wanted: int) -> NewOffset:
-    new_offset = min(max(wanted, logs.starts[place]), logs.ends[place])
-    return NewOffset(*place, logs.current.get(place), new_offset, logs.ends[place] - new_offset)

@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 
-from forebay.cli.acl.acl_admin import AclAdmin
-from forebay.cli.acl.explanation import explain
 from forebay.cli.client import Client, CommandError, client_options
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.core.acls.bindings import (
@@ -25,6 +23,8 @@ from forebay.core.acls.bindings import (
 from forebay.core.acls.filters import AclFilter
 from forebay.core.acls.operations import OPERATIONS
 from forebay.errors import KafkaError
+from forebay.operations.acls.acl_admin import AclAdmin
+from forebay.operations.acls.explanation import explain
 
 RESOURCES = {
     "topic": ResourceType.TOPIC,

@@ -60,9 +60,9 @@ def moving_options(command: Any) -> Any:
 @client_options
 def describe(as_json: bool, client: Client) -> None:
     """Show brokers, their share of the work, and partitions that are not as they should be."""
-    from forebay.cli.cluster.cluster_state import read_image
     from forebay.cli.cluster.failovers import failover_json, print_failovers, read_failovers
-    from forebay.cli.wire import WireConnection
+    from forebay.operations.cluster_state import read_image
+    from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
         image = read_image(connection)
@@ -96,10 +96,10 @@ def rebalance(dry_run: bool, at_once: int, seconds_max: int, as_json: bool, clie
 
 def _level_leaders(client: Client, dry_run: bool) -> Sequence[tuple[str, int]]:
     """Have each partition led by its first replica: those are level, whoever leads since the last restart."""
-    from forebay.cli.cluster.cluster_state import read_image
     from forebay.cli.cluster.moving import elect_first_replicas
-    from forebay.cli.wire import WireConnection
     from forebay.core.cluster.replicas.balancing import led_by_others
+    from forebay.operations.cluster_state import read_image
+    from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
         places = led_by_others(read_image(connection))
@@ -155,8 +155,8 @@ def forget(node: int, client: Client) -> None:
 
     Its number stays taken, so that no other broker is mistaken for it.
     """
-    from forebay.cli.cluster.cluster_state import broker_loads, read_image
-    from forebay.cli.wire import WireConnection, check
+    from forebay.operations.cluster_state import broker_loads, read_image
+    from forebay.operations.wire import WireConnection, check
     from forebay.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
     with WireConnection.open(client) as connection:
@@ -172,8 +172,8 @@ def forget(node: int, client: Client) -> None:
 
 
 def _take_back(client: Client, node: int) -> None:
-    from forebay.cli.cluster.cluster_state import mark_drained
-    from forebay.cli.wire import WireConnection
+    from forebay.operations.cluster_state import mark_drained
+    from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
         mark_drained(connection, node, drained=False)
@@ -189,9 +189,9 @@ def _move(
     as_json: bool,
     drained: int | None = None,
 ) -> Sequence[Move]:
-    from forebay.cli.cluster.cluster_state import mark_drained, read_image
     from forebay.cli.cluster.moving import carry_out
-    from forebay.cli.wire import WireConnection
+    from forebay.operations.cluster_state import mark_drained, read_image
+    from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
         image = read_image(connection)
@@ -216,7 +216,7 @@ def _move(
 def _description(image: ClusterImage) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from forebay.cli.cluster.cluster_state import broker_loads, moving, states, under_replicated
+    from forebay.operations.cluster_state import broker_loads, moving, states, under_replicated
 
     return {
         "cluster_id": image.cluster_id,
@@ -242,7 +242,7 @@ def _partition_json(topic: str, state: PartitionState) -> dict[str, Any]:
 
 
 def _print_description(image: ClusterImage) -> None:
-    from forebay.cli.cluster.cluster_state import broker_loads, moving, states, under_replicated
+    from forebay.operations.cluster_state import broker_loads, moving, states, under_replicated
 
     everything = list(states(image))
     leaderless = sum(state.leader < 0 for _, state in everything)

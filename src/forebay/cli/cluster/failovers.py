@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from forebay.cli.output import print_table
-from forebay.cli.wire import WireConnection, check
+from forebay.operations.wire import WireConnection, check
 from forebay.wire.messages.describe_failovers import (
     DescribedFailover,
     DescribeFailoversRequest,

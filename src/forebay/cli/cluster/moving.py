@@ -13,10 +13,10 @@ from contextlib import contextmanager
 import click
 
 from forebay.cli.client import CommandError
-from forebay.cli.cluster.cluster_state import Place, moves_under_way
-from forebay.cli.wire import WireConnection, check, error_text
 from forebay.core.cluster.replicas.balancing import Move
 from forebay.errors import ErrorCode
+from forebay.operations.cluster_state import Place, moves_under_way
+from forebay.operations.wire import WireConnection, check, error_text
 from forebay.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

@@ -9,18 +9,24 @@ from itertools import islice
 import click
 
 from forebay.cli.client import Client, client_options
-from forebay.cli.dead_letter.letters import (
+from forebay.cli.dead_letter.options import filter_options
+from forebay.cli.output import json_option, print_json, print_table
+from forebay.operations.dead_letters.letters import (
     HEADINGS,
     Filter,
     Letter,
-    filter_options,
     json_row,
     letter_of,
     table_row,
 )
-from forebay.cli.dead_letter.positions import last_committed
-from forebay.cli.dead_letter.reading import bounds, first_since, places_of, read_lines, reader_settings
-from forebay.cli.output import json_option, print_json, print_table
+from forebay.operations.dead_letters.positions import last_committed
+from forebay.operations.dead_letters.reading import (
+    bounds,
+    first_since,
+    places_of,
+    read_lines,
+    reader_settings,
+)
 
 
 @click.command(name="list")

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from forebay.cli.client import Client, CommandError, client_options
-from forebay.cli.config import read_configs
-from forebay.cli.dead_letter.letters import HEADINGS, Filter, filter_options, json_row, table_row
+from forebay.cli.dead_letter.options import filter_options
 from forebay.cli.output import json_option, print_json, print_table
+from forebay.operations.dead_letters.letters import HEADINGS, Filter, json_row, table_row
+from forebay.operations.settings import read_configs
 
 if TYPE_CHECKING:
-    from forebay.cli.dead_letter.redrive_pass import RedriveReport
+    from forebay.operations.dead_letters.redrive_pass import RedriveReport
 
 
 @click.command()
@@ -46,7 +47,7 @@ def redrive(
       forebay dead-letter redrive jobs.dead --group thumbnails --since 1h --execute
       forebay dead-letter redrive jobs.dead --at 0:17 --to jobs.retry --execute
     """
-    from forebay.cli.dead_letter.exactly_once import redrive_letters
+    from forebay.operations.dead_letters.exactly_once import redrive_letters
 
     if to == topic:
         raise click.UsageError("--to is the dead-letter topic itself")

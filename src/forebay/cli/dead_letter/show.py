@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from forebay.cli.client import Client, CommandError, client_options
-from forebay.cli.dead_letter.letters import Letter, json_row, letter_of, place
-from forebay.cli.dead_letter.reading import bounds, places_of, read_lines, reader_settings
-from forebay.cli.messages.formats import Line, iso_time, json_bytes, json_headers
+from forebay.cli.dead_letter.options import place
 from forebay.cli.output import json_option, print_json
+from forebay.operations.dead_letters.letters import Letter, json_row, letter_of
+from forebay.operations.dead_letters.reading import bounds, places_of, read_lines, reader_settings
+from forebay.operations.message_formats import Line, iso_time, json_bytes, json_headers
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from forebay.cli.client import Client, CommandError, client_options
-from forebay.cli.delay.delay_admin import DelayAdmin, ScheduleId, schedule_id
+from forebay.operations.delay_admin import DelayAdmin, ScheduleId, schedule_id
 from forebay.wire.messages.alter_delays import CANCEL, FIRE
 
 _PROBLEMS_SHOWN_MAX = 20

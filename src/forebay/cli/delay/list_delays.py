@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from forebay.cli.client import Client, client_options
-from forebay.cli.delay.delay_admin import DelayAdmin, ScheduleId
-from forebay.cli.messages.formats import iso_time, json_bytes
 from forebay.cli.output import json_option, print_json, print_table
+from forebay.operations.delay_admin import DelayAdmin, ScheduleId
+from forebay.operations.message_formats import iso_time, json_bytes
 from forebay.wire.messages.describe_delays import DelayedMessage
 
 Waiting = tuple[ScheduleId, DelayedMessage]

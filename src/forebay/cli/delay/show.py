@@ -7,10 +7,10 @@ import time
 import click
 
 from forebay.cli.client import Client, client_options
-from forebay.cli.delay.delay_admin import DelayAdmin, ScheduleId, schedule_id
 from forebay.cli.delay.list_delays import json_row, time_left
-from forebay.cli.messages.formats import iso_time, json_bytes, json_headers
 from forebay.cli.output import json_option, print_json
+from forebay.operations.delay_admin import DelayAdmin, ScheduleId, schedule_id
+from forebay.operations.message_formats import iso_time, json_bytes, json_headers
 from forebay.wire.messages.describe_delays import DelayedMessage
 
 

@@ -9,10 +9,10 @@ import click
 
 from forebay.cli import deletion
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, failed, settle
-from forebay.cli.group.lag import PartitionLag, describe_group, group_lag, group_state, word
 from forebay.cli.group.reset_offsets import reset_offsets
-from forebay.cli.log_offsets import Place
 from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text
+from forebay.operations.group_lag import PartitionLag, describe_group, group_lag, group_state, word
+from forebay.operations.log_offsets import Place
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConsumerGroupDescription, MemberDescription

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, settle
-from forebay.cli.group.lag import committed_offsets, describe_group, group_state
-from forebay.cli.log_offsets import Place
-from forebay.cli.offset_reset import Logs, NewOffset, Reset, print_reset, reset_options
+from forebay.cli.offset_reset import Reset, print_reset, reset_options
+from forebay.operations.group_lag import committed_offsets, describe_group, group_state
+from forebay.operations.log_offsets import Place
+from forebay.operations.offset_reset import Logs, NewOffset
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, failed
-from forebay.cli.messages.formats import TOKEN_HELP, Line, compile_format, json_line, line_of
-from forebay.cli.messages.positions import (
+from forebay.cli.messages.share_reader import read_share
+from forebay.operations.message_formats import TOKEN_HELP, Line, compile_format, json_line, line_of
+from forebay.operations.positions import (
     POSITION_HELP,
     Beginning,
     End,
@@ -26,7 +27,6 @@ from forebay.cli.messages.positions import (
     Time,
     parse_position,
 )
-from forebay.cli.messages.share_reader import read_share
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition

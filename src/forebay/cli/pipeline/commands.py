@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from forebay.cli.client import Client, client_options, pairs_option
-from forebay.cli.messages.positions import TIME_HELP, time_option
+from forebay.cli.durations import time_option
 from forebay.cli.output import json_option
 from forebay.cli.pipeline.checks import check_archive_target, check_checkpoint, check_report
 from forebay.cli.pipeline.engine import Engine, engine_options
@@ -22,6 +22,7 @@ from forebay.cli.pipeline.run import plan_steps, run_or_collect, run_steps
 from forebay.cli.pipeline.step import Step
 from forebay.cli.pipeline.step_plans import archive_plan, compact_plan, replay_plan, sql_plan, stats_plan
 from forebay.cli.pipeline.steps_file import load, steps_of
+from forebay.operations.positions import TIME_HELP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,11 @@ import click
 
 from forebay.cli.client import Client, CommandError, client_options, pairs
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.cli.quota.quota_admin import QuotaAdmin, component
 from forebay.core.quotas.entities import EntityType, QuotaEntity, read_entity
 from forebay.core.quotas.keys import QuotaKey, QuotaOp, altered
 from forebay.core.quotas.precedence import Quota, Quotas
 from forebay.errors import KafkaError
+from forebay.operations.quota_admin import QuotaAdmin, component
 
 _KEYS_OF_CLIENTS = [key for key in QuotaKey if key is not QuotaKey.CONNECTION]
 

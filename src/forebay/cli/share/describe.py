@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from forebay.cli.client import Client, client_options
-from forebay.cli.config import read_configs
-from forebay.cli.log_offsets import Place
-from forebay.cli.message_ages import message_ages
 from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text
-from forebay.cli.share.share_admin import Progress, ShareAdmin
+from forebay.operations.log_offsets import Place
+from forebay.operations.message_ages import message_ages
+from forebay.operations.settings import read_configs
+from forebay.operations.share_admin import Progress, ShareAdmin
 from forebay.wire.messages.describe_share_windows import ShareWindow
 from forebay.wire.messages.share_group_describe import DescribedGroup, Member
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -17,16 +17,12 @@ from forebay.cli.client import (
     pairs_option,
     settle,
 )
-from forebay.cli.config import alter_configs, read_configs
 from forebay.cli.durations import Duration
-from forebay.cli.log_offsets import Place, ends_of
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.cli.topic.partition_counts import Closed, closed_partitions, closing_note, fold
-from forebay.cli.topic.partition_waits import waits
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, TopicDescription
+from forebay.operations.partition_counts import fold
+from forebay.operations.settings import alter_configs
+from forebay.operations.topics import add_partitions, describe_topics, note_on, shown_by, stopping_note
 
 config_option = pairs_option(
     "--config",
@@ -81,7 +77,7 @@ def create(
     )
     settle(admin.create_topics([new], request_timeout=REQUEST_SECONDS)[name])
     click.echo(f"created topic {name}")
-    if (note := _note_on(admin, name)) is not None:
+    if (note := note_on(admin, name)) is not None:
         click.echo(note, err=True)
 
 
@@ -120,7 +116,7 @@ def describe(name: str | None, as_json: bool, client: Client) -> None:
     if name is not None and name not in known:
         raise no_topic(name)
     names = [name] if name is not None else sorted(topic for topic in known if topic not in INTERNAL_TOPICS)
-    described = _describe(client, admin, names)
+    described = describe_topics(client, admin, names)
     if as_json:
         print_json(described[0] if name is not None else described)
         return
@@ -168,7 +164,7 @@ def alter(
     if partitions is not None and partitions < len(known[name].partitions):
         fold(client, name, partitions, drop_after_ms=drop_after_ms, allow_key_moves=allow_key_moves)
     elif partitions is not None:
-        _set_partitions(admin, name, partitions)
+        add_partitions(admin, name, partitions)
     click.echo(f"altered topic {name}")
 
 
@@ -185,134 +181,7 @@ def delete(names: tuple[str, ...], yes: bool, client: Client) -> None:
     try:
         deletion.settle_each("topic", admin.delete_topics(list(names), request_timeout=REQUEST_SECONDS))
     except CommandError as error:
-        raise CommandError("\n".join([str(error), *_shown_by(client, names)])) from None
-
-
-def _shown_by(client: Client, names: Sequence[str]) -> list[str]:
-    """Why topics with views cannot be deleted. The client library does not pass it on."""
-    from forebay.cli.views.described import read_views
-    from forebay.cli.wire import WireConnection
-
-    try:
-        with WireConnection.open(client) as connection:
-            views = read_views(connection).values()
-    except CommandError:
-        return []
-    return [
-        f"view {each.name} shows topic {each.source}: delete it first"
-        for each in views
-        if each.source in names
-    ]
-
-
-def _note_on(admin: AdminClient, name: str) -> str | None:
-    """A note for the creator of a topic."""
-    from confluent_kafka import KafkaException, TopicCollection
-
-    try:
-        futures = admin.describe_topics(TopicCollection([name]), request_timeout=REQUEST_SECONDS)
-        replicas = _replicas(futures[name].result(timeout=REQUEST_SECONDS * 2).partitions)
-        return _stopping_note(replicas, _min_insync(read_configs(admin, "topic", name)))
-    except (KafkaException, CommandError, TimeoutError):
-        return None  # the topic exists; another broker may not know it yet
-
-
-def _replicas(partitions: Iterable[Any]) -> int:
-    return max((len(part.replicas) for part in partitions), default=0)
-
-
-def _min_insync(entries: Iterable[Mapping[str, Any]]) -> int:
-    return next(int(entry["value"]) for entry in entries if entry["name"] == "min.insync.replicas")
-
-
-def _stopping_note(replicas: int, minimum: int) -> str | None:
-    if not 1 < replicas <= minimum:
-        return None
-    both = "both" if replicas == 2 else f"all {replicas}"
-    return (
-        f"note: acks=all needs {both} replicas in sync (min.insync.replicas is {minimum}), and is refused "
-        "while one of their brokers is away; more replicas avoid that, and min.insync.replicas=1 goes on "
-        "with a single copy (docs/guarantees.md)"
-    )
-
-
-def _set_partitions(admin: AdminClient, name: str, count: int) -> None:
-    from confluent_kafka.admin import NewPartitions
-
-    settle(admin.create_partitions([NewPartitions(name, count)], request_timeout=REQUEST_SECONDS)[name])
-
-
-def _describe(client: Client, admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
-    """A few requests for any number of topics: partitions, offsets at both ends, settings.
-
-    Topics whose number of partitions is changing take more.
-    """
-    from confluent_kafka import TopicCollection
-
-    if not names:
-        return []
-    closed = closed_partitions(client, names)
-    futures = admin.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_SECONDS)
-    topics = [settle(futures[name]) for name in names]
-    # A partition without an answer (offline, say) has no offset; the rest of the table still helps.
-    starts, ends = ends_of(admin, [(topic.name, part.id) for topic in topics for part in topic.partitions])
-    return [
-        {
-            "topic": topic.name,
-            "topic_id": str(topic.topic_id),
-            "internal": topic.is_internal,
-            "configs": _overrides(settings),
-            "min_insync_replicas": _min_insync(settings),
-            "closed": _closing(client, topic, closed.get(topic.name), settings),
-            "partitions": list(_partition_rows(topic, starts.found, ends.found, closed.get(topic.name))),
-        }
-        for topic in topics
-        for settings in [read_configs(admin, "topic", topic.name)]
-    ]
-
-
-def _closing(
-    client: Client, topic: TopicDescription, closed: Closed | None, entries: Sequence[Mapping[str, Any]]
-) -> dict[str, Any] | None:
-    """The description of folded partitions, if the topic has some or is opening some again."""
-    if closed is None:
-        return None
-    retention_ms = next(int(entry["value"]) for entry in entries if entry["name"] == "retention.ms")
-    note = closing_note(closed, retention_ms)
-    return {
-        "since_ms": closed.since_ms,
-        "drop_ms": closed.drop_ms,
-        "gathering": list(closed.gathering),
-        "draining": list(closed.draining),
-        "note": note,
-        "waits_for": waits(client, topic, closed, _min_insync(entries)),
-    }
-
-
-def _partition_rows(
-    topic: TopicDescription,
-    starts: Mapping[Place, int],
-    ends: Mapping[Place, int],
-    closed: Closed | None,
-) -> Iterable[dict[str, Any]]:
-    for part in topic.partitions:
-        place = (topic.name, part.id)
-        start, end = starts.get(place), ends.get(place)
-        yield {
-            "partition": part.id,
-            "leader": None if part.leader is None else part.leader.id,
-            "replicas": [node.id for node in part.replicas],
-            "isr": [node.id for node in part.isr],
-            "start_offset": start,
-            "end_offset": end,
-            "offsets": None if start is None or end is None else end - start,
-            "folded_into": None if closed is None else closed.into.get(part.id),
-        }
-
-
-def _overrides(entries: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
-    """The overrides of this topic."""
-    return {entry["name"]: entry["value"] for entry in entries if entry["source"] == "DYNAMIC_TOPIC_CONFIG"}
+        raise CommandError("\n".join([str(error), *shown_by(client, names)])) from None
 
 
 def _print_description(topic: Mapping[str, Any]) -> None:
@@ -321,7 +190,7 @@ def _print_description(topic: Mapping[str, Any]) -> None:
     replicas = max((len(part["replicas"]) for part in topic["partitions"]), default=0)
     if replicas > 1:
         click.echo(f"acks=all needs {topic['min_insync_replicas']} of {replicas} replicas in sync")
-    if (note := _stopping_note(replicas, topic["min_insync_replicas"])) is not None:
+    if (note := stopping_note(replicas, topic["min_insync_replicas"])) is not None:
         click.echo(note, err=True)
     if topic["closed"] is not None:
         click.echo(topic["closed"]["note"])

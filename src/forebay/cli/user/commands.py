@@ -77,7 +77,7 @@ def _users(
     client: Client, offline: bool, data: str | None, cluster: str | None, file: Path | None
 ) -> UserStore:
     if not offline:
-        from forebay.cli.user.through_broker import ThroughBroker
+        from forebay.operations.users import ThroughBroker
 
         return ThroughBroker(client)
     from forebay.config import load

@@ -10,11 +10,11 @@ import click
 
 from forebay.cli import deletion
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, pairs_option, settle
-from forebay.cli.log_offsets import Place, ends_of
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.cli.views.described import View, read_stops, read_views
-from forebay.cli.wire import WireConnection
 from forebay.core.views.catalog import KEEP_TOMBSTONES, MATERIALIZE, SELECT, SOURCE, WHERE
+from forebay.operations.log_offsets import Place, ends_of
+from forebay.operations.views import View, read_stops, read_views
+from forebay.operations.wire import WireConnection
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -1,0 +1,1 @@
+"""The web console: see and run a cluster in a browser."""

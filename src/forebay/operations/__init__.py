@@ -1,0 +1,1 @@
+"""What operators do to a cluster, without a terminal: the command line and the console both use it."""

@@ -1,0 +1,1 @@
+"""Access rules: reading, changing and explaining them."""

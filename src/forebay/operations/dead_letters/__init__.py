@@ -1,0 +1,1 @@
+"""Dead letters: reading and redriving them."""

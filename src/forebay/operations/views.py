@@ -1,0 +1,91 @@
+"""Topics that are views, and their queries: brokers report them with the settings of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from forebay.core.cluster.resources import ResourceType
+from forebay.core.views.catalog import KEEP_TOMBSTONES, MATERIALIZE, SELECT, SOURCE, WHERE
+from forebay.errors import ErrorCode
+from forebay.lazy import dataclass
+from forebay.operations.client import Client, CommandError
+from forebay.operations.wire import BrokerConnections, WireConnection, check
+from forebay.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from forebay.wire.messages.describe_fills import DescribeFillsRequest, DescribeFillsResponse
+from forebay.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    name: str
+    source: str
+    where: str | None
+    select: str | None
+    keep_tombstones: bool
+    materialized: bool = False
+
+
+def read_views(connection: WireConnection, names: Collection[str] | None = None) -> dict[str, View]:
+    """The views with these names, or all views."""
+    wanted = sorted(_all_names(connection) if names is None else names)
+    if not wanted:
+        return {}
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=ResourceType.TOPIC,
+                resource_name=name,
+                configuration_keys=[SOURCE, WHERE, SELECT, KEEP_TOMBSTONES, MATERIALIZE],
+            )
+            for name in wanted
+        ]
+    )
+    views = {}
+    for found in connection.ask(request, DescribeConfigsResponse).results:
+        if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            continue  # deleted meanwhile
+        check(found.error_code, found.error_message)
+        settings = {config.name: config.value for config in found.configs}
+        if SOURCE in settings:
+            views[found.resource_name] = View(
+                name=found.resource_name,
+                source=settings[SOURCE] or "",
+                where=settings.get(WHERE),
+                select=settings.get(SELECT),
+                keep_tombstones=settings.get(KEEP_TOMBSTONES) == "true",
+                materialized=settings.get(MATERIALIZE) == "true",
+            )
+    return views
+
+
+def read_stops(client: Client, admin: AdminClient, name: str) -> dict[int, str]:
+    """Why partitions of a materialized view are not being filled, as their leaders say; only those."""
+    metadata = client.metadata(admin)
+    brokers = {part.leader for part in metadata.topics[name].partitions.values()} & metadata.brokers.keys()
+    request, stops = DescribeFillsRequest(topic=name), dict[int, str]()
+    with closing(BrokerConnections(client)) as connections:
+        for broker in sorted(brokers):
+            node = metadata.brokers[broker]
+            try:
+                connection = connections.at(f"{node.host}:{node.port}")
+                if connection.serves(DescribeFillsRequest):
+                    found = connection.ask(request, DescribeFillsResponse).partitions
+                    stops |= {each.partition_index: each.problem for each in found if each.reason}
+            except CommandError:
+                continue  # the rest of the description still helps
+    return stops
+
+
+def _all_names(connection: WireConnection) -> Sequence[str]:
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    answer = connection.ask(request, MetadataResponse)
+    return [topic.name for topic in answer.topics if topic.name is not None]
