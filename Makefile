@@ -25,7 +25,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-tools: ## install the test tools that are not on PyPI: kcat, openssl
+tools: ## install the test tools that are not on PyPI: kcat, openssl, chromium
 	@scripts/install-test-tools.sh
 
 demo: $(STAMP) ## a broker, a queue, a cluster and Spark, killed and checked; ARGS="cluster" picks a chapter

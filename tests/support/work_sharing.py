@@ -25,7 +25,7 @@ JVM = "jvm"
 """And those that start Spark by themselves."""
 
 FOLDERS = (
-    *("benchmarks", "broker", "chaos", "cli", "clients", "client", "testing", "coordination"),
+    *("benchmarks", "broker", "chaos", "cli", "clients", "client", "console", "testing", "coordination"),
     *("config", "core", "wire", "storage", "siege", "spark", "sim"),
 )
 """From those that wait to those that compute. The first of them run beside Spark."""

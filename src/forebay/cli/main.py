@@ -19,6 +19,7 @@ from forebay.errors import ConfigError, ForebayError
 # The order of the help text: what a newcomer needs first comes first.
 VERBS = {
     "serve": "forebay.cli.serve:serve",
+    "console": "forebay.cli.console:console",
     "topic": "forebay.cli.topic.commands:topic",
     "view": "forebay.cli.views.commands:view",
     "produce": "forebay.cli.messages.produce:produce",

@@ -16,6 +16,7 @@ from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
     from forebay.config import BrokerConfig
+    from forebay.local.child_console import ChildConsole
     from forebay.local.secure_setup import SecureSetup
 
 
@@ -51,6 +52,15 @@ if TYPE_CHECKING:
     help="TLS, logins and ACLs, with certificates and an administrator made at the first start, in "
     "DIR/security.",
 )
+@click.option("--console", is_flag=True, help="Also a web console, on this machine only.")
+@click.option(
+    "--console-port",
+    metavar="PORT",
+    type=click.IntRange(0, 65_535),
+    default=8080,
+    show_default=True,
+    help="The port of the console; 0 picks a free one.",
+)
 def serve(
     data: str | None,
     listen: str | None,
@@ -60,6 +70,8 @@ def serve(
     file: Path | None,
     settings: tuple[str, ...],
     secure: bool,
+    console: bool,
+    console_port: int,
 ) -> int:
     """Run a broker in the foreground.
 
@@ -87,17 +99,34 @@ def serve(
         setup, given = _secured(file, settings, flags, listen)
     config = load(file, os.environ, [*given, *settings] if secure else [*settings, *given])
 
+    shown: list[ChildConsole] = []
+
     def on_ready(host: str, port: int) -> None:
         place = f"(node {_node_id(config)}, data {data or _data_text(config)})"
         if setup is not None:
             login = setup.write_client_files(_address(_reachable(host), port))
             click.echo(f"log in with --command-config {login}", err=True)
         click.echo(f"forebay ready on {_address(host, port)} {place}")
+        if console:
+            shown.append(_console(_address(_reachable(host), port), setup, console_port))
 
     try:
         return run(config, on_ready)
     except OSError as error:
         raise ForebayError(f"the broker cannot start: {error}") from error
+    finally:
+        for child in shown:
+            child.stop()
+
+
+def _console(bootstrap: str, setup: SecureSetup | None, port: int) -> ChildConsole:
+    """A console for the broker, which is reached with the administrator's login if it wants one."""
+    from forebay.local.child_console import ChildConsole
+
+    child = ChildConsole()
+    client = {"bootstrap.servers": bootstrap} if setup is None else setup.client_settings(bootstrap)
+    child.start(client, port=port, on_line=click.echo)
+    return child
 
 
 def _listener(listen: str | None, protocol: str) -> str | None:

@@ -49,10 +49,10 @@ class WireConnection:
         except KafkaError as error:
             raise CommandError(error.message) from None
 
-    def ask(self, request: Request, response: type[R]) -> R:
-        """The answer, in the highest version that both sides know."""
+    def ask(self, request: Request, response: type[R], limit: int | None = None) -> R:
+        """The answer, in the highest version that both sides know, or in `limit` if that is lower."""
         try:
-            answer = self._connection.ask(request)
+            answer = self._connection.ask(request, limit)
         except KafkaError as error:
             hint = "; is it a Forebay of today?" if error.code == ErrorCode.UNSUPPORTED_VERSION else ""
             raise CommandError(f"{error.message}{hint}") from None
@@ -97,9 +97,15 @@ class BrokerConnections:
             self._opened[address] = WireConnection.open(replace(self._client, bootstrap=address))
         return self._opened[address]
 
+    def forget(self, address: str) -> None:
+        """Close a connection that has failed; the next use opens a new one."""
+        if (connection := self._opened.pop(address, None)) is not None:
+            connection.close()
+
     def close(self) -> None:
         for connection in self._opened.values():
             connection.close()
+        self._opened.clear()
 
 
 def _connect(client: Client, protection: Security) -> tuple[socket.socket, str]:

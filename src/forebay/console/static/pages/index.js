@@ -1,0 +1,11 @@
+// Every page: where it is, what it is called, and its module, which is loaded when it is first shown.
+// `nav: false` keeps it out of the menu. `group` is a heading of the menu.
+export const pages = [
+  { id: "overview", title: "Overview", icon: "home", load: () => import("./overview.js") },
+  { id: "topics", title: "Topics", icon: "topics", load: () => import("./topics.js") },
+];
+
+/** The module for an address; the first rest of it may have a page of its own: /topics/NAME. */
+export const details = {
+  topics: () => import("./topic.js"),
+};

@@ -1,0 +1,91 @@
+// The overview: is everything well, how much comes in, who lags behind.
+import { html } from "../lib/dom.js";
+import { href } from "../lib/router.js";
+import { useData } from "../lib/data.js";
+import { Badge, Card, Loaded, PageHead, Stat } from "../lib/ui.js";
+import { HistoryPlot } from "../lib/plot.js";
+import { bytes, compact, count, plural, rate } from "../lib/format.js";
+
+export default function Overview({ cluster }) {
+  const state = useData(`${cluster}/overview`, {}, { live: true });
+  return html`<${PageHead} title="Overview" />
+    <${Loaded} state=${state} rows=${6}>${(data) => html`<${Shown} cluster=${cluster} data=${data} />`}<//>`;
+}
+
+function Shown({ cluster, data }) {
+  const up = data.brokers.filter((broker) => broker.answers).length;
+  return html`<${Health} cluster=${cluster} problems=${data.problems} />
+    <div class="stats">
+      <${Stat} label="Brokers" value=${`${up} of ${data.brokers.length}`} tone=${up < data.brokers.length ? "severe" : ""} hint="answer" />
+      <${Stat} label="Coming in" value=${rate(data.rate)} hint="messages" />
+      <${Stat} label="Topics" value=${compact(data.topics)} hint=${plural(data.partitions, "partition")} link=${href(cluster, ["topics"])} />
+      <${Stat} label="Messages" value=${compact(data.messages)} hint=${data.size === null ? "kept" : `${bytes(data.size)} on disk`} />
+      <${Stat} label="Groups" value=${compact(data.groups)} hint=${`${compact(data.lag)} messages behind`} />
+    </div>
+    <div class="columns">
+      <${Card} title="Throughput">
+        <${HistoryPlot} cluster=${cluster} lines=${[{ series: "in", label: "messages/s" }]} format=${rate} label="Messages per second in the last hour" />
+      <//>
+      <${Card} title="Lag of all groups">
+        <${HistoryPlot} cluster=${cluster} lines=${[{ series: "lag", label: "messages" }]} format=${compact} label="Lag in the last hour" />
+      <//>
+      <${Card} title="Busiest topics">
+        <${Bars} rows=${data.busiest} value=${(row) => row.rate} text=${(row) => rate(row.rate)} link=${(row) => href(cluster, ["topics", row.name])} empty="Nothing comes in just now." />
+      <//>
+      <${Card} title="Groups that are behind">
+        <${Bars} rows=${data.lagging} value=${(row) => row.lag} text=${(row) => compact(row.lag)} link=${(row) => href(cluster, ["groups", row.name])} empty="Every group has read everything." />
+      <//>
+    </div>
+    <${Card} title="Brokers">
+      <div class="brokers">${data.brokers.map((broker) => html`<${Broker} key=${broker.id} broker=${broker} />`)}</div>
+    <//>
+    ${data.hidden.length > 0 && html`<p class="quiet-text">Not shown to this user: ${data.hidden.join("; ")}.</p>`}`;
+}
+
+function Health({ cluster, problems }) {
+  if (!problems.length) {
+    return html`<div class="health good" role="status"><span class="dot"></span><p><b>All is well.</b> Every partition has its leader and all its replicas.</p></div>`;
+  }
+  return html`<div class="problems" role="status">
+    ${problems.map(
+      (problem) => html`<div class=${`health ${problem.severity}`} key=${problem.title}>
+        <span class="dot"></span>
+        <div><p><b>${problem.title}</b></p><p>${problem.advice}</p></div>
+        ${problem.link && html`<a class="button" href=${`/${encodeURIComponent(cluster)}/${problem.link}`}>Show</a>`}
+      </div>`,
+    )}
+  </div>`;
+}
+
+function Bars({ rows, value, text, link, empty }) {
+  if (!rows.length) return html`<p class="quiet-text">${empty}</p>`;
+  const most = Math.max(...rows.map(value));
+  return html`<ol class="bars">
+    ${rows.map(
+      (row) => html`<li key=${row.name}>
+        <a href=${link(row)}>${row.name}</a><span>${text(row)}</span>
+        <meter min="0" max=${most} value=${value(row)} aria-hidden="true"></meter>
+      </li>`,
+    )}
+  </ol>`;
+}
+
+function Broker({ broker }) {
+  const used = broker.disk_total ? 1 - broker.disk_free / broker.disk_total : null;
+  return html`<div class="broker">
+    <p class="broker-name">
+      <span class=${`dot ${broker.answers ? "good" : "severe"}`}></span><b>Broker ${broker.id}</b>
+      ${broker.controller && html`<${Badge} tone="info" title="It decides about leaders">controller<//>`}
+      ${broker.rack && html`<${Badge}>${broker.rack}<//>`}
+      ${!broker.answers && html`<${Badge} tone="severe">does not answer<//>`}
+    </p>
+    <p class="quiet-text">${broker.address}</p>
+    <dl class="facts">
+      <dt>Leads</dt><dd>${count(broker.leaders)}</dd>
+      <dt>Replicas</dt><dd>${count(broker.replicas)}</dd>
+      <dt>Logs</dt><dd>${bytes(broker.size)}</dd>
+      ${used !== null && html`<dt>Disk</dt><dd>${Math.round(used * 100)} % full, ${bytes(broker.disk_free)} free</dd>`}
+    </dl>
+    ${used !== null && html`<meter min="0" max="1" low="0.9" high="0.97" optimum="0" value=${used} aria-label="Disk"></meter>`}
+  </div>`;
+}

@@ -1,0 +1,89 @@
+"""A cluster as one person may use it: the settings of the connection, handles, and the watcher."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from forebay.console.settings import ClusterSettings, ConsoleSettings
+from forebay.console.watch.snapshot import Snapshot
+from forebay.console.watch.watcher import Watcher
+from forebay.operations.client import Client
+from forebay.operations.wire import BrokerConnections
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient
+
+_IDLE_CONNECTIONS_MAX = 4
+
+
+class ClusterAccess:
+    """Thread-safe. Everything here may block; pages use it in threads."""
+
+    def __init__(self, cluster: ClusterSettings, client: Client, settings: ConsoleSettings) -> None:
+        self.name = cluster.name
+        self.client = client
+        self.watcher = Watcher(
+            client,
+            interval_s=settings.sample_seconds,
+            share=settings.sample_share,
+            history_s=settings.history_seconds,
+        )
+        self._lock = threading.Lock()
+        self._admin: AdminClient | None = None
+        self._producer: Producer | None = None
+        self._idle: list[BrokerConnections] = []
+
+    def start(self) -> None:
+        self.watcher.start()
+
+    def close(self) -> None:
+        self.watcher.stop()
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._admin = self._producer = None
+        for connections in idle:
+            connections.close()
+
+    def snapshot(self) -> Snapshot:
+        """The last picture of the cluster; raises CommandError if it does not answer."""
+        return self.watcher.snapshot()
+
+    def admin(self) -> AdminClient:
+        """Raises CommandError at once if no broker answers, instead of after a timeout."""
+        with self._lock:
+            if self._admin is None:
+                self._admin = self.client.admin()
+            else:
+                self.client.knock()
+            return self._admin
+
+    def producer(self) -> Producer:
+        """A producer that waits for all replicas, for the messages that people send."""
+        with self._lock:
+            if self._producer is None:
+                self._producer = self.client.producer(
+                    {"acks": "all", "enable.idempotence": True, "linger.ms": 0, "message.timeout.ms": 20_000}
+                )
+            else:
+                self.client.knock()
+            return self._producer
+
+    @contextmanager
+    def connections(self) -> Iterator[BrokerConnections]:
+        """Connections of our own for one piece of work. They are kept for the next if nothing fails."""
+        with self._lock:
+            borrowed = self._idle.pop() if self._idle else BrokerConnections(self.client)
+        try:
+            yield borrowed
+        except BaseException:
+            borrowed.close()
+            raise
+        with self._lock:
+            if len(self._idle) < _IDLE_CONNECTIONS_MAX:
+                self._idle.append(borrowed)
+                return
+        borrowed.close()

@@ -1,0 +1,125 @@
+"""A cluster at one moment, as values that pages read without asking a broker again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from forebay.core.cluster.internal_names import INTERNAL_TOPICS
+from forebay.lazy import dataclass
+
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSeen:
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    disk_bytes: int | None = None
+    """The bytes of all logs of this broker; None if it does not say."""
+    disk_total_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    answers: bool = True
+    """False if the cluster knows it and it did not answer."""
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSeen:
+    index: int
+    leader: int
+    """-1 without a leader."""
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    start: int | None = None
+    end: int | None = None
+    """The next offset that readers of all messages will see."""
+    size: int | None = None
+
+    @property
+    def messages(self) -> int | None:
+        return None if self.start is None or self.end is None else self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSeen:
+    name: str
+    id: str
+    partitions: tuple[PartitionSeen, ...]
+    rate: float | None = None
+    """Messages a second since the last look; None at the first."""
+
+    @property
+    def internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+    @property
+    def messages(self) -> int | None:
+        known = [part.messages for part in self.partitions if part.messages is not None]
+        return sum(known) if known else None
+
+    @property
+    def size(self) -> int | None:
+        known = [part.size for part in self.partitions if part.size is not None]
+        return sum(known) if known else None
+
+    @property
+    def replication(self) -> int:
+        return max((len(part.replicas) for part in self.partitions), default=0)
+
+    @property
+    def leaderless(self) -> int:
+        return sum(part.leader < 0 for part in self.partitions)
+
+    @property
+    def under_replicated(self) -> int:
+        return sum(len(part.isr) < len(part.replicas) for part in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSeen:
+    name: str
+    kind: str
+    """classic, consumer or share."""
+    state: str
+    coordinator: int
+    offsets: Mapping[Place, int] = field(default_factory=dict)
+    """What the group has committed, or where a share group begins."""
+    lags: Mapping[Place, int] = field(default_factory=dict)
+
+    @property
+    def lag(self) -> int | None:
+        return sum(self.lags.values()) if self.lags else None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(topic for topic, _ in self.offsets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    time_s: float
+    number: int
+    """Counts the looks at the cluster, from 1."""
+    cluster_id: str
+    controller: int
+    brokers: tuple[BrokerSeen, ...]
+    topics: Mapping[str, TopicSeen]
+    groups: Mapping[str, GroupSeen]
+    readers: Mapping[str, tuple[str, ...]]
+    """The groups that read each topic."""
+    topic_lags: Mapping[str, int]
+    """The largest lag that a group has on each topic that is read."""
+    took_s: float
+    """The time of this look, which is the brokers' work and ours."""
+    hidden: tuple[str, ...] = ()
+    """What this user may not see, in words."""
+
+    def broker(self, node: int) -> BrokerSeen | None:
+        return next((each for each in self.brokers if each.id == node), None)

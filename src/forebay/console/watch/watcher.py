@@ -1,0 +1,147 @@
+"""Looks at a cluster again and again, in a thread of its own; keeps the last picture and an hour of figures.
+
+A look costs the brokers work. So the pause between two looks is never shorter than the set one, and long
+enough that looking takes no more than the set share of the time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from forebay.console.watch.history import History
+from forebay.console.watch.sampling import Sampler
+from forebay.console.watch.snapshot import Snapshot
+from forebay.errors import ForebayError
+from forebay.operations.client import Client, CommandError
+from forebay.operations.wire import BrokerConnections
+
+log = logging.getLogger(__name__)
+
+_FIRST_WAIT_SECONDS = 10.0
+_AGAIN_SECONDS = 1.0
+"""After a failed look."""
+
+
+class Watcher:
+    """Use `start` and `stop`. Any thread may read."""
+
+    def __init__(self, client: Client, *, interval_s: float, share: float, history_s: float) -> None:
+        self._client = client
+        self._interval_s = interval_s
+        self._share = share
+        self._history = History(max(2, int(history_s / interval_s)))
+        self._condition = threading.Condition()
+        self._snapshot: Snapshot | None = None
+        self._problem: str | None = None
+        self._looks = 0
+        """Counts successes and failures."""
+        self._looking = self._wanted = self._stopped = False
+        self._listeners: set[Callable[[], None]] = set()
+        self._thread = threading.Thread(target=self._run, name="console-watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._condition:
+            self._stopped = True
+            self._condition.notify_all()
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The last picture. Raises CommandError if there is none yet, or the cluster does not answer."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._looks or self._stopped, _FIRST_WAIT_SECONDS)
+            if self._problem is not None:
+                raise CommandError(self._problem)
+            if self._snapshot is None:
+                raise CommandError("the cluster has not answered yet: try again")
+            return self._snapshot
+
+    def last_seen(self) -> tuple[Snapshot | None, str | None]:
+        """The last picture, however old, and the present problem."""
+        with self._condition:
+            return self._snapshot, self._problem
+
+    def refreshed(self, wait_s: float = 3.0) -> None:
+        """Look now, for a person who has just changed something; returns when the look is done."""
+        with self._condition:
+            awaited = self._looks + (2 if self._looking else 1)  # one that had begun before does not count
+            self._wanted = True
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: self._looks >= awaited or self._stopped, wait_s)
+
+    def read_history(self, names: list[str]) -> dict[str, list[float | None]]:
+        with self._condition:
+            return self._history.read(names)
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have it called after each look, by the watcher's thread. Returns the function that ends that."""
+        with self._condition:
+            self._listeners.add(listener)
+
+        def end() -> None:
+            with self._condition:
+                self._listeners.discard(listener)
+
+        return end
+
+    # -- looking -------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        sampler = Sampler(BrokerConnections(self._client))
+        while not self._stopped:
+            began = time.monotonic()
+            succeeded = self._look(sampler)
+            took_s = time.monotonic() - began
+            pause_s = max(self._interval_s - took_s, took_s / self._share) if succeeded else _AGAIN_SECONDS
+            with self._condition:
+                self._condition.wait_for(lambda: self._wanted or self._stopped, pause_s)
+                self._wanted = False
+        sampler.close()
+
+    def _look(self, sampler: Sampler) -> bool:
+        picture, problem = None, None
+        with self._condition:
+            self._looking = True
+        try:
+            picture = sampler.look(time.time())
+        except ForebayError as error:
+            problem = str(error)
+            sampler.close()
+        except Exception as error:  # a bug must not end the thread silently
+            log.exception("looking at %s failed", self._client)
+            problem = f"looking at the cluster failed: {error}"
+            sampler.close()
+        with self._condition:
+            self._looks += 1
+            self._looking = False
+            self._problem = problem
+            if picture is not None:
+                self._snapshot = picture
+                self._history.add(picture.time_s, _figures(picture))
+            else:
+                self._history.add(time.time(), {})
+            listeners = list(self._listeners)
+            self._condition.notify_all()
+        for listener in listeners:
+            listener()
+        return picture is not None
+
+
+def _figures(picture: Snapshot) -> dict[str, float]:
+    """The series of a picture: `in`, `lag`, `topic:NAME`, `lag:GROUP`, `lag-of:TOPIC`."""
+    rates = {name: topic.rate for name, topic in picture.topics.items() if topic.rate is not None}
+    lags = {name: group.lag for name, group in picture.groups.items() if group.lag is not None}
+    figures: dict[str, float] = {f"topic:{name}": rate for name, rate in rates.items()}
+    figures |= {f"lag:{name}": lag for name, lag in lags.items()}
+    figures |= {f"lag-of:{topic}": lag for topic, lag in picture.topic_lags.items()}
+    if rates:
+        shown = (rate for name, rate in rates.items() if not picture.topics[name].internal)
+        figures["in"] = sum(shown)
+    figures["lag"] = sum(lags.values())
+    return figures
