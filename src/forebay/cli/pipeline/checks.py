@@ -16,7 +16,7 @@ from forebay.cli.client import CONNECT_SECONDS, CommandError
 from forebay.cli.pipeline.exit_codes import TRY_AGAIN
 
 if TYPE_CHECKING:
-    from forebay.spark.pipelines import Brokers, DecodeSettings
+    from forebay.spark.pipelines import Brokers, CatalogSettings, DecodeSettings
 
 _LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?|local-cluster\[.+\]")
 _STANDALONE = "spark://"
@@ -94,26 +94,39 @@ def check_report(path: str) -> None:
 
 
 def check_archive_target(
-    brokers: Brokers, topic: str, to: str, form: str, decode: DecodeSettings | None = None
+    brokers: Brokers,
+    topic: str,
+    to: str,
+    form: str,
+    decode: DecodeSettings | None = None,
+    dead_letters: str | None = None,
+    catalog: CatalogSettings | None = None,
 ) -> None:
-    """Whether the topic can be archived there."""
-    from forebay.spark.pipelines.archiving.archive import check_same
+    """Raises an error if the topic cannot be archived there."""
+    from forebay.spark.pipelines.archiving.archive import letters_of
+    from forebay.spark.pipelines.archiving.beginning import check_not_made_anew, check_same
     from forebay.spark.pipelines.archiving.decoded import looked_up
-    from forebay.spark.pipelines.archiving.layout import read_position
+    from forebay.spark.pipelines.archiving.layout import ICEBERG, Position, read_position
+    from forebay.spark.pipelines.archiving.tables.table import open_iceberg
     from forebay.spark.pipelines.lake import Lake
 
-    brokers.partitions(topic)
+    partitions = brokers.partitions(topic)
     check_folder("--to", to)
     lake = Lake(to)
     position = read_position(lake)
-    if position is not None:
-        check_same(lake, position, topic, form, decode)
-    elif decode is not None:
-        looked_up(decode, topic)
+    if position is None:
+        decoded = None if decode is None else looked_up(decode, topic)
+        kept = None if catalog is None else catalog.to_keep()
+        position = Position(topic=topic, format=form, partitions=partitions, decoded=decoded, catalog=kept)
+    check_same(lake, position, topic, form, decode, catalog)
+    check_not_made_anew(lake, position, brokers.topic_id(topic))
+    letters_of(brokers, topic, dead_letters, is_decoded=position.decoded is not None)
+    if form == ICEBERG and position.catalog is not None:
+        open_iceberg(lake, position, catalog).check()
 
 
 def check_archive(location: str) -> None:
-    """Whether there is an archive."""
+    """Raises an error if there is no archive."""
     from forebay.spark.pipelines.archiving.layout import require_position
     from forebay.spark.pipelines.lake import Lake
 

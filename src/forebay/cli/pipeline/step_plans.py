@@ -8,7 +8,7 @@ from forebay.cli.pipeline.plan import Right, StepPlan, rights_to_write, trigger_
 from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
-    from forebay.spark.pipelines import Brokers, SqlSettings
+    from forebay.spark.pipelines import Brokers, CatalogSettings, SqlSettings
 
 
 def archive_plan(
@@ -19,6 +19,8 @@ def archive_plan(
     trigger: str,
     group: str | None,
     decode: str | None,
+    dead_letters: str | None,
+    catalog: CatalogSettings | None,
     checkpoint: str | None,
 ) -> StepPlan:
     from forebay.spark.pipelines.archiving.layout import CHECKPOINT
@@ -26,12 +28,19 @@ def archive_plan(
 
     lake = Lake(to)
     of_group = () if group is None else (Right("read", "group", group),)
+    letters = () if dead_letters is None else rights_to_write(dead_letters)
+    table = {} if catalog is None else {"table": f"{'.'.join(catalog.identifier(topic))} in {catalog.name}"}
     return StepPlan(
         reads=[topic],
+        writes=[] if dead_letters is None else [dead_letters],
         schemas={} if decode is None else {topic: f"values also decoded as {decode}"},
-        places={"archive": f"{lake.location} ({form})", "checkpoint": checkpoint or lake.uri(CHECKPOINT)},
+        places={
+            "archive": f"{lake.location} ({form})",
+            "checkpoint": checkpoint or lake.uri(CHECKPOINT),
+            **table,
+        },
         facts={"runs": trigger},
-        rights=[Right("read", "topic", topic), *of_group],
+        rights=[Right("read", "topic", topic), *of_group, *letters],
     )
 
 

@@ -14,6 +14,7 @@ from forebay.spark.pipelines.archiving.compact import compact
 from forebay.spark.pipelines.archiving.decoded import DecodeSettings
 from forebay.spark.pipelines.archiving.index import TimeRange
 from forebay.spark.pipelines.archiving.replay import ReplaySettings, replay
+from forebay.spark.pipelines.archiving.tables.catalogs import CatalogSettings
 from forebay.spark.pipelines.brokers import Brokers, Tolerance
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Progress, Summary, Trigger
 from forebay.spark.pipelines.queries.sql import SqlSettings, sql
@@ -26,6 +27,7 @@ __all__ = [
     "archive",
     "ArchiveSettings",
     "DecodeSettings",
+    "CatalogSettings",
     "compact",
     "replay",
     "ReplaySettings",

@@ -17,7 +17,7 @@ import pyarrow as pa
 from forebay.errors import ConfigError, ForebayError
 from forebay.spark.schemas import codecs
 from forebay.spark.schemas.decoding import Decoding, Row, WriteValue
-from forebay.spark.schemas.registry import AVRO, JSON, PROTOBUF, Registry, Schema
+from forebay.spark.schemas.registry import AVRO, JSON, PAUSES_S, PROTOBUF, Registry, Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -68,9 +68,10 @@ def _decoded_column(
     return decoded(column, latest(kind, registry, subject, message), mode)
 
 
-def latest(kind: str, registry: str, subject: str, message: str = "") -> Decoding:
+def latest(kind: str, registry: str, subject: str, message: str = "", *, patient: bool = True) -> Decoding:
     """Values of a registry, into the latest schema of a subject."""
-    schema_id, schema = Registry(registry).latest(subject, kind)
+    pauses_s = PAUSES_S if patient else ()
+    schema_id, schema = Registry(registry, pauses_s=pauses_s).latest(subject, kind)
     return Decoding(schema=schema, schema_id=schema_id, registry=registry, message=message)
 
 

@@ -15,7 +15,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from forebay.spark.pipelines import ArchiveSettings, Brokers, PipelineError, archive, compact
-from forebay.spark.pipelines.archiving.archive import QUERY_ID, BatchWriter, begin
+from forebay.spark.pipelines.archiving.batches import QUERY_ID, BatchWriter
+from forebay.spark.pipelines.archiving.beginning import begin
 from forebay.spark.pipelines.archiving.compact import archive_files
 from forebay.spark.pipelines.archiving.hour_files import HOUR
 from forebay.spark.pipelines.archiving.index import ALWAYS, Slice, read_index
@@ -26,7 +27,8 @@ from forebay.spark.pipelines.archiving.layout import (
     read_position,
     require_position,
 )
-from forebay.spark.pipelines.archiving.tables import Iceberg, open_table
+from forebay.spark.pipelines.archiving.tables.iceberg import Iceberg
+from forebay.spark.pipelines.archiving.tables.table import open_table
 from forebay.spark.pipelines.brokers import NoTopic
 from forebay.spark.pipelines.lake import Lake
 from support.brokers.broker_process import BrokerProcess

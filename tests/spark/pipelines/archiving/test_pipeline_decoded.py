@@ -21,9 +21,9 @@ from forebay.spark.pipelines import (
     compact,
 )
 from forebay.spark.pipelines.archiving.compact import archive_files
-from forebay.spark.pipelines.archiving.decoded import adder, looked_up
+from forebay.spark.pipelines.archiving.decoded import DecodedColumn, adder, looked_up
 from forebay.spark.pipelines.archiving.layout import require_position
-from forebay.spark.pipelines.archiving.tables import Iceberg
+from forebay.spark.pipelines.archiving.tables.iceberg import Iceberg
 from forebay.spark.pipelines.lake import Lake
 from forebay.spark.schemas import codecs
 from forebay.spark.schemas.decoding import Decoding, SchemaError
@@ -104,7 +104,8 @@ def test_a_value_that_its_column_cannot_hold_has_no_fields() -> None:
     ]
     narrow, wide = (Decoding(schema=schema, schema_id=1) for schema in schemas)
     values = [codecs.writer(narrow)({"n": 1}), codecs.writer(wide)({"n": 2**40}), None]
-    rows = adder(narrow)(pa.table({"value": pa.array(values, pa.binary())}))
+    column = DecodedColumn(narrow, pa.field("fields", pa.struct(codecs.fields(narrow))))
+    rows = adder(column)(pa.table({"value": pa.array(values, pa.binary())}))
     assert rows.column("fields").to_pylist() == [{"n": 1}, None, None]
     assert rows.column("value").to_pylist() == values
 

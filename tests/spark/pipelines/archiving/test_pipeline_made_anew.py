@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from forebay.spark.pipelines import Brokers, PipelineError, ReplaySettings, archive, replay
-from forebay.spark.pipelines.archiving.archive import begin
+from forebay.spark.pipelines.archiving.beginning import begin
 from forebay.spark.pipelines.archiving.layout import POSITION, Position, require_position
 from forebay.spark.pipelines.archiving.replay import continue_into
 from forebay.spark.pipelines.lake import Lake

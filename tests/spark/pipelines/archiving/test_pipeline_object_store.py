@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from forebay.spark.pipelines.archiving import hour_files
-from forebay.spark.pipelines.archiving.archive import BatchWriter, begin
+from forebay.spark.pipelines.archiving.batches import BatchWriter
+from forebay.spark.pipelines.archiving.beginning import begin
 from forebay.spark.pipelines.archiving.compact import (
     Merge,
     archive_files,
@@ -27,7 +28,7 @@ from forebay.spark.pipelines.archiving.compact import (
 )
 from forebay.spark.pipelines.archiving.hour_files import Written, publish, write_hours
 from forebay.spark.pipelines.archiving.layout import batch_file, data_files, require_position
-from forebay.spark.pipelines.archiving.tables import open_table
+from forebay.spark.pipelines.archiving.tables.table import open_table
 from forebay.spark.pipelines.lake import Lake
 from support.spark.archives import (
     MINUTE_US,

@@ -8,7 +8,9 @@ import pytest
 
 from forebay.spark.pipelines.archiving.hour_files import Written, publish, write_hours
 from forebay.spark.pipelines.archiving.layout import DELTA, ICEBERG, Position, batch_file
-from forebay.spark.pipelines.archiving.tables import Delta, Iceberg, open_table
+from forebay.spark.pipelines.archiving.tables.delta import Delta
+from forebay.spark.pipelines.archiving.tables.iceberg import Iceberg
+from forebay.spark.pipelines.archiving.tables.table import open_table
 from forebay.spark.pipelines.lake import Lake
 from support.spark.archives import MINUTE_US, QUERY, SIX_US, Message, record_batch, seen_in
 

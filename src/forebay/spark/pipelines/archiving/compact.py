@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forebay.lazy import dataclass
+from forebay.spark.pipelines.archiving.evolution import widened
 from forebay.spark.pipelines.archiving.hour_files import HOUR_US, write_rows
 from forebay.spark.pipelines.archiving.layout import (
     DELTA,
@@ -45,7 +46,9 @@ from forebay.spark.pipelines.archiving.layout import (
     hour_of,
     require_position,
 )
-from forebay.spark.pipelines.archiving.tables import Delta, Iceberg
+from forebay.spark.pipelines.archiving.tables.delta import Delta
+from forebay.spark.pipelines.archiving.tables.iceberg import Iceberg
+from forebay.spark.pipelines.archiving.tables.table import open_iceberg
 from forebay.spark.pipelines.jobs import Summary
 from forebay.spark.pipelines.lake import OWN, File, Lake, LakeError
 
@@ -97,7 +100,7 @@ def compact(spark: SparkSession, archive: str, *, target_bytes: int = TARGET_BYT
         if position.format == DELTA:
             facts = Delta(lake).compact(target_bytes)
         elif position.format == ICEBERG:
-            facts = _compact_table(spark, lake, Iceberg(lake, position.topic), target_bytes)
+            facts = _compact_table(spark, lake, open_iceberg(lake, position), target_bytes)
         else:
             facts = _compact_files(spark, lake, position, target_bytes)
     seconds = round(time.monotonic() - started_s, 1)
@@ -196,18 +199,26 @@ def conclude(lake: Lake, merge: Merge) -> None:
 
 
 def _rows(lake: Lake, paths: Sequence[str]) -> Iterator[pa.Table]:
+    """What files hold, with the columns that an archive has, without what readers make of its folders."""
+    schema = _common_schema(lake, paths)
     for path in paths:
         with lake.files.open_input_file(lake.path(path)) as stream:
             file = pq.ParquetFile(stream)
             for number in range(file.num_row_groups):
-                yield _columns(file.read_row_group(number))
+                yield file.read_row_group(number).select(schema.names).cast(schema)
 
 
-def _columns(rows: pa.Table) -> pa.Table:
-    """Those that an archive has, without what readers make of its folders."""
-    decoded = [rows.schema.field(FIELDS)] if FIELDS in rows.column_names else []
-    schema = pa.schema([*SCHEMA, *decoded])
-    return rows.select(schema.names).cast(schema)
+def _common_schema(lake: Lake, paths: Sequence[str]) -> pa.Schema:
+    """Later files may have more fields than earlier ones (evolution.py)."""
+    fields: pa.DataType | None = None
+    for path in paths:
+        with lake.files.open_input_file(lake.path(path)) as stream:
+            found = pq.read_schema(stream)
+        if FIELDS not in found.names:
+            return SCHEMA
+        kind = found.field(FIELDS).type
+        fields = kind if fields is None else widened(fields, kind, promotes=True).kind
+    return SCHEMA if fields is None else SCHEMA.append(pa.field(FIELDS, fields))
 
 
 def finish(lake: Lake, merge: Merge) -> None:
@@ -250,7 +261,7 @@ def archive_files(lake: Lake, position: Position) -> list[str]:
     if position.format == DELTA:
         return Delta(lake).paths()
     if position.format == ICEBERG:
-        return Iceberg(lake, position.topic).paths()
+        return open_iceberg(lake, position).paths()
     merges = notes(lake)
     replaced = {path for merge in merges for path in merge.inputs} | {merge.target for merge in merges}
     present = [file.path for file in data_files(lake.list(), position) if file.path not in replaced]

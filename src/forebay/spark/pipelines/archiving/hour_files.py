@@ -20,10 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from forebay.lazy import dataclass
-from forebay.spark.pipelines.archiving.decoded import AddFields, adder
-from forebay.spark.pipelines.archiving.layout import SCHEMA, UNKNOWN_HOUR, batch_file, hour_folder
+from forebay.spark.pipelines.archiving.decoded import AddFields, DecodedColumn, adder
+from forebay.spark.pipelines.archiving.layout import FIELDS, SCHEMA, UNKNOWN_HOUR, batch_file, hour_folder
 from forebay.spark.pipelines.lake import Lake
-from forebay.spark.schemas.decoding import Decoding
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,7 +34,7 @@ FILE_BYTES = 1 << 30
 """In memory. More rows of an hour go to another file: object stores rename objects of up to 5 GB."""
 COMPRESSION = "zstd"
 
-WRITTEN = "staged string, path string, rows long, bytes long, partition int, last_offset long"
+WRITTEN = "staged string, path string, rows long, bytes long, partition int, last_offset long, misfits long"
 _WRITTEN = pa.schema(
     [
         ("staged", pa.string()),
@@ -44,6 +43,7 @@ _WRITTEN = pa.schema(
         ("bytes", pa.int64()),
         ("partition", pa.int32()),
         ("last_offset", pa.int64()),
+        ("misfits", pa.int64()),
     ]
 )
 
@@ -60,10 +60,12 @@ class Written:
     bytes: int
     partition: int
     last_offset: int
+    misfits: int = 0
+    """Values that do not fit their schema, in an archive that decodes them."""
 
 
 def write(
-    rows: DataFrame, lake: Lake, query: str, batch: int, decoding: Decoding | None = None
+    rows: DataFrame, lake: Lake, query: str, batch: int, decoding: DecodedColumn | None = None
 ) -> list[Written]:
     """Run the job; the files are where they belong when it returns."""
     from pyspark.sql import functions as F
@@ -90,7 +92,7 @@ def publish(lake: Lake, written: Iterable[Written]) -> None:
 
 
 def _task(
-    location: str, query: str, batch: int, decoding: Decoding | None
+    location: str, query: str, batch: int, decoding: DecodedColumn | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -120,7 +122,7 @@ def write_hours(
         staged = lake.scratch_path()
         tally = Tally()
         with lake.create(staged) as stream:
-            rows_of_file = (add_fields(tally.count(rows)) for _, _, rows in pieces)
+            rows_of_file = (tally.count(add_fields(rows)) for _, _, rows in pieces)
             write_rows(stream, rows_of_file, with_times=folder != UNKNOWN_HOUR)
             size = stream.tell()
         yield tally.told(staged, path, size)
@@ -185,6 +187,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}
+        self._misfits: dict[int, int] = {}
         self._last_offsets: dict[int, int] = {}
 
     def count(self, rows: pa.Table) -> pa.Table:
@@ -193,7 +196,14 @@ class Tally:
         for partition, last_offset, count in zip(*(column.to_pylist() for column in counted), strict=True):
             self._rows[partition] = self._rows.get(partition, 0) + count
             self._last_offsets[partition] = max(self._last_offsets.get(partition, -1), last_offset)
+        if FIELDS in rows.column_names:
+            self._count_misfits(rows)
         return rows
+
+    def _count_misfits(self, rows: pa.Table) -> None:
+        wrong = pc.and_(pc.is_valid(rows.column("value")), pc.is_null(rows.column(FIELDS)))
+        for partition in rows.column("partition").filter(wrong).to_pylist():
+            self._misfits[partition] = self._misfits.get(partition, 0) + 1
 
     def told(self, staged: str, path: str, size: int) -> pa.RecordBatch:
         rows = [
@@ -204,6 +214,7 @@ class Tally:
                 "bytes": size,
                 "partition": at,
                 "last_offset": self._last_offsets[at],
+                "misfits": self._misfits.get(at, 0),
             }
             for at, rows in self._rows.items()
         ]

@@ -99,6 +99,10 @@ class Position:
     """By partition, where a query without a checkpoint has to begin."""
     decoded: Mapping[str, Any] | None = None
     """How the column FIELDS is made of the values (decoded.py); None where there is none."""
+    columns: str | None = None
+    """The column FIELDS itself, since its schema has changed (an Arrow schema in base64)."""
+    catalog: Mapping[str, Any] | None = None
+    """Of an Iceberg table in a catalog that is no file in the archive (tables/catalogs.py)."""
 
     def counts(self, query: str, batch: int) -> bool:
         return batch <= self.batches.get(query, -1)

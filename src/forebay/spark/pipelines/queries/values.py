@@ -97,9 +97,14 @@ def value_format(format: str | None, schema: str | None) -> ValueFormat | None:
     return ValueFormat(format=format, schema=schema) if schema is not None else None
 
 
-def registered(format: str, registry: str, subject: str, message: str = "") -> ValueFormat:
-    """Values of a registry, by the latest schema of a subject."""
-    how = latest(KINDS[format], registry, subject, message)
+def registered(
+    format: str, registry: str, subject: str, message: str = "", *, patient: bool = True
+) -> ValueFormat:
+    """Values of a registry, by the latest schema of a subject.
+
+    `patient`: a registry that does not answer is asked again a few times.
+    """
+    how = latest(KINDS[format], registry, subject, message, patient=patient)
     return ValueFormat(
         format=format,
         schema=how.schema.text,

@@ -1,0 +1,1 @@
+"""The commands that are steps of a pipeline, a file for each."""

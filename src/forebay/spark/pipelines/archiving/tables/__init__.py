@@ -1,0 +1,1 @@
+"""Archives as Delta and Iceberg tables."""

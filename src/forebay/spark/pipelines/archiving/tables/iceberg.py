@@ -1,0 +1,124 @@
+"""An archive as an Iceberg table, by the library pyiceberg."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from forebay.spark.pipelines.archiving.hour_files import Written
+from forebay.spark.pipelines.archiving.layout import SCHEMA
+from forebay.spark.pipelines.archiving.tables.catalogs import NAMESPACE, CatalogSettings, open_catalog
+from forebay.spark.pipelines.jobs import PipelineError
+from forebay.spark.pipelines.lake import File, Lake
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table as IcebergTable
+
+_QUERY, _BATCH = "forebay.query", "forebay.batch"
+
+
+class Iceberg:
+    """The table is partitioned by the hour of the timestamp."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        topic: str,
+        schema: pa.Schema = SCHEMA,
+        catalog: CatalogSettings | None = None,
+    ) -> None:
+        """`schema` is needed to make the table only. Without `catalog` it is a file beside the data."""
+        self._schema = schema
+        self._lake = lake
+        self._identifier = (NAMESPACE, topic) if catalog is None else catalog.identifier(topic)
+        self._catalog = open_catalog(lake, catalog)
+
+    def holds(self, query: str, batch: int) -> bool:
+        """Looks at the last entry that is ours; others may have written since."""
+        for snapshot in reversed(self.table().snapshots()):
+            properties = snapshot.summary.additional_properties if snapshot.summary else {}
+            if properties.get(_QUERY) == query:
+                return int(properties[_BATCH]) >= batch
+        return False
+
+    def add(self, files: Sequence[Written], query: str, batch: int) -> None:
+        if files:
+            paths = sorted({self._lake.uri(file.path) for file in files})
+            self.table().add_files(paths, {_QUERY: query, _BATCH: str(batch)}, check_duplicate_files=False)
+
+    def paths(self) -> list[str]:
+        """The files of the table as it is now, below the lake."""
+        return [file.path for file in self.files()]
+
+    def files(self) -> list[File]:
+        return [
+            File(path, found.file_size_in_bytes) for path, found in self._data_files(self.table()).items()
+        ]
+
+    def replace(self, old: Iterable[str], new: Iterable[str]) -> None:
+        """One change of the table, which fails as a whole if anyone else has changed it meanwhile."""
+        from pyiceberg.io.pyarrow import parquet_files_to_data_files
+
+        table = self.table()
+        known = self._data_files(table)
+        with table.transaction() as change, change.update_snapshot().overwrite() as update:
+            for path in old:
+                update.delete_data_file(known[path])
+            paths = (self._lake.uri(path) for path in new)
+            for file in parquet_files_to_data_files(table.io, table.metadata, paths):
+                update.append_data_file(file)
+
+    def _data_files(self, table: IcebergTable) -> dict[str, DataFile]:
+        found = [task.file for task in table.scan().plan_files()]
+        root = _without_scheme(self._location)
+        return {posixpath.relpath(_without_scheme(file.file_path), root): file for file in found}
+
+    def table(self) -> IcebergTable:
+        from pyiceberg.transforms import HourTransform
+
+        if self._catalog.table_exists(self._identifier):
+            found: IcebergTable = self._catalog.load_table(self._identifier)
+            self._check_place(found)
+            return found
+        self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
+        made: IcebergTable = self._catalog.create_table(
+            self._identifier, self._schema, location=self._location
+        )
+        with made.update_spec() as update:
+            update.add_field("timestamp", HourTransform(), "hour")
+        return made
+
+    def check(self) -> None:
+        """Raises PipelineError if the catalog does not answer, or has the table of somebody else."""
+        try:
+            exists = self._catalog.table_exists(self._identifier)
+        except Exception as error:
+            # Each kind of catalog has errors of its own.
+            raise PipelineError(f"the Iceberg catalog {self._catalog.name} cannot be used: {error}") from None
+        if exists:
+            self._check_place(self._catalog.load_table(self._identifier))
+
+    @property
+    def _location(self) -> str:
+        return f"file://{self._lake.location}" if self._lake.is_local else self._lake.location.rstrip("/")
+
+    def _check_place(self, table: IcebergTable) -> None:
+        if _without_scheme(table.location()) != _without_scheme(self._location):
+            raise PipelineError(
+                f"the table {'.'.join(self._identifier)} of catalog {self._catalog.name} lies in"
+                f" {table.location()}, not in {self._lake.location}: name another one with --table"
+            )
+
+    def evolve(self, schema: pa.Schema) -> None:
+        """Add the columns that files will have from now on. Can be repeated."""
+        self._schema = schema
+        with self.table().update_schema() as update:
+            update.union_by_name(schema)
+
+
+def _without_scheme(location: str) -> str:
+    return location.rpartition("://")[2].rstrip("/")
