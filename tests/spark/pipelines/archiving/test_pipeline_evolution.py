@@ -139,7 +139,7 @@ def test_new_fields_are_in_the_same_archive(
     last = archived()
     assert last["misfits"] == (0 if form == "iceberg" else 1)
 
-    large = {"id": 2**40, "note": None, "country": "fr", "lines": []}
+    large: dict[str, Any] = {"id": 2**40, "note": None, "country": "fr", "lines": []}
     expected = [
         {"id": 1, "note": "a", "country": None, "lines": [{"n": 1, "m": None}]},
         {"id": 2, "note": None, "country": "de", "lines": [{"n": 2, "m": 3}]},

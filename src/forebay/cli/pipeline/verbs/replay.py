@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from forebay.cli.client import Client, client_options
-from forebay.cli.messages.positions import TIME_HELP, time_option
+from forebay.cli.durations import time_option
 from forebay.cli.output import json_option
 from forebay.cli.pipeline.checks import check_checkpoint
 from forebay.cli.pipeline.engine import Engine, engine_options
@@ -18,6 +18,7 @@ from forebay.cli.pipeline.step_plans import replay_plan
 from forebay.cli.pipeline.verbs.options import (
     checkpoint_option,
 )
+from forebay.operations.positions import TIME_HELP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
