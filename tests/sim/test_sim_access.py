@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.core.acls.authorizer import Authorizer
-from forebay.sim import simulation
+from forebay.sim import broker_settings, simulation
 from forebay.sim.simulation import Story, simulate
 from forebay.sim.world.virtual_time import World
 from support.brokers.loop_guard import loops_guarded
@@ -13,7 +13,7 @@ from support.brokers.loop_guard import loops_guarded
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_is_allowed_goes_on_as_without_an_authorizer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    own_settings, decide = simulation._own_settings, Authorizer._decide
+    own_settings, decide = broker_settings.own_settings, Authorizer._decide
     decided = 0
 
     def with_access(world: World, number: int) -> dict[str, str]:
@@ -25,7 +25,7 @@ def test_what_is_allowed_goes_on_as_without_an_authorizer(seed: int, monkeypatch
         decided += 1
         return decide(self, *question)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(simulation, "_own_settings", with_access)
+    monkeypatch.setattr(simulation, "own_settings", with_access)
     monkeypatch.setattr(Authorizer, "_decide", count)
     with loops_guarded():
         ending = simulate(Story(seed=seed))

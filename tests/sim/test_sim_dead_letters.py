@@ -10,7 +10,7 @@ from forebay.core.shares.partition.dead_letter_headers import Origin, dead_lette
 from forebay.core.shares.partition.share_partition import DeadLetters
 from forebay.core.shares.partition.state_transitions import DeadLetterCause
 from forebay.sim.models.dead_letters import Letter, wrong_letters
-from forebay.sim.models.shares import Fate, ShareRules
+from forebay.sim.models.share_records import Fate, ShareRules
 from forebay.wire.records import Record
 
 PLACE = (("jobs", 0), 7)

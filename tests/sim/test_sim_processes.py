@@ -15,7 +15,7 @@ from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import Died, DiskHandle
 from forebay.sim.world.disk_time import DiskTime
 from forebay.sim.world.network import SimNetwork
-from forebay.sim.world.node import SimProcess
+from forebay.sim.world.process import SimProcess
 from forebay.sim.world.virtual_time import World
 from support.sim.processes import finish, process_on
 

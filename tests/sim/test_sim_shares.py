@@ -10,7 +10,8 @@ from forebay.errors import ErrorCode
 from forebay.sim.actors.client import Failed, Refused
 from forebay.sim.actors.shares import administrators
 from forebay.sim.actors.shares.sessions import Said, acknowledgements
-from forebay.sim.models.shares import ACCEPT, REJECT, RELEASE, Hold, RecordId, ShareRules, Shares, Term
+from forebay.sim.models.share_records import ACCEPT, REJECT, RELEASE, Hold, RecordId, ShareRules, Term
+from forebay.sim.models.shares import Shares
 
 AT = ("jobs", 0)
 PLACE = (AT, 7)

@@ -9,7 +9,7 @@ import pytest
 
 from forebay.broker.tls.stream import TlsStream
 from forebay.local.certificates import Authority
-from forebay.sim import simulation
+from forebay.sim import broker_settings, simulation
 from forebay.sim.simulation import Story, simulate
 from forebay.sim.world.virtual_time import World
 from support.brokers.loop_guard import loops_guarded
@@ -19,7 +19,7 @@ _END_OF_KEY = "-----END PRIVATE KEY-----\n"
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_brokers_live_through_faults_over_tls(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    authority, own_settings = Authority.create(), simulation._own_settings
+    authority, own_settings = Authority.create(), broker_settings.own_settings
 
     def with_tls(world: World, number: int) -> dict[str, str]:
         host = f"node{number}"
@@ -43,7 +43,7 @@ def test_brokers_live_through_faults_over_tls(seed: int, monkeypatch: pytest.Mon
         secured += 1
         finish(stream)
 
-    monkeypatch.setattr(simulation, "_own_settings", with_tls)
+    monkeypatch.setattr(simulation, "own_settings", with_tls)
     monkeypatch.setattr(TlsStream, "_end_wait", count)
     with loops_guarded():
         ending = simulate(Story(seed=seed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.sim.models.delays import TopicDelay
-from forebay.sim.world.node import SimClock
+from forebay.sim.world.clock import SimClock
 from forebay.sim.world.places import LATER_DELAY_MS
 from forebay.sim.world.virtual_time import World
 from forebay.wire.records import Record

@@ -6,22 +6,19 @@ bounded time all replicas must be in sync and hold the same messages, with all t
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from functools import partial
 
 from forebay.broker.record_moves.journal import MOVES_TOPIC
 from forebay.coordination.keys import Keys
-from forebay.errors import ForebayError
 from forebay.lazy import dataclass
-from forebay.sim.actors.consumers.members import SESSION_MS
 from forebay.sim.actors.consumers.views import LastFillReader, ViewMaker
 from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
 from forebay.sim.actors.producers.keyed import FoldedKeysAuditor, KeyedAuditor
 from forebay.sim.actors.shares.auditors import LastWorker
 from forebay.sim.actors.topic_maker import TopicMaker
+from forebay.sim.broker_settings import VERDICTS, common_settings, own_settings
 from forebay.sim.faults.faults import Faults
 from forebay.sim.faults.moves import ENDING, MoveFaults
 from forebay.sim.faults.scene import Scene
@@ -31,7 +28,9 @@ from forebay.sim.invariants.early_fencing import Verdicts
 from forebay.sim.models.facts import Counts
 from forebay.sim.models.messages import Model
 from forebay.sim.models.views import wrong_views
-from forebay.sim.plots import ORDINARY, PLOTS
+from forebay.sim.plot import ORDINARY
+from forebay.sim.plots import PLOTS
+from forebay.sim.trace_log import logs_to
 from forebay.sim.workload import Workload
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
@@ -52,7 +51,7 @@ from forebay.sim.world.places import (
     TOPICS,
     VIEWS,
 )
-from forebay.sim.world.store import CLUSTER, STORE_HOST, SimStore
+from forebay.sim.world.store import CLUSTER, SimStore
 from forebay.sim.world.virtual_time import World
 
 _START_S_MAX = 60.0
@@ -61,7 +60,6 @@ _BURST_CHANCE = 0.35
 _HEAL_S_MAX = 120.0
 _PEACE_S = 1.0
 _CHECK_S = 0.25
-_VERDICTS = "forebay.failover.verdicts.per.minute"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +90,7 @@ class Ending:
 def simulate(story: Story, *, on_line: Callable[[str], None] | None = None) -> Ending:
     world = World(story.seed, on_line=on_line)
     simulation = Simulation(world, story)
-    with _logs_to(world):
+    with logs_to(world):
         simulation.run()
     return Ending(
         story=story,
@@ -114,8 +112,8 @@ class Simulation:
         self.store = SimStore(world, self.network)
         plot = self._plot = ORDINARY if story.plot is None else PLOTS[story.plot]
         # A plot says so if brokers may be counted as dead before their leases end.
-        by_lease = {} if story.plot is None else {_VERDICTS: "0"}
-        settings = {**_settings(world, story), **by_lease, **plot.settings}
+        by_lease = {} if story.plot is None else {VERDICTS: "0"}
+        settings = {**common_settings(world, story.brokers), **by_lease, **plot.settings}
         lasting = (
             [*SURE, LATER, ALARMS, *FOLDED, (DEAD_LETTER_TOPIC, 0)]
             if story.brokers > 1 and settings["min.insync.replicas"] != "1"
@@ -123,7 +121,7 @@ class Simulation:
         )
         self.model = Model(world.fail, lasting)
         self.nodes = [
-            SimNode(world, self.network, self.store, number, _own_settings(world, number) | settings)
+            SimNode(world, self.network, self.store, number, own_settings(world, number) | settings)
             for number in range(1, story.brokers + 1)
         ]
         self.invariants = Invariants(world, self.nodes, self.store, lasting)
@@ -132,7 +130,7 @@ class Simulation:
             self.network.refusals,
             _Brokers(self.nodes),
             world,
-            per_minute_max=int(settings[_VERDICTS]),
+            per_minute_max=int(settings[VERDICTS]),
         )
         self.store.on_txn = self.verdicts.written
         self.store.on_revoke = self.verdicts.revoked
@@ -332,73 +330,3 @@ class _Brokers:
     def life(self, host: str) -> int | None:
         node = self._nodes[host]
         return None if node.broker is None else node.starts
-
-
-_UNPACKED_BYTES = "16384"
-"""No more than the batches of the producers that compress: code that uses another limit is caught."""
-
-
-def _settings(world: World, story: Story) -> dict[str, str]:
-    """Settings that differ from story to story: small segments and short limits make more happen."""
-    chance = world.chance("settings")
-    return {
-        "forebay.cluster": f"etcd://{STORE_HOST}:2379/{CLUSTER}",
-        "offsets.topic.num.partitions": "2",
-        "transaction.state.log.num.partitions": "2",
-        "log.segment.bytes": chance.choice(("4096", "65536", "1048576")),
-        "log.flush.interval.ms": chance.choice(("1000", "10000")),
-        "min.insync.replicas": chance.choice(("1", "2")) if story.brokers > 1 else "1",
-        "replica.lag.time.max.ms": chance.choice(("1500", "3000", "10000")),
-        "replica.fetch.wait.max.ms": chance.choice(("300", "500")),
-        "log.retention.check.interval.ms": "2000",
-        # Clocks are wrong by less. Partitions disappear only where the model knows what they held.
-        "forebay.fold.grace.ms": "86400000",
-        "producer.id.expiration.check.interval.ms": "1000",
-        "group.consumer.session.timeout.ms": str(SESSION_MS),
-        "group.consumer.heartbeat.interval.ms": "700",
-        "share.coordinator.state.topic.num.partitions": "2",
-        "share.coordinator.snapshot.update.records.per.snapshot": chance.choice(("5", "500")),
-        "share.coordinator.state.topic.prune.interval.ms": chance.choice(("1000", "300000")),
-        "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
-        _VERDICTS: chance.choice(("0", "1", "3", "3")),
-        "forebay.decompress.max.bytes": _UNPACKED_BYTES,
-    }
-
-
-def _own_settings(world: World, number: int) -> dict[str, str]:
-    """Settings in which the brokers of a story differ: some copy what others have long compacted."""
-    chance = world.chance(f"settings/{number}")
-    return {"log.cleaner.backoff.ms": chance.choice(("300", "300", "15000"))}
-
-
-@contextmanager
-def _logs_to(world: World) -> Iterator[None]:
-    """Writes the log of the brokers into the trace, as remarks."""
-    handler = _Remarks(world)
-    logger = logging.getLogger("forebay")
-    before = logger.propagate, logger.level
-    logger.propagate = False
-    logger.setLevel(logging.WARNING)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate, level = before
-        logger.setLevel(level)
-
-
-class _Remarks(logging.Handler):
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-        self._plain = frozenset(vars(logging.makeLogRecord({})))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        extra = {key: value for key, value in vars(record).items() if key not in self._plain}
-        error = record.exc_info[1] if record.exc_info else None
-        line = f"{record.levelname} {record.getMessage()} {extra} {error or ''!r}"
-        self._world.remark(f"log {line}")
-        if error is not None and not isinstance(error, (ForebayError, OSError)):
-            # A real broker continues after an internal error. Here every such error is a breach.
-            self._world.fail(f"an error that nobody expected: {line}")

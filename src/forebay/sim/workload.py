@@ -1,4 +1,4 @@
-"""The workload: topics, and actors that write and read them, each in a process on its own host."""
+"""The workload of a story: which topics it has, and which actors write and read them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from random import Random
 
 from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
-from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.administrators import Deleter, Elector, Mover, SettingsChanger, TopicKeeper
 from forebay.sim.actors.alarm_keeper import AlarmKeeper
-from forebay.sim.actors.client import Client
 from forebay.sim.actors.consumers.alarms import AlarmReader
 from forebay.sim.actors.consumers.delayed import DelayedReader
 from forebay.sim.actors.consumers.member_protocols import ClassicMember, ConsumerMember
@@ -27,7 +25,6 @@ from forebay.sim.actors.dialects import (
     MODERN,
     POLITE,
     RUDE,
-    Dialect,
     Manners,
 )
 from forebay.sim.actors.folding import Emptier, Folder
@@ -47,12 +44,11 @@ from forebay.sim.actors.quotas import QuotaSetter
 from forebay.sim.actors.shares.administrators import Deposer, ShareResetter
 from forebay.sim.actors.shares.auditors import ShareAuditor
 from forebay.sim.actors.shares.settings import chosen_rules
-from forebay.sim.invariants.throttling import Waits
+from forebay.sim.cast import Cast, MakeActor
 from forebay.sim.models.messages import Model
-from forebay.sim.plots import ORDINARY, Plot
+from forebay.sim.plot import ORDINARY, Plot
 from forebay.sim.setting_choices import setting_choices
 from forebay.sim.world.network import SimNetwork
-from forebay.sim.world.node import SimProcess
 from forebay.sim.world.places import (
     ALARMS,
     ALL,
@@ -76,8 +72,6 @@ from forebay.sim.world.places import (
     TARGET,
 )
 from forebay.sim.world.virtual_time import World
-
-MakeActor = Callable[[Client, Model], Actor]
 
 _MEMBERS = 3
 _ENSEMBLES = 3
@@ -103,7 +97,7 @@ def _manners(chance: Random) -> Manners:
     return chance.choice((POLITE, RUDE))
 
 
-class Workload:
+class Workload(Cast):
     def __init__(
         self,
         world: World,
@@ -112,14 +106,10 @@ class Workload:
         bootstrap: Sequence[Address],
         plot: Plot = ORDINARY,
     ) -> None:
-        self._world = world
-        self._network = network
-        self._model = model
-        self._bootstrap = list(bootstrap)
-        self._plot = plot
-        self.actors: list[Actor] = []
         chosen = world.chance("values").choice(_VALUE_BYTES)
-        self._value_bytes = chosen if plot.value_bytes is None else plot.value_bytes
+        value_bytes = chosen if plot.value_bytes is None else plot.value_bytes
+        super().__init__(world, network, model, bootstrap, value_bytes=value_bytes)
+        self._plot = plot
         self._shared: list[TopicPartition] = []
         """The partitions that the members of the group share, if there is one in this story."""
         self.has_share_group = False
@@ -137,10 +127,6 @@ class Workload:
         """True if there are messages with their own delays."""
         model.alarms.shares_keys = model.alarms.are_deleted = plot.short_alarms
         model.shares.rules = plot.share_rules or chosen_rules(world.chance("shares"))
-        self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
-        self.quotas_of: Callable[[str], object] = lambda _host: object()
-        """The quotas in force on a host; another object after each change."""
-        self._waits = Waits(world, lambda host: self.quotas_of(host))
         self.latest_ms: Callable[[str], int] = lambda _host: 0
         """The latest time that the clock of a host has shown."""
         self.deafen: Callable[[str, float], None] = lambda _host, _seconds: None
@@ -382,44 +368,6 @@ class Workload:
             pause_s=self._plot.deposing_pause_s,
         )
 
-    def _add(
-        self,
-        name: str,
-        kind: type[Producer],
-        partitions: Sequence[TopicPartition],
-        dialect: Dialect = MODERN,
-        manners: Manners = POLITE,
-    ) -> None:
-        actor = self.add(name, partial(kind, partitions=partitions), dialect, manners)
-        assert isinstance(actor, Producer)
-        actor.value_bytes = self._value_bytes
-
-    def add(self, name: str, make: MakeActor, dialect: Dialect = MODERN, manners: Manners = POLITE) -> Actor:
-        process = SimProcess(self._world, self._network, name, name)
-        process.loop.on_failure = lambda message, error: self._world.fail(f"{name}: {message}: {error!r}")
-        client = Client(process, name, self._bootstrap, dialect, manners)
-        client.on_acknowledged = self.on_acknowledged
-        client.waits = self._waits
-        actor = make(client, self._model)
-        self.actors.append(actor)
-        process.spawn(actor.run)
-        return actor
-
-    def calm(self) -> None:
-        for actor in self.actors:
-            actor.calm = True
-
     def unshared(self) -> list[TopicPartition]:
         """The partitions that no living member of the group owns."""
         return self._model.groups.unowned(GROUP_NAME, self._shared)
-
-    def stop(self) -> None:
-        for actor in self.actors:
-            actor.stopping = True
-
-    @property
-    def done(self) -> bool:
-        return all(actor.done for actor in self.actors)
-
-    def unfinished(self) -> list[str]:
-        return [actor.name for actor in self.actors if not actor.done]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from forebay.sim.world.network import SimNetwork
-from forebay.sim.world.node import SimProcess
+from forebay.sim.world.process import SimProcess
 from forebay.sim.world.virtual_time import World
 
 T = TypeVar("T")

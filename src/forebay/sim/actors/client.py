@@ -17,7 +17,7 @@ from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.sim.actors.dialects import MODERN, POLITE, Dialect, Manners
 from forebay.sim.invariants.throttling import Waits
-from forebay.sim.world.node import SimProcess
+from forebay.sim.world.process import SimProcess
 from forebay.wire.fields import Request, Response
 from forebay.wire.frames import request_frame
 from forebay.wire.messages.api_versions import ApiVersionsRequest

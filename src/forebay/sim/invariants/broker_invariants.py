@@ -16,7 +16,7 @@ from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import KafkaError, StorageError
 from forebay.sim.invariants.upkeep import Upkeep
-from forebay.sim.models.shares import Term
+from forebay.sim.models.share_records import Term
 from forebay.sim.world.node import SimNode
 from forebay.sim.world.store import SimStore
 from forebay.sim.world.virtual_time import World

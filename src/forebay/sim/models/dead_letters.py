@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.models.facts import Content, name_of
-from forebay.sim.models.shares import Fate, Place, ShareRules
+from forebay.sim.models.share_records import Fate, Place, ShareRules
 from forebay.wire.records import Record
 
 _HEADER = "__dlq.errors."

@@ -22,7 +22,8 @@ from forebay.sim.models.folds import Folds, homes
 from forebay.sim.models.groups import Groups
 from forebay.sim.models.keyed import KeyedValues
 from forebay.sim.models.producer_ids import ProducerIdOwners
-from forebay.sim.models.shares import Place, Shares
+from forebay.sim.models.share_records import Place
+from forebay.sim.models.shares import Shares
 from forebay.sim.models.topics import Topics
 from forebay.sim.models.views import Views
 from forebay.sim.world.places import FOLDED, LATER, PLAIN, SHARE_GROUP_NAME

@@ -27,124 +27,25 @@ happened, nothing is checked; if it stays unknown, as after a lost answer, nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
-from typing import NamedTuple
 
 from forebay.core.topic_partition import TopicPartition
-from forebay.lazy import dataclass
 from forebay.sim.models.facts import Content, name_of
-
-Place = tuple[TopicPartition, int]
-Term = tuple[int, int, bool]
-"""The term of a leader: its process, the leader epoch it knows, and True if that is the newest."""
-
-GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-"""The possible statements about a record."""
+from forebay.sim.models.share_records import (
+    ACCEPT,
+    REJECT,
+    UNKNOWN,
+    Fate,
+    Hold,
+    Place,
+    RecordId,
+    ShareLog,
+    ShareRecord,
+    ShareRules,
+    Term,
+)
 
 _LATE_S = 10.0
 """A request may be carried out up to this long after its client gave up."""
-
-
-class RecordId(NamedTuple):
-    """Identifies a record at an offset, where there may be another record later."""
-
-    leader_epoch: int
-    """The leader epoch of its batch: rises from one record to the next."""
-    value: bytes
-
-
-UNKNOWN = RecordId(-1, b"")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareRules:
-    """The settings of the group in this story, and whether an administrator resets it."""
-
-    lock_ms: int
-    delivery_limit: int
-    backoff_ms: int
-    begins_at_end: bool = False
-    is_committed: bool = False
-    """True if it gets no records of aborted transactions."""
-    has_dead_letters: bool = False
-    copies_records: bool = False
-    """True if records are copied into dead letters."""
-    has_resets: bool = False
-    loses_records: bool = False
-    """True if the topic has unclean elections. Then its contents are known only from what is read."""
-
-    @property
-    def locks_run_out(self) -> bool:
-        """True if a story is long enough for locks to expire. Otherwise only ended sessions release
-        records."""
-        return self.lock_ms < 10_000
-
-
-@dataclass(eq=False, slots=True)
-class Hold:
-    """A member holds a record, until it acknowledges it, or its session ends."""
-
-    place: Place
-    count: int
-    asked_at: float
-    received_at: float
-    host: str
-    term: Term | None
-    """None if the broker began or ceased to lead meanwhile."""
-    session: object
-    member: str
-    record: RecordId = UNKNOWN
-    renewed_at: float = 0.0
-    """When the last answered renewal was requested."""
-    suspicion: str | None = None
-    """The member that got the record too early, if the session of this one had not ended."""
-    suspected_at: float = 0.0
-
-
-class Fate(NamedTuple):
-    """The possible final states of a record."""
-
-    may_be_accepted: bool
-    may_be_given_up: bool
-    dead_letters_max: int
-    may_be_damaged: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class _Record:
-    id: RecordId = UNKNOWN
-    count: int = 0
-    """The highest reported delivery count."""
-    counted_by: object = None
-    """The broker that reported it, and its term."""
-    deliveries: int = 0
-    """The number of deliveries."""
-    seen_at: float = 0.0
-    asked: dict[int, list[float]] = field(default_factory=dict)
-    """When it was accepted or rejected, by requests that may have been carried out."""
-    finished_at: float | None = None
-    """When one of them was answered."""
-    hold: Hold | None = None
-
-
-@dataclass(slots=True)
-class _Log:
-    """The knowledge about one partition."""
-
-    first: int | None
-    """The offset where the group begins; None: not known yet."""
-    records: dict[int, _Record] = field(default_factory=dict)
-    doubts: list[float] = field(default_factory=list)
-    """When fetches ended whose records, if there were any, did not arrive."""
-    under_way: int = 0
-    """Fetches that are not answered yet."""
-    start: int = 0
-    since: float = 0.0
-    """When the last reset was answered; earlier requests may belong to another history."""
-    resets: int = 0
-    """The number of requested resets."""
-    unknown_resets: int = 0
-    """The number of resets that may have been carried out or not, or still will be."""
 
 
 class Shares:
@@ -163,7 +64,7 @@ class Shares:
         """True if an administrator wants the members out of the group."""
         self.deliveries_count = 0
         self.finished_count = 0
-        self._logs: dict[TopicPartition, _Log] = {}
+        self._logs: dict[TopicPartition, ShareLog] = {}
 
     # -- deliveries --------------------------------------------------------------------------------------
 
@@ -193,17 +94,17 @@ class Shares:
             record.counted_by = None if hold.term is None else (hold.host, hold.term)
         record.hold = hold
 
-    def _delivered_record(self, hold: Hold) -> _Record | None:
+    def _delivered_record(self, hold: Hold) -> ShareRecord | None:
         """None for a record that is lost: its broker had been replaced, or the answer was late."""
         record = self._record(hold.place)
         if hold.record.leader_epoch < record.id.leader_epoch:
             return None
         if self.rules.loses_records and hold.record.leader_epoch > record.id.leader_epoch:
             at, offset = hold.place
-            record = self._log(at).records[offset] = _Record(id=hold.record)
+            record = self._log(at).records[offset] = ShareRecord(id=hold.record)
         return record
 
-    def _check_order(self, record: _Record, hold: Hold, who: str) -> None:
+    def _check_order(self, record: ShareRecord, hold: Hold, who: str) -> None:
         if record.finished_at is not None and hold.asked_at >= record.finished_at:
             self._fail(f"{who}, though it was accepted or rejected at {record.finished_at:.3f}")
         is_later = hold.asked_at >= record.seen_at
@@ -312,7 +213,7 @@ class Shares:
                 self._fail(f"the start offset of {name_of(at)} is {offset}, but {each} {problem}")
                 return
 
-    def _unfinished(self, place: Place, record: _Record | None = None) -> str | None:
+    def _unfinished(self, place: Place, record: ShareRecord | None = None) -> str | None:
         """Why a record cannot be finished; None if it may be."""
         at, offset = place
         log, record = self._log(at), record or self._record(place)
@@ -324,7 +225,7 @@ class Shares:
             return None
         return f"was neither accepted nor rejected, and delivered {record.count} times"
 
-    def _is_at_limit(self, log: _Log, record: _Record) -> bool:
+    def _is_at_limit(self, log: ShareLog, record: ShareRecord) -> bool:
         """True if it may have been delivered as often as is allowed."""
         doubts = sum(1 for when in log.doubts if when + _LATE_S > record.seen_at)
         return record.count + doubts >= self.rules.delivery_limit
@@ -357,7 +258,7 @@ class Shares:
                 kind: [when for when in times if when >= asked_at] for kind, times in record.asked.items()
             }
             if any(late.values()):
-                log.records[offset] = _Record(asked=late)
+                log.records[offset] = ShareRecord(asked=late)
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -387,24 +288,24 @@ class Shares:
                 )
         return found
 
-    def _log(self, at: TopicPartition) -> _Log:
+    def _log(self, at: TopicPartition) -> ShareLog:
         return self._logs.setdefault(at, self._new_log())
 
-    def _new_log(self) -> _Log:
-        return _Log(first=None if self.rules.begins_at_end else 0)
+    def _new_log(self) -> ShareLog:
+        return ShareLog(first=None if self.rules.begins_at_end else 0)
 
-    def _record_of(self, place: Place, id: RecordId) -> _Record:
+    def _record_of(self, place: Place, id: RecordId) -> ShareRecord:
         """The record that somebody refers to. Statements about a lost record count for none."""
         record = self._record(place)
         is_there = not self.rules.loses_records or id in (UNKNOWN, record.id)
-        return record if is_there else _Record()
+        return record if is_there else ShareRecord()
 
-    def _last_record(self, place: Place, value: bytes) -> _Record:
+    def _last_record(self, place: Place, value: bytes) -> ShareRecord:
         """The final record at a place."""
         record = self._record(place)
         if not self.rules.loses_records or record.id.value == value:
             return record
-        return _Record(seen_at=self.sent_at(value))
+        return ShareRecord(seen_at=self.sent_at(value))
 
-    def _record(self, place: Place) -> _Record:
-        return self._log(place[0]).records.setdefault(place[1], _Record())
+    def _record(self, place: Place) -> ShareRecord:
+        return self._log(place[0]).records.setdefault(place[1], ShareRecord())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from random import Random
-from typing import Any
 
 from forebay.broker.broker import Broker
 from forebay.broker.node import Node
@@ -17,112 +16,21 @@ from forebay.coordination.store import Store
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import KafkaError
+from forebay.sim.world.clock import SimClock
+from forebay.sim.world.delay_indexes import SimDelayIndexes
 from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import Died, DiskHandle
 from forebay.sim.world.disk_time import DiskTime
-from forebay.sim.world.loop import ProcessLoop, SimThreads
-from forebay.sim.world.network import HostNetwork, SimNetwork
+from forebay.sim.world.network import SimNetwork
+from forebay.sim.world.process import SimProcess
 from forebay.sim.world.store import SimStore
 from forebay.sim.world.store_client import StoreClient
 from forebay.sim.world.virtual_time import World
 from forebay.storage.checkpoint import LOG_START_OFFSETS, read_offsets
-from forebay.storage.delays.files import IndexInMemory
-from forebay.storage.delays.index import DelayIndex
 from forebay.storage.strays import PARTITION_NAME
 
 PORT = 9092
 DATA_DIR = "/data"
-_EPOCH_MS = 1_700_000_000_000
-
-
-class SimClock:
-    """Wall time of one machine: off by a little from the start, and it can jump."""
-
-    def __init__(self, world: World, offset_ms: int) -> None:
-        self._world = world
-        self._offset_ms = offset_ms
-        self._latest_ms = 0
-
-    @property
-    def offset_ms(self) -> int:
-        return self._offset_ms
-
-    def set(self, offset_ms: int) -> None:
-        self._latest_ms = self.latest_ms()
-        self._offset_ms = offset_ms
-
-    def latest_ms(self) -> int:
-        """The latest time that it has ever shown."""
-        return max(self._latest_ms, self.now_ms())
-
-    def now_ms(self) -> int:
-        return _EPOCH_MS + int(self._world.now * 1000) + self._offset_ms
-
-    def monotonic(self) -> float:
-        return self._world.now
-
-    def thread_cpu(self) -> float:
-        """Nobody waits for a core here."""
-        return self._world.now
-
-    def rest(self, seconds: float) -> None:
-        """Threads of this world do each piece of work at once (see `SimThreads`)."""
-
-
-class SimDelayIndexes:
-    """The delay indexes on one machine: they survive a process, and their synced state a power failure."""
-
-    def __init__(self) -> None:
-        self._indexes: dict[str, IndexInMemory] = {}
-        self._kept: set[str] = set()
-
-    def exists(self, directory: str) -> bool:
-        return directory in self._indexes or directory in self._kept
-
-    def keep(self, directory: str) -> None:
-        self._kept.add(directory)
-
-    def of(self, directory: str) -> DelayIndex:
-        return self._indexes.setdefault(directory, IndexInMemory())
-
-    def lose_power(self) -> None:
-        self._indexes = {path: index for path, index in self._indexes.items() if index.lose_power()}
-
-    def lose(self) -> None:
-        """Lose the files of the indexes, but not the note that there were any."""
-        self._indexes.clear()
-
-    def erase(self) -> None:
-        self.lose()
-        self._kept.clear()
-
-
-class SimProcess:
-    """A process from its start to its end: a loop, and its kernel's resources."""
-
-    def __init__(self, world: World, network: SimNetwork, host: str, name: str) -> None:
-        self.loop = ProcessLoop(world, name)  # type: ignore[abstract]
-        self.network = HostNetwork(network, self.loop, host)
-        self._fabric = network
-        self._entropy = world.chance(f"entropy/{name}")
-        self._pools = 0
-        self.slow_s: Callable[[], float] = lambda: 0.0
-        """How long its threads take at least, now."""
-
-    def threads(self, workers: int, prefix: str) -> SimThreads:
-        self._pools += 1
-        return SimThreads(self.loop, workers, f"{prefix}/{self._pools}", lambda: self.slow_s())
-
-    def entropy(self, size: int) -> bytes:
-        return self._entropy.randbytes(size)
-
-    def spawn(self, make: Callable[[], Any]) -> None:
-        """Start a coroutine that `make` makes, inside the process."""
-        self.loop.call_soon(lambda: self.loop.create_task(make()))
-
-    def end(self) -> None:
-        self._fabric.process_ended(self.loop)
-        self.loop.kill()
 
 
 class SimNode:

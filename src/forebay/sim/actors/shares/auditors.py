@@ -14,7 +14,7 @@ from forebay.sim.actors.shares.sessions import Said, Session
 from forebay.sim.models.dead_letters import Letter
 from forebay.sim.models.facts import name_of
 from forebay.sim.models.messages import Model
-from forebay.sim.models.shares import ACCEPT
+from forebay.sim.models.share_records import ACCEPT
 from forebay.sim.world.places import DEAD_LETTER_TOPIC
 from forebay.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,

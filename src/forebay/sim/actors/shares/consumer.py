@@ -16,7 +16,7 @@ from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check
 from forebay.sim.actors.shares.sessions import Said, Session, acknowledgements, delivered_records
 from forebay.sim.models.facts import name_of
 from forebay.sim.models.messages import Model
-from forebay.sim.models.shares import RENEW, UNKNOWN, Hold, Place, Term
+from forebay.sim.models.share_records import RENEW, UNKNOWN, Hold, Place, Term
 from forebay.wire.messages import share_acknowledge as acknowledge_message
 from forebay.wire.messages import share_fetch as fetch_message
 from forebay.wire.messages.share_group_heartbeat import (

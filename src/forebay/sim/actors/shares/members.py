@@ -16,7 +16,7 @@ from forebay.errors import ErrorCode
 from forebay.sim.actors.client import GROUP, Failed, Refused
 from forebay.sim.actors.shares.consumer import SESSION_ERRORS, ShareConsumer
 from forebay.sim.actors.shares.sessions import Said, Session
-from forebay.sim.models.shares import ACCEPT, REJECT, RELEASE, RENEW
+from forebay.sim.models.share_records import ACCEPT, REJECT, RELEASE, RENEW
 
 _PAUSE_S = 0.25
 _AWAY_S = 2.0

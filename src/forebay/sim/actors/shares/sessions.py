@@ -10,7 +10,7 @@ from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ProtocolError
 from forebay.lazy import dataclass
-from forebay.sim.models.shares import ACCEPT, REJECT, UNKNOWN, Hold, Place, RecordId
+from forebay.sim.models.share_records import ACCEPT, REJECT, UNKNOWN, Hold, Place, RecordId
 from forebay.wire.batch import crc_ok, records, split
 from forebay.wire.messages.share_fetch import AcknowledgementBatch, PartitionData
 

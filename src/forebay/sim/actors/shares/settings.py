@@ -6,7 +6,7 @@ from random import Random
 
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import check
-from forebay.sim.models.shares import ShareRules
+from forebay.sim.models.share_records import ShareRules
 from forebay.sim.world.places import DEAD_LETTER_TOPIC, SHARE_GROUP_NAME
 from forebay.wire.messages.incremental_alter_configs import (
     AlterableConfig,
