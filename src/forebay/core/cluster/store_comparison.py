@@ -12,17 +12,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 
-class Remembered(Protocol):
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def revision(self) -> int: ...
-    @property
-    def index(self) -> int: ...
-    @property
-    def nonces(self) -> Sequence[str]: ...
-
-
 class Present(Protocol):
     @property
     def cluster(self) -> str: ...
@@ -30,6 +19,11 @@ class Present(Protocol):
     def revision(self) -> int: ...
     @property
     def index(self) -> int: ...
+
+
+class Remembered(Present, Protocol):
+    @property
+    def nonces(self) -> Sequence[str]: ...
 
 
 def signs_of_restore(before: Remembered, now: Present, nonce: str | None) -> list[str]:

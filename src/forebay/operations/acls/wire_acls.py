@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from forebay.core.acls.administration import read_described
 from forebay.core.acls.bindings import AclBinding
@@ -37,15 +38,7 @@ class WireAcls:
             check(result.error_code, result.error_message)
 
     def describe(self, wanted: AclFilter) -> list[AclBinding]:
-        request = DescribeAclsRequest(
-            resource_type_filter=wanted.resource_type,
-            resource_name_filter=wanted.name,
-            pattern_type_filter=wanted.pattern,
-            principal_filter=wanted.principal,
-            host_filter=wanted.host,
-            operation=wanted.operation,
-            permission_type=wanted.permission,
-        )
+        request = DescribeAclsRequest(**_fields(wanted))
         with WireConnection.open(self._client) as connection:
             answer = connection.ask(request, DescribeAclsResponse)
         check(answer.error_code, answer.error_message)
@@ -53,18 +46,7 @@ class WireAcls:
 
     def delete(self, filters: Sequence[AclFilter]) -> list[AclBinding]:
         """Delete rules; returns those that were deleted."""
-        asked = [
-            DeleteAclsFilter(
-                resource_type_filter=wanted.resource_type,
-                resource_name_filter=wanted.name,
-                pattern_type_filter=wanted.pattern,
-                principal_filter=wanted.principal,
-                host_filter=wanted.host,
-                operation=wanted.operation,
-                permission_type=wanted.permission,
-            )
-            for wanted in filters
-        ]
+        asked = [DeleteAclsFilter(**_fields(wanted)) for wanted in filters]
         with WireConnection.open(self._client) as connection:
             answer = connection.ask(DeleteAclsRequest(filters=asked), DeleteAclsResponse)
         for result in answer.filter_results:
@@ -72,3 +54,16 @@ class WireAcls:
         return sorted(
             {read_described(acl, acl) for result in answer.filter_results for acl in result.matching_acls}
         )
+
+
+def _fields(wanted: AclFilter) -> dict[str, Any]:
+    """The fields of a filter, which both requests have."""
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.name,
+        "pattern_type_filter": wanted.pattern,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }

@@ -56,7 +56,7 @@ def encode_topic(record: TopicRecord) -> bytes:
         fields |= _folding_fields(record.folding)
     if record.restored:
         fields |= {"restored": record.restored}
-    return _dump(fields)
+    return dump_fields(fields)
 
 
 def _folding_fields(folding: Folding) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def decode_topic(name: str, value: bytes) -> TopicRecord:
             restored=_within(fields.get("restored", 0), 0, GENERATION_MAX),
         )
 
-    return _load(f"topic {name}", value, read)
+    return load_fields(f"topic {name}", value, read)
 
 
 def _folding(fields: Mapping[str, Any], count: int) -> Folding:
@@ -153,7 +153,7 @@ def encode_partition(state: PartitionState) -> bytes:
         fields |= {"restored": state.restored}
     if state.doubted:
         fields |= {"doubted": True}
-    return _dump(fields)
+    return dump_fields(fields)
 
 
 def decode_partition(index: int, value: bytes, mod_revision: int) -> PartitionState:
@@ -176,11 +176,11 @@ def decode_partition(index: int, value: bytes, mod_revision: int) -> PartitionSt
             raise ValueError("a partition without replicas")
         return state
 
-    return _load(f"state of partition {index}", value, read)
+    return load_fields(f"state of partition {index}", value, read)
 
 
 def encode_overrides(overrides: Mapping[str, str]) -> bytes:
-    return _dump(dict(sorted(overrides.items())))
+    return dump_fields(dict(sorted(overrides.items())))
 
 
 def decode_overrides(name: str, value: bytes) -> dict[str, str]:
@@ -189,7 +189,7 @@ def decode_overrides(name: str, value: bytes) -> dict[str, str]:
             raise ValueError("a setting that is not text")
         return dict(fields)
 
-    return _load(f"settings of {name}", value, read)
+    return load_fields(f"settings of {name}", value, read)
 
 
 def encode_view(view: ViewImage) -> bytes:
@@ -203,7 +203,7 @@ def encode_view(view: ViewImage) -> bytes:
     }
     if view.materialized:
         fields |= {"materialized": True}
-    return _dump(fields)
+    return dump_fields(fields)
 
 
 def decode_view(name: str, value: bytes, mod_revision: int) -> ViewImage:
@@ -222,11 +222,11 @@ def decode_view(name: str, value: bytes, mod_revision: int) -> ViewImage:
             revision=mod_revision,
         )
 
-    return _load(f"view {name}", value, read)
+    return load_fields(f"view {name}", value, read)
 
 
 def encode_tombstone(topic: DeletedTopic) -> bytes:
-    return _dump({"name": topic.name, "deleted_ms": topic.deleted_ms})
+    return dump_fields({"name": topic.name, "deleted_ms": topic.deleted_ms})
 
 
 def decode_tombstone(topic_id: bytes, value: bytes) -> DeletedTopic:
@@ -234,11 +234,11 @@ def decode_tombstone(topic_id: bytes, value: bytes) -> DeletedTopic:
         name, deleted_ms = str(fields["name"]), int(fields["deleted_ms"])
         return DeletedTopic(topic_id=topic_id, name=name, deleted_ms=deleted_ms)
 
-    return _load(f"tombstone of topic {topic_id_text(topic_id)}", value, read)
+    return load_fields(f"tombstone of topic {topic_id_text(topic_id)}", value, read)
 
 
 def encode_broker(registration: BrokerRegistration) -> bytes:
-    return _dump(
+    return dump_fields(
         {
             "host": registration.host,
             "port": registration.port,
@@ -269,7 +269,7 @@ def decode_broker(broker_id: int, value: bytes, create_revision: int) -> BrokerR
             store_format=int(fields.get("format", FIRST_FORMAT)),
         )
 
-    return _load(f"broker {broker_id}", value, read)
+    return load_fields(f"broker {broker_id}", value, read)
 
 
 def _ids(values: Any) -> tuple[int, ...]:
@@ -301,15 +301,16 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _dump(fields: Mapping[str, Any]) -> bytes:
+def dump_fields(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _load(what: str, value: bytes, read: Callable[[Mapping[str, Any]], T]) -> T:
+def load_fields(what: str, value: bytes, read: Callable[[Mapping[str, Any]], T]) -> T:
+    """Returns what `read` makes of a stored value. Raises ProtocolError."""
     try:
         fields = json.loads(value)
         if not isinstance(fields, dict):
             raise ValueError("no JSON object")
         return read(fields)
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ProtocolError(f"the stored {what} cannot be read: {error!r}") from None

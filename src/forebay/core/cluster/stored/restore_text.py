@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from forebay.core.cluster.restore_image import GENERATION_MAX, Claim, ClaimsPart, PartitionKey, Restore
-from forebay.core.cluster.stored.image_text import parse_topic_id, topic_id_text
-from forebay.errors import ProtocolError
-
-T = TypeVar("T")
+from forebay.core.cluster.stored.image_text import dump_fields, load_fields, parse_topic_id, topic_id_text
 
 _CLAIMS_PER_KEY = 4_000
 """Far below etcd's limit for one request."""
 
 
 def encode_restore(restore: Restore) -> bytes:
-    return _dump(
+    return dump_fields(
         {
             "generation": restore.generation,
             "id": restore.id,
@@ -39,7 +35,7 @@ def decode_restore(value: bytes) -> Restore:
             time_ms=int(fields.get("time_ms", 0)),
         )
 
-    return _load("restore", value, read)
+    return load_fields("restore", value, read)
 
 
 def encode_claims(
@@ -52,7 +48,7 @@ def encode_claims(
         topics: dict[str, list[tuple[int, ...]]] = {}
         for (topic_id, index), claim in chunk:
             topics.setdefault(topic_id_text(topic_id), []).append((index, *claim))
-        yield _dump(
+        yield dump_fields(
             {
                 "generation": generation,
                 "broker_epoch": broker_epoch,
@@ -77,18 +73,4 @@ def decode_claims(node: int, number: int, value: bytes) -> ClaimsPart:
             },
         )
 
-    return _load(f"claims of broker {node}", value, read)
-
-
-def _dump(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()
-
-
-def _load(what: str, value: bytes, read: Callable[[Mapping[str, Any]], T]) -> T:
-    try:
-        fields = json.loads(value)
-        if not isinstance(fields, dict):
-            raise ValueError("no JSON object")
-        return read(fields)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ProtocolError(f"the stored {what} cannot be read: {error!r}") from None
+    return load_fields(f"claims of broker {node}", value, read)
