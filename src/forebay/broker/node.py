@@ -294,6 +294,7 @@ class Node(OptionalParts):
             deleted_topics=DeletedTopics(self.metadata, base.settings, self.controller, self.time),
             isr=self.replication.isr,
             close_idle=partial(self.server.close_idle, self.holds_records),
+            tended=base.data.tended_logs,
             disk=self.disk,
             workers=self.workers,
             background=self.background,
@@ -344,6 +345,7 @@ class Node(OptionalParts):
         assignment.role_taken.listen(replication.followers.role_taken)
         assignment.term_begun.listen(replication.followers.term_begun)
         assignment.role_taken.listen(self.role_taken)
+        assignment.configured.listen(self.configured)
         assignment.dropped.listen(replication.following.dropped)
         assignment.dropped.listen(self.dropped)
         assignment.opened.listen(self.coordinators.follow)

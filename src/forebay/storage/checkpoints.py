@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
+from typing import Protocol
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.storage.checkpoint import (
@@ -24,6 +25,15 @@ from forebay.storage.checkpoint import (
 )
 from forebay.storage.disk import Disk
 from forebay.storage.log.log import Log
+
+
+class Checkpointed(Protocol):
+    """A partition, as far as checkpoints are concerned."""
+
+    @property
+    def log(self) -> Log: ...
+    @property
+    def high_watermark(self) -> int: ...
 
 
 class Checkpoints:
@@ -41,6 +51,25 @@ class Checkpoints:
     def of(self, name: str, key: TopicPartition) -> int | None:
         """The checkpoint of a log; None if there is none."""
         return self._points[name].get(key)
+
+    def are_current(self, partitions: Mapping[TopicPartition, Checkpointed]) -> bool:
+        """True if the files say just this, so that nothing has to be written. Makes nothing, as it is asked
+        all the time, mostly while nothing happens. Any thread."""
+        with self._write_lock:
+            recovery_points = self._points[RECOVERY_POINTS]
+            starts, committed = self._points[LOG_START_OFFSETS], self._points[HIGH_WATERMARKS]
+            if self._doubtful or not len(recovery_points) == len(starts) == len(committed) == len(partitions):
+                return False
+            for key, partition in partitions.items():
+                log = partition.log
+                if (
+                    recovery_points.get(key) != log.recovery_point
+                    or starts.get(key) != log.start_offset
+                    or committed.get(key) != partition.high_watermark
+                    or log.discarded
+                ):
+                    return False
+            return True
 
     def write(
         self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[TopicPartition, int]

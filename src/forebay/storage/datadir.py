@@ -40,6 +40,7 @@ from forebay.storage.disk import Disk, Lock, Locked
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
+from forebay.storage.log.tended_logs import TendedLogs
 from forebay.storage.new_directories import NewDirectories
 from forebay.storage.put_aside import PutAside, partition_names
 from forebay.storage.store_evidence import StoreEvidence, read_evidence, write_evidence
@@ -96,6 +97,8 @@ class DataDir:
         """Logs that are not used any more."""
         self.checkpoints = Checkpoints(disk, path)
         self._new_directories = NewDirectories(disk, path)
+        self.tended_logs = TendedLogs()
+        """The open logs that need upkeep."""
 
     @classmethod
     def open(cls, disk: Disk, path: str, entropy: Callable[[int], bytes] = os.urandom) -> DataDir:
@@ -225,6 +228,7 @@ class DataDir:
             note_start=partial(self.checkpoints.note_start, topic, partition),
         )
         log.files.sync_parent = self._new_directories.sync
+        log.tended = self.tended_logs
         if unchecked is not None:
             self._disk.remove(f"{directory}/{UNCHECKED}")
         if self._disk.exists(f"{directory}/{strays.NOTE}"):

@@ -71,6 +71,8 @@ class OptionalParts:
 
     _has_ended = False
     """True once `end_services` was called: what would be made later, nobody would end."""
+    _has_delays = False
+    """True once a partition was seen that takes delayed messages, or has taken some."""
 
     def has(self, part: str) -> bool:
         """True if the part was made."""
@@ -264,10 +266,19 @@ class OptionalParts:
     def role_taken(self, partition: Partition, state: PartitionState) -> None:
         if partition.delayed_messages is not None or self.has("delays"):
             self._contain("delaying messages", lambda: self.delays.role_taken(partition, state))
-            self.delaying.look()
+            self._delay(partition)
         if partition.is_filled:
             self._contain("filling views", lambda: self.filling.role_taken(partition, state))
             self.view_filling.look()
+
+    def configured(self, partition: Partition) -> None:
+        self._delay(partition)
+
+    def _delay(self, partition: Partition) -> None:
+        """Have delayed messages delivered from now on, if the partition may have some."""
+        if partition.delayed_messages is not None:
+            self._has_delays = True
+            self.delaying.look()
 
     def dropped(self, partition: Partition) -> None:
         if self.has("delays"):
@@ -284,12 +295,7 @@ class OptionalParts:
 
     @cached_property
     def delaying(self) -> RunWhenNeeded:
-        partitions = self.local.table
-        return RunWhenNeeded(
-            lambda: any(partition.delayed_messages is not None for partition in partitions.all()),
-            lambda: self.delays.run(),
-            self._base.loop,
-        )
+        return RunWhenNeeded(lambda: self._has_delays, lambda: self.delays.run(), self._base.loop)
 
     @cached_property
     def view_filling(self) -> RunWhenNeeded:

@@ -127,6 +127,8 @@ class Assignment:
         """A partition leads or follows as this state says: a new role, or a new state in the same role."""
         self.term_begun: Signal[[]] = Signal()
         """This broker has begun to lead a partition, or leads it in another leader epoch."""
+        self.configured: Signal[Partition] = Signal()
+        """A partition has other settings."""
         self.dropped: Signal[Partition] = Signal()
         """A partition is out of use: deleted here, or its log is lent."""
         self.opened: Signal[[]] = Signal()
@@ -389,12 +391,15 @@ class Assignment:
         config = self._opener.topic_config(image, partition.topic)
         if config != partition.config:
             partition.configure(config, self._settings.current.storage.decompress_max_bytes)
+            self.configured.send(partition)
 
     # -- upkeep ----------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
         """Write down how far the logs have come. Blocks; any thread."""
         partitions = dict(self._table.usable)
+        if self._data.checkpoints.are_current(partitions):
+            return
         self._data.checkpoints.write(
             {key: partition.log for key, partition in partitions.items()},
             {key: partition.high_watermark for key, partition in partitions.items()},

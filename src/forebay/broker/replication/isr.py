@@ -100,8 +100,9 @@ class InSyncReplicas:
         interval_s = self._settings.current.replication.lag_ms_max / _CHECKS_PER_LIMIT / 1000
         while True:
             await asyncio.sleep(interval_s)
-            for number, partition in enumerate(self._partitions.all()):
-                if partition.leadership is not None and self._may_propose(partition):
+            led = [each for each in self._partitions.all() if each.leadership and each.leadership.has_others]
+            for number, partition in enumerate(led):
+                if self._may_propose(partition):
                     self.consider(partition)
                 if number % _PARTITIONS_PER_STEP == 0:
                     await asyncio.sleep(0)

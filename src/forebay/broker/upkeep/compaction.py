@@ -111,7 +111,8 @@ class Compactor:
 
     async def _dirtiest(self, tried: set[Partition]) -> tuple[Partition, CompactionPlan] | None:
         best: tuple[Partition, CompactionPlan] | None = None
-        for number, partition in enumerate(self._partitions.all()):
+        compacted = [partition for partition in self._partitions.all() if partition.config.compacted]
+        for number, partition in enumerate(compacted):
             if number % _PARTITIONS_PER_STEP == 0:
                 await asyncio.sleep(0)
             plan = None if partition in tried else self._plan_if_readable(partition)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from forebay.broker.upkeep.number_handover import NumberHandover
     from forebay.coordination.metadata import Metadata
     from forebay.core.cluster.image import ClusterImage
+    from forebay.core.cluster.images.topic_image import TopicImage
 
 log = logging.getLogger(__name__)
 
@@ -52,18 +54,32 @@ class FoldedPartitions:
         self._handing_over = handing_over
         self._reasons: dict[bytes, str] = {}
         """Why partitions of a topic stay, as it was last logged."""
+        self._looked_at: Mapping[str, TopicImage] | None = None
+        self._folded: list[TopicImage] = []
         self._node_id = node_id
 
     async def remove_over(self) -> None:
         """Take away what is over and at the end of its topic. What lies before it comes when it is last."""
+        folded = self._folded_topics()
+        if not folded:
+            return
         if self._handing_over.has_copies(self._metadata.image):
             self._handing_over.fold_copies.look()
         over: dict[bytes, dict[int, int]] = {}
-        for partition in self._partitions.all():
-            if partition.fold is not None and self._is_over(partition):
+        for name, index in ((topic.name, state.index) for topic in folded for state in topic.partitions):
+            partition = self._partitions.usable.get((name, index))
+            if partition is not None and partition.fold is not None and self._is_over(partition):
                 over.setdefault(partition.topic_id, {})[partition.index] = partition.log.end_offset
         for topic_id, ends in over.items():
             await self._remove(topic_id, ends)
+
+    def _folded_topics(self) -> list[TopicImage]:
+        """The topics with closed partitions. They are looked for when topics have changed."""
+        topics = self._metadata.image.topics
+        if topics is not self._looked_at:
+            self._looked_at = topics
+            self._folded = [topic for topic in topics.values() if topic.record.folding is not None]
+        return self._folded
 
     def _is_over(self, partition: Partition) -> bool:
         """Whether it may go: it is empty and nobody sends again what it had, or its time has come.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from forebay.broker.upkeep.retention import Retention
     from forebay.broker.worker_threads import WorkerThreads
     from forebay.storage.disk import Disk
+    from forebay.storage.log.tended_logs import TendedLogs
 
 _CHECKPOINT_INTERVAL_MS = 10_000
 _IDLE_CHECKS_PER_LIMIT = 4
@@ -59,6 +60,7 @@ class Upkeep:
         expired_tokens: ExpiredTokens,
         isr: InSyncReplicas,
         close_idle: Callable[[], None],
+        tended: TendedLogs,
         disk: Disk,
         workers: WorkerThreads,
         background: Background,
@@ -77,6 +79,7 @@ class Upkeep:
         self._expired_tokens = expired_tokens
         self._isr = isr
         self._close_idle = close_idle
+        self._tended = tended
         self._disk = disk
         self._workers = workers
         self._background = background
@@ -157,7 +160,9 @@ class Upkeep:
         Where the logs begin now is written down first. A log whose files are gone from below that, after a
         loss of power, has lost its beginning.
         """
-        await self._for_each("reap", lambda partition: self._unremoved.extend(partition.log.reap()))
+        if self._tended.deleted:
+            await self._for_each("reap", lambda partition: self._unremoved.extend(partition.log.reap()))
+            self._tended.forget_those_in_order()
         if self._unremoved:
             await self.checkpoint()
             paths, self._unremoved = self._unremoved, []
@@ -179,9 +184,12 @@ class Upkeep:
         await self._workers.run(self._assignment.checkpoint)
 
     async def bring_back(self) -> None:
+        if not self._tended.offline:
+            return
         offline: list[Partition] = []
         await self._for_each("bring_back", lambda each: offline.append(each) if may_come_back(each) else None)
         await bring_back(offline, self._workers, self._isr)
+        self._tended.forget_those_in_order()
 
     async def close_idle(self) -> None:
         self._close_idle()

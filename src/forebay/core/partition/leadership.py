@@ -84,6 +84,11 @@ class Leadership:
         return bool(gone)
 
     @property
+    def has_others(self) -> bool:
+        """True if the in-sync set can change: there are other replicas, or were."""
+        return bool(self.followers or self.joining or self.state.eligible) or self.isr != (self.me,)
+
+    @property
     def alone(self) -> bool:
         """True if a message is committed without any other replica."""
         return not self.joining and self.only_copy

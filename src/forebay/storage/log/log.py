@@ -311,6 +311,7 @@ class Log(SwappingLog):
         if count:
             self._hints, self._old_hints = {}, {}
             self._segments.delete_front(count, monotonic_ms(self._clock) + self.config.file_delete_delay_ms)
+            self._tend_deleted()
 
     def reap(self) -> list[str]:
         """Files of deleted segments that no reader should still use; the caller removes them, in any

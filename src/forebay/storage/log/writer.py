@@ -25,6 +25,7 @@ from forebay.storage.log.segment.batch_file import MAX_RELATIVE_OFFSET
 from forebay.storage.log.segment.segment import Segment, Tail
 from forebay.storage.log.segment.segment_list import SegmentList
 from forebay.storage.log.segment.txn_index import AbortedTxn
+from forebay.storage.log.tended_logs import TendedLogs
 from forebay.storage.log.unsynced import Unsynced
 from forebay.wire.batch import BatchHeader
 
@@ -71,6 +72,7 @@ class LogWriter:
         "on_roll",
         "recovery_point",
         "start_offset",
+        "tended",
     )
 
     _active: Segment
@@ -114,6 +116,8 @@ class LogWriter:
         self.start_offset = 0
         self.has_aborted = any(len(segment.txn_index) for segment in self._segments)
         """True if any segment may have aborted transactions: most logs never have one."""
+        self.tended: TendedLogs | None = None
+        """Where a log is noted that needs upkeep."""
         self.lost_txn_indexes = opened.lost_txn_indexes
         """Segments whose index of aborted transactions has to be rebuilt before anybody reads the log."""
         self._activate(opened.tail)
@@ -126,6 +130,11 @@ class LogWriter:
     def begin_offset(self) -> int:
         """The start of the first segment: `start_offset`, or lower if only a part of it is deleted."""
         return self._segments[0].base_offset
+
+    @property
+    def has_deleted(self) -> bool:
+        """True if files of deleted segments are still to be removed."""
+        return self._segments.has_deleted
 
     @property
     def generation(self) -> int:
@@ -360,6 +369,8 @@ class LogWriter:
         if self.offline is None:
             self.offline = f"cannot write {self._file.path}: {error}"
             logger.error("log offline", extra={"directory": self.directory, "error": str(error)})
+            if self.tended is not None:
+                self.tended.offline.add(self)
         self._roll_bytes = _CLOSED
         self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
         self._pending.clear()

@@ -125,9 +125,14 @@ class SwappingLog(LogWriter):
                 file.rename(file.path.removesuffix(SWAP))
         # Not before: until here, files of the old segments may have the names of the new one's files.
         self._segments.retire(old, monotonic_ms(self._clock) + self.config.file_delete_delay_ms)
+        self._tend_deleted()
         self._swap = None
         with self._unsynced.lock:
             self._unsynced.new_names = True
+
+    def _tend_deleted(self) -> None:
+        if self.tended is not None:
+            self.tended.deleted.add(self)
 
     def forget_swap(self) -> None:
         """The log is being deleted with all its files, or closed."""

@@ -53,6 +53,10 @@ class SegmentList:
         return self._items[number]
 
     @property
+    def has_deleted(self) -> bool:
+        return bool(self._deleted)
+
+    @property
     def size(self) -> int:
         return sum(segment.size for segment in self._items)
 
