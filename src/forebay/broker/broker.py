@@ -239,6 +239,10 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
             node.background.keep(node.controller.run, "being the controller"),
         ]
         node.server.start()
+        if node.assignment.has_unchecked:
+            node.assignment.open_behind()
+            raising = node.background.keep(lambda: _raise_counter_again(node), "looking for producer ids")
+            running.append(raising)
         on_ready(addresses[listeners.all[0].name])
         await stopping.wait()
         if node.has("exporter"):
@@ -274,6 +278,12 @@ async def _leave_early(node: Node) -> None:
     node.replication.following.take_no_more()
     await node.membership.leave(node.replication.following.stop)
     node.end_services()
+
+
+async def _raise_counter_again(node: Node) -> None:
+    """Some logs may have been opened after the broker was ready. They know of producer ids, too."""
+    await node.assignment.all_checked()
+    await node.coordinators.producer_ids.raise_counter(each.producers for each in node.partitions.all())
 
 
 def _start_replication(node: Node) -> list[asyncio.Task[None]]:

@@ -24,6 +24,7 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from forebay.broker.background import Background
@@ -45,6 +46,7 @@ from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.images.topic_image import TopicImage
+from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
@@ -110,11 +112,11 @@ class Assignment:
         self._departure = departure
         self._uptime_ms, self._trusted_ms = time.uptime_ms, time.trusted_ms
         self._loop = loop
-        self._unopened: dict[TopicPartition, None] = {}
-        """Assigned to this broker, and opened in their turn, a few at a time."""
+        self._queue = table.opening
         self._opening = False
         self._all_open = asyncio.Event()
         self._all_open.set()
+        self._checked = asyncio.Event()
         self.late_roles = LateRoles(
             departure,
             background,
@@ -139,9 +141,18 @@ class Assignment:
     # -- following the image ---------------------------------------------------------------------------
 
     def open_all(self, image: ClusterImage) -> None:
-        """Open what the image assigns to this broker. Blocks; done before the broker serves."""
+        """Open what the image assigns to this broker. Blocks; done before the broker serves.
+
+        Of very many only the brokers' own topics are opened now, and the others when the broker serves.
+        """
         wanted = list(self._assigned(image))
-        self.unused_logs.sort_out(image)
+        if self._may_open_behind(len(wanted)):
+            own = [item for item in wanted if item[0].name in INTERNAL_TOPICS]
+            self._queue.add_behind((topic.name, state.index) for topic, state in wanted)
+            self._queue.forget((topic.name, state.index) for topic, state in own)
+            wanted = own
+        unchecked = self._queue.unchecked
+        self.unused_logs.sort_out(image, [key for key in self._data.partitions() if key not in unchecked])
         with self._opening_pool() as pool:
             opened = list(pool.map(lambda item: self._opener.open(image, *item), wanted))
         for found, (topic, state) in zip(opened, wanted, strict=True):
@@ -149,6 +160,31 @@ class Assignment:
                 self._table.broken[topic.name, state.index] = found
             else:
                 self._add((topic.name, state.index), found, image)
+
+    def _may_open_behind(self, count: int) -> bool:
+        """True if partitions may be opened after this broker is ready.
+
+        Not in a cluster: a broker joins it knowing which of its logs lack messages. Not after a loss of
+        power, which is accepted as a whole when all logs have been checked. Not if the store may have lost
+        the producer ids that were given out: the logs know them.
+        """
+        current, data = self._settings.current, self._data
+        is_known = data.store_evidence is not None and not data.store_behind
+        may = current.cluster.embedded and is_known and not data.power_lost
+        return may and count > current.storage.open_before_ready_max
+
+    @property
+    def has_unchecked(self) -> bool:
+        """True while there are partitions that `open_all` has left to `open_behind`."""
+        return bool(self._queue.unchecked)
+
+    def open_behind(self) -> None:
+        """Begin to open what `open_all` has left."""
+        self._open_some()
+
+    async def all_checked(self) -> None:
+        """Wait until all is open that was here when the broker started."""
+        await self._checked.wait()
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Make, drop and reconfigure partitions after a change of the image."""
@@ -161,7 +197,7 @@ class Assignment:
                 if partition is not None:
                     self._take_role(partition, topic, state)
                 elif key not in self._table.lent:
-                    self._unopened[key] = None
+                    self._want(key)
             self._open_some()
             self._write_cycle.finish_soon()  # and wake what waited for the end of that term
         if (
@@ -170,8 +206,13 @@ class Assignment:
         ):
             self._reconfigure(after)
 
+    def _want(self, key: TopicPartition) -> None:
+        self._queue.add(key)
+        self._all_open.clear()
+
     async def all_open(self) -> None:
-        """Wait until every partition is open that the image assigns to this broker."""
+        """Wait until every partition is open that the image assigns to this broker, but for those that are
+        opened behind."""
         await self._all_open.wait()
 
     def _open_some(self) -> None:
@@ -180,21 +221,32 @@ class Assignment:
             return
         image, table = self._metadata.image, self._table
         wanted: list[tuple[TopicImage, PartitionState]] = []
-        while self._unopened and len(wanted) < _OPENED_AT_ONCE:
-            key = next(iter(self._unopened))
-            del self._unopened[key]
+        found: list[TopicPartition] = []
+        while len(wanted) + len(found) < _OPENED_AT_ONCE and (key := self._queue.take()) is not None:
+            if key in self._queue.unchecked:
+                found.append(key)
             state = image.partition(*key)
             known = key in table.usable or key in table.lent
             if state is None or state.unreadable or known or not self._is_assigned(image, key):
                 continue
             wanted.append((image.topics[key[0]], state))
-        if not wanted:
+        if not wanted and not found:
             self._all_open.set()
             return
         self._opening = True
-        self._all_open.clear()
-        open_ = self._opener.open
-        self._jobs.run(lambda: [(*item, open_(image, *item)) for item in wanted], self._take_over)
+        self._jobs.run(partial(self._open_in_thread, image, found, wanted), self._take_over)
+
+    def _open_in_thread(
+        self,
+        image: ClusterImage,
+        found: list[TopicPartition],
+        wanted: list[tuple[TopicImage, PartitionState]],
+    ) -> _Opened:
+        """`found`: those that were here when the broker started. What became of them meanwhile?"""
+        self.unused_logs.sort_out(image, [key for key in found if self._data.has_log(*key)])
+        opened: _Opened = [(*item, self._opener.open(image, *item)) for item in wanted]
+        self._queue.unchecked.difference_update(found)
+        return opened
 
     def _take_over(self, opened: Future[_Opened]) -> None:
         """Put into use what a thread has opened; the image may have changed meanwhile."""
@@ -266,6 +318,8 @@ class Assignment:
         """Partitions have come into use: open the next, and have what depends on them look again."""
         if not self._jobs.closed:
             self._open_some()
+            if not self._queue.unchecked:
+                self._checked.set()
             self.opened.send()
             self._write_cycle.finish_soon()
 
@@ -309,7 +363,7 @@ class Assignment:
             self._add(key, partition, image)
         else:
             self._drop(partition, image)
-            self._unopened[key] = None  # there may be another of its name
+            self._want(key)  # there may be another of its name
         self._go_on()
 
     def _assigned(
@@ -407,7 +461,7 @@ class Assignment:
 
     def close_all(self) -> bool:
         """Close every log; whether all of them were left in order. Blocks."""
-        self._unopened.clear()
+        self._queue.clear()
         self._jobs.close()
         table = self._table
         table.usable |= table.lent
@@ -418,7 +472,8 @@ class Assignment:
         shares = [partitions[number::_CLOSED_BESIDE] for number in range(_CLOSED_BESIDE)]
         with self._closing_pool() as pool:
             settled = list(pool.map(self._settle_all, filter(None, shares)))
-        clean = all(settled)
+        # Logs that were not opened since an unclean stop have to be checked at the next start.
+        clean = all(settled) and (self._data.clean or not self._queue.unchecked)
         for partition in partitions:
             partition.log.files.let_go()
         try:

@@ -12,6 +12,7 @@ this broker cannot read, and logs of partitions whose leader is about to be elec
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.replicas.log_fate import Fate, Verdict, decide_fate
@@ -23,10 +24,12 @@ from forebay.storage.strays import UNKNOWN_EPOCH
 log = logging.getLogger(__name__)
 
 
-def sort_out_strays(data: DataDir, image: ClusterImage, node_id: int, now_ms: int) -> list[str]:
-    """Decide about every directory. Returns the paths of those that are still to be removed. Blocks."""
+def sort_out_strays(
+    data: DataDir, image: ClusterImage, node_id: int, now_ms: int, keys: Iterable[TopicPartition]
+) -> list[str]:
+    """Decide about directories. Returns the paths of those that are still to be removed. Blocks."""
     deleted: list[str] = []
-    for key in data.partitions():
+    for key in keys:
         is_own_name = _is_own_name(image, node_id, key)
         verdict = _verdict(data, image, node_id, key, is_own_name=is_own_name)
         if verdict.fate is Fate.USED:

@@ -2,7 +2,8 @@
 
 A partition whose log cannot be opened is kept with the reason: requests for it are refused with that reason,
 and all other partitions are served. A partition that is still being opened, or whose log is lent to a thread,
-cannot be used: look-ups refuse it, and it is not among `all`. `assignment.py` writes this table.
+cannot be used: look-ups refuse it with an error that clients try again after, and it is not among `all`. One
+that waits for its turn to be opened is opened next (`opening_queue.py`). `assignment.py` writes this table.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forebay.broker.partition.long_polls import release
+from forebay.broker.partition.opening_queue import OpeningQueue
 from forebay.broker.partition.partition import Partition
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.images.topic_folds import Stop
@@ -21,7 +23,7 @@ from forebay.errors import ErrorCode, KafkaError, StorageError
 
 
 class PartitionTable:
-    __slots__ = ("_lease_valid", "_metadata", "broken", "lent", "usable")
+    __slots__ = ("_lease_valid", "_metadata", "broken", "lent", "opening", "usable")
 
     def __init__(self, metadata: Metadata, *, lease_valid: Callable[[], bool]) -> None:
         """`lease_valid` says whether this broker's lease holds at this moment."""
@@ -33,6 +35,8 @@ class PartitionTable:
         """Followed here, and a thread works on their logs."""
         self.broken: dict[TopicPartition, StorageError] = {}
         """Assigned to this broker, and why they could not be opened."""
+        self.opening = OpeningQueue()
+        """Assigned to this broker, and not open yet."""
 
     # -- look-ups --------------------------------------------------------------------------------------
 
@@ -104,6 +108,7 @@ class PartitionTable:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"what is stored of topic {topic!r} cannot be read"
             )
         if image.partition(topic, index) is not None:
+            self.opening.ask_for((topic, index))
             return KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"partition {index} of topic {topic!r} is on other brokers, or not ready here; "

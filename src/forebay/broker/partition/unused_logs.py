@@ -6,7 +6,7 @@ Names change at once, on the loop. Files are removed and synced later, in thread
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from forebay.broker.partition.partition import Partition
@@ -14,6 +14,7 @@ from forebay.broker.partition.strays import report_stray, sort_out_strays
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.replicas.log_fate import Fate, decide_fate
+from forebay.core.topic_partition import TopicPartition
 from forebay.storage.datadir import DataDir
 
 log = logging.getLogger(__name__)
@@ -32,9 +33,9 @@ class UnusedLogs:
         self._unsynced: list[str] = []
         """Directories of logs that were put aside, still to be synced."""
 
-    def sort_out(self, image: ClusterImage) -> None:
-        """Decide about every directory that is found at the start. Blocks."""
-        self._deleted += sort_out_strays(self._data, image, self._node_id, self._now_ms())
+    def sort_out(self, image: ClusterImage, keys: Iterable[TopicPartition]) -> None:
+        """Decide about directories that are not open yet. Blocks; any thread."""
+        self._deleted.extend(sort_out_strays(self._data, image, self._node_id, self._now_ms(), keys))
 
     def let_go(self, partition: Partition, image: ClusterImage) -> None:
         """Close the log of a partition and delete it or put it aside. Raises OSError and StorageError."""

@@ -23,6 +23,13 @@ class StorageConfig:
     retention_check_interval_ms: int = long_key(
         "log.retention.check.interval.ms", 300_000, "How often retention is looked at.", 1
     )
+    open_before_ready_max: int = int_key(
+        "forebay.open.before.ready.max",
+        1000,
+        "A single broker with more partitions than this is ready before it has opened them: first those that "
+        "clients ask for, which try again meanwhile, then the others.",
+        0,
+    )
     open_files_max: int = int_key("forebay.open.files.max", 512, "Log files held open at a time.", 16)
     delay_indexes_open_max: int = int_key(
         "forebay.delay.indexes.open.max",
