@@ -196,7 +196,7 @@ class Compactor:
             self._time.clock, lambda: self._settings.current.cleaner.bytes_per_second_max
         )
         if log_.swap_pending:  # the disk refused to end the last one
-            await self._end_swap(partition)
+            await self._end_swap(partition, has_forgotten=True)
         generation = log_.generation
         segments = log_.sealed_segments(plan.end_offset)
         if not segments:
@@ -214,7 +214,7 @@ class Compactor:
         for group in await self._in_thread(partial(cleaner.read_keys, aborted)):
             rewritten = await self._in_thread(partial(cleaner.rewrite, group))
             if rewritten is not None:
-                await self._swap(partition, rewritten, generation)
+                await self._swap(partition, rewritten, generation, has_forgotten=task.forgets_deletions)
                 freed_bytes += sum(segment.size for segment in rewritten.old) - rewritten.new.size
         await self._note(partition, cleaner.end_offset, generation)
         self._tell(partition, freed_bytes)
@@ -296,16 +296,26 @@ class Compactor:
         """Until a deletion is forgotten, the other replicas have to have it on their disks, too."""
         return max(partition.config.delete_retention_ms, self._sync_ms(partition))
 
-    async def _swap(self, partition: Partition, rewritten: Rewritten, generation: int) -> None:
+    async def _swap(
+        self, partition: Partition, rewritten: Rewritten, generation: int, *, has_forgotten: bool
+    ) -> None:
         old, new = rewritten
         if partition.closed or not partition.log.begin_swap(old, new, generation=generation):
             raise Stopped
-        await self._end_swap(partition)
+        await self._end_swap(partition, has_forgotten=has_forgotten)
 
-    async def _end_swap(self, partition: Partition) -> None:
+    async def _end_swap(self, partition: Partition, *, has_forgotten: bool) -> None:
+        """`has_forgotten`: the new segment may lack deletions. A replica that was added since that was
+        decided may have copied a message from the old segments, and would not get its deletion from the new
+        ones."""
         log_ = partition.log
         await self._in_thread(log_.files.sync_names)
-        if partition.closed or not log_.adopt_swap():
+        if partition.closed:
+            raise Stopped
+        if has_forgotten and not self._forgets_deletions(partition) and log_.abandon_swap():
+            await self._in_thread(log_.files.sync_names)
+            raise Stopped
+        if not log_.adopt_swap():
             raise Stopped
         await self._in_thread(log_.files.sync_names)
         if partition.closed:

@@ -95,6 +95,13 @@ class SwappingLog(LogWriter):
         self._swap, self._adopted = (list(old), new), False
         return True
 
+    def abandon_swap(self) -> bool:
+        """Keep the old segments. False if the log has the new one already."""
+        if self._swap is None or self._adopted:
+            return False
+        self._abandon()
+        return True
+
     def adopt_swap(self) -> bool:
         """Read from the new segment from now on; the old ones stay for readers in flight."""
         if self._swap is None:
