@@ -9,6 +9,7 @@ import pytest
 
 from forebay.broker.cluster import membership
 from forebay.coordination.store import Delete
+from forebay.core.cluster.image import ClusterImage
 from forebay.errors import ConfigError, ErrorCode
 from forebay.wire.messages.metadata import MetadataRequest
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
@@ -60,6 +61,29 @@ async def test_a_broker_that_loses_its_lease_before_it_sees_its_registration_reg
             await held.revoke()
             await eventually(lambda epoch=epoch: lease.epoch > epoch)  # type: ignore[misc]
     await eventually(lease.valid)
+
+
+async def test_a_broker_whose_registration_ends_as_soon_as_it_is_seen_registers_again(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verdict may come before the broker goes on that has waited for its image to show the registration."""
+    broker = cluster[2]
+    metadata, wait_for = broker.metadata, broker.metadata.wait_for
+    ended: list[int] = []
+
+    async def late(revision: int) -> ClusterImage:
+        image = await wait_for(revision)
+        if revision == broker.lease.epoch and not ended:
+            ended.append(revision)
+            await cluster.end_registration(2)
+            await eventually(lambda: 2 not in metadata.image.brokers)
+        return image
+
+    monkeypatch.setattr(metadata, "wait_for", late)
+    await cluster.end_registration(2)
+    await eventually(lambda: ended and 2 in broker.image.brokers and broker.image.brokers[2].epoch > ended[0])
+    await eventually(broker.lease.valid)
+    assert broker.image.brokers[2].epoch == broker.lease.epoch
 
 
 async def test_nobody_speaks_for_a_live_broker(

@@ -306,14 +306,15 @@ class Membership:
             await self._give_up(lease)
             raise
         held.current, held.epoch, held.seen = lease, epoch, False
-        image = await self._wait_for(epoch, lease)
-        if not self._is_shown(image):
+        await self._wait_for(epoch, lease)
+        # In the newest image: `follow` looks for its end from here on only.
+        if not self._is_shown(self._metadata.image):
             await self._give_up(lease)
             raise StoreError("the registration was ended as soon as it was made")
         held.seen = True
 
-    async def _wait_for(self, epoch: int, lease: Lease) -> ClusterImage:
-        """The image once it has come to the registration. Raises StoreError when the lease is lost before.
+    async def _wait_for(self, epoch: int, lease: Lease) -> None:
+        """Until the image has come to the registration. Raises StoreError when the lease is lost before.
 
         If the store was put back since, no image comes so far.
         """
@@ -322,7 +323,8 @@ class Membership:
         try:
             await asyncio.wait((shown, lost), return_when=asyncio.FIRST_COMPLETED)
             if shown.done():
-                return await shown
+                await shown
+                return
         finally:
             shown.cancel()
             lost.cancel()
