@@ -172,7 +172,12 @@ class Node(OptionalParts):
             finish=self._finish_piece,
         )
         self._dispatcher = Dispatcher(
-            self._open_endpoint, self.background, self._large_requests, self.stalls, self.loop.time
+            self._open_endpoint,
+            self.background,
+            self._large_requests,
+            self.stalls,
+            self.metrics.requests,
+            self.loop.time,
         )
         self._has_logins = any(
             each.protocol.is_sasl or each.protocol.is_tls for each in config.node.listeners.all
@@ -236,6 +241,7 @@ class Node(OptionalParts):
             sent_by_broker=partial(sent_by_broker, self._base.authorization),
             metrics=self.metrics,
             now_ms=self.time.now_ms,
+            uptime_s=self.loop.time,
             sync_on_ack=self.config.storage.flush_on_ack,
         )
 

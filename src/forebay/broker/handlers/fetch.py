@@ -25,7 +25,6 @@ TOPIC_IDS_FROM = 13
 
 
 def handle(service: FetchHost, context: RequestContext, request: FetchRequest) -> FetchResponse | Reply:
-    service.metrics.fetch_requests += 1
     by_id = context.api_version >= TOPIC_IDS_FROM
     follower = replica_id(request)
     is_refused = follower >= 0 and _may_not_follow(service, context)

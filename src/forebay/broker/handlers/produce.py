@@ -23,7 +23,6 @@ from forebay.wire.messages.produce import (
 
 
 def handle(service: ProduceHost, context: RequestContext, request: ProduceRequest) -> Reply | None:
-    service.metrics.produce_requests += 1
     context.connection.produces = True
     version, encode = context.api_version, partial(_response, service, context)
     if request.transactional_id is None or request.acks == 0:

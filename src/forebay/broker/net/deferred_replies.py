@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from forebay.broker.telemetry.request_times import Measurement
 from forebay.wire.frames import response_frame
 from forebay.wire.parts import Part
 
@@ -29,7 +30,7 @@ class RepliesInOrder(Protocol):
 class Reply:
     """The place of one response in its connection's order, filled when the response is known."""
 
-    __slots__ = ("_connection", "_key", "on_abandoned", "on_overtaken", "parts", "pipelined")
+    __slots__ = ("_connection", "_key", "measurement", "on_abandoned", "on_overtaken", "parts", "pipelined")
 
     def __init__(self, connection: RepliesInOrder, key: tuple[int, int, int], *, pipelined: bool) -> None:
         self._connection = connection
@@ -38,6 +39,8 @@ class Reply:
         self.parts: list[Part] | None = None
         self.on_abandoned: Callable[[], None] | None = None
         """Called when the client goes before the response is known."""
+        self.measurement: Measurement | None = None
+        """Ends when the response is known."""
         self.on_overtaken: Callable[[], None] | None = None
         """Called when a request of another kind has come behind this one, which could be answered early."""
 
@@ -63,6 +66,8 @@ class Reply:
         assert self.parts is None, "a reply is resolved once"
         self.parts = parts
         self._connection.hold(parts)
+        if self.measurement is not None:
+            self.measurement.end()
 
     def give_up(self) -> None:
         """The request is handled, and the protocol has no response to it: those behind it may go on."""

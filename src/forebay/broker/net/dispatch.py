@@ -19,6 +19,7 @@ from forebay.broker.background import Background
 from forebay.broker.net.connection import Connection
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.watched_steps import WatchedSteps
+from forebay.broker.telemetry.request_times import ApiTimes, Measurement, RequestTimes
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.core.large_requests.table import asks_for_all, cut_from_bytes, division_of
 from forebay.core.step import RequestInfo
@@ -40,6 +41,9 @@ AT_ONCE_ELEMENTS_MAX = 2000
 """What is decoded at once. A request with more is decoded in slices."""
 
 
+_UNUSED_TIMES = ApiTimes(is_sampled=True)
+
+
 class Endpoint(NamedTuple):
     api_key: int
     min_version: int
@@ -49,6 +53,8 @@ class Endpoint(NamedTuple):
     """Called after `handle`, with the frame: makes a fast path for requests with the same header."""
     looked_at_from: int = 0
     """Requests that have this many bytes may have so many elements that they are handled in slices."""
+    times: ApiTimes = _UNUSED_TIMES
+    """Where its requests are counted and measured."""
 
 
 class Note(Protocol):
@@ -175,6 +181,7 @@ class Dispatcher:
         background: Background,
         large: LargeRequests,
         stalls: StallWatch,
+        requests: RequestTimes,
         now: Callable[[], float],
     ) -> None:
         """`open_endpoint` is asked for the endpoint of an API with its first request; None if there is none.
@@ -184,6 +191,7 @@ class Dispatcher:
         self._background = background
         self._large = large
         self._stalls = stalls
+        self._requests = requests
         self._now = now
         self.meter: Meter | None = None
         """None while no client has a quota."""
@@ -200,6 +208,11 @@ class Dispatcher:
         version = header.api_version
         if endpoint is None or not endpoint.min_version <= version <= endpoint.max_version:
             self._refuse(connection, header)
+            return
+        times = endpoint.times
+        count = times.count = times.count + 1
+        if count >= times.measured_from:
+            self._handle_measured(times, connection, frame, header, position)
             return
         context = RequestContext(connection, header.api_key, version, header.correlation_id, header.client_id)
         if self.meter is not None:
@@ -229,8 +242,33 @@ class Dispatcher:
         """Have an API ready for requests."""
         endpoint = self._endpoints.get(api_key) or self._open_endpoint(api_key)
         if endpoint is not None:
-            self._endpoints[api_key] = endpoint._replace(looked_at_from=_looked_at_from(api_key))
+            self._endpoints[api_key] = endpoint._replace(
+                looked_at_from=_looked_at_from(api_key), times=self._requests.of(api_key)
+            )
         return self._endpoints.get(api_key)
+
+    def _handle_measured(
+        self,
+        times: ApiTimes,
+        connection: Connection,
+        frame: memoryview,
+        header: RequestHeader,
+        position: int,
+    ) -> None:
+        """Handle a request, and measure how long that takes, also if its answer comes later."""
+        began_s = connection.last_active
+        weight = times.begin(began_s)
+        before = connection.replies[-1] if connection.replies else None
+        times.count -= 1
+        self.handle_body(connection, frame, header, position)
+        is_follower = header.api_key == ApiKey.FETCH and not connection.consumes
+        histogram = times.from_brokers if is_follower else times.times
+        measurement = Measurement(histogram, weight, began_s, self._now)
+        last = connection.replies[-1] if connection.replies else None
+        if last is None or last is before or last.parts is not None:
+            measurement.end()
+        else:
+            last.measurement = measurement
 
     def _watched(
         self, work: Coroutine[Any, Any, Any], connection: Connection, header: RequestHeader, size: int

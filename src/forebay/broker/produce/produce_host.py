@@ -34,5 +34,7 @@ class ProduceHost:
     metrics: Metrics
     now_ms: Callable[[], int]
     """Wall time, for the timestamps of messages."""
+    uptime_s: Callable[[], float]
+    """The time of the event loop."""
     sync_on_ack: bool
     """Whether acks=all waits for a flush where no other replica is in sync."""

@@ -23,9 +23,11 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.next_leaders import with_next_leaders
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.write_cycle import ACKS_ALL, NUMBERS, Appended, Unacknowledged
+from forebay.broker.telemetry.request_times import Measurement
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.partition.record_rules import UNEXAMINED
 from forebay.errors import KafkaError
+from forebay.wire.api_keys import ApiKey
 from forebay.wire.batch import ATTRIBUTES_LOW_AT, HEADER_SIZE, TRANSACTIONAL
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.frames import response_frame
@@ -69,6 +71,7 @@ class RepeatedProduce:
         "_tail",
         "_tail_bytes",
         "_timeout_ms",
+        "_times",
         "_topic",
         "_version",
         "_write_cycle",
@@ -90,6 +93,7 @@ class RepeatedProduce:
         self._now_ms = service.now_ms
         self._write_cycle = service.write_cycle
         self._metrics = service.metrics
+        self._times = service.metrics.requests.of(ApiKey.PRODUCE)
         self._acks_all = request.acks == ACKS_ALL
         self._sync_on_ack = service.sync_on_ack
         self._plain = request.transactional_id is None
@@ -148,7 +152,9 @@ class RepeatedProduce:
         if appended is UNEXAMINED:
             return False
         base_offset, append_time_ms = appended
-        self._metrics.produce_requests += 1
+        times = self._times
+        count = times.count = times.count + 1
+        measurement = None if count < times.measured_from else self._measure(connection)
         if base_offset < end_offset:
             self._metrics.duplicates_dropped += 1
             size = 0
@@ -157,14 +163,25 @@ class RepeatedProduce:
         response[_CORRELATION_AT:_CORRELATION_END] = buffer[correlation_at : correlation_at + 4]
         NUMBERS.pack_into(response, self._numbers_at, index, 0, base_offset, append_time_ms, log.start_offset)
         if self._acks_all and (self._sync_on_ack or not partition.commits_at_once):
-            self._respond_later(connection, partition, size, response)
+            self._respond_later(connection, partition, size, response, measurement)
         else:
             connection.respond_with(response)
             self._write_cycle.queued_with_response(partition, size, response, self._numbers_at)
+            if measurement is not None:
+                self._write_cycle.measured.append(measurement)
         return True
 
+    def _measure(self, connection: Connection) -> Measurement:
+        times, began_s = self._times, connection.last_active
+        return Measurement(times.times, times.begin(began_s), began_s, self._service.uptime_s)
+
     def _respond_later(
-        self, connection: Connection, partition: Partition, size: int, response: bytearray
+        self,
+        connection: Connection,
+        partition: Partition,
+        size: int,
+        response: bytearray,
+        measurement: Measurement | None,
     ) -> None:
         """The response is built now, and sent when the batch is committed as acks=all requires."""
         if size:
@@ -172,6 +189,7 @@ class RepeatedProduce:
         result = Appended(partition.index, partition)
         (correlation_id,) = _INDEX.unpack_from(response, _CORRELATION_AT)
         reply = connection.defer(ProduceRequest.API_KEY, self._version, correlation_id, pipelined=True)
+        reply.measurement = measurement
         late = _LateResponse(self, reply, response, result)
         self._write_cycle.add(Unacknowledged([result], ACKS_ALL, late.complete, self._timeout_ms))
 

@@ -35,6 +35,7 @@ from forebay.broker.partition.pending_acks import (
 from forebay.broker.produce.flush import GroupCommit
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
+from forebay.broker.telemetry.request_times import Measurement
 from forebay.core.partition.leadership import LeaderProof
 from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError, known_code
 from forebay.lazy import dataclass
@@ -124,6 +125,8 @@ class WriteCycle:
         self._dirty: dict[Partition, int] = {}
         self._requests: list[Unacknowledged] = []
         self._responses: list[tuple[Partition, bytearray, int]] = []
+        self.measured: list[Measurement] = []
+        """Of requests whose responses are made already."""
         self._scheduled = False
         self.unsynced: dict[Partition, None] = {}
         """Partitions with writes that no flush has been asked for."""
@@ -159,6 +162,10 @@ class WriteCycle:
         if not self._lease_valid():
             self._refuse()
         self._responses.clear()
+        if self.measured:
+            for measurement in self.measured:
+                measurement.end()
+            self.measured.clear()
         requests, self._requests = self._requests, []
         for request in requests:
             if failed:

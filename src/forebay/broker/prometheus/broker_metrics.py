@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 from forebay import __version__
 from forebay.broker.prometheus.families import Page, escaped, labels
+from forebay.broker.telemetry.request_times import BOUNDS_MS, Histogram
 from forebay.broker.views.fill_position import FillStop
 from forebay.coordination.store import MismatchReason
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.replicas.restored_partitions import unsettled_partitions
+from forebay.wire.api_keys import ApiKey
+from forebay.wire.messages import api_name
 
 if TYPE_CHECKING:
     from forebay.broker.cluster.controller import Controller
@@ -52,6 +55,7 @@ class BrokerMetrics:
         for exported, value in self.metrics.samples():
             name, _, written = exported.partition("{")
             page.add(name, value, written.removesuffix("}"))
+        self._add_requests(page)
         self._add_process(page)
         self._add_connections(page)
         self._add_store(page)
@@ -59,6 +63,24 @@ class BrokerMetrics:
         self._add_queues(page)
         yield
         yield from self._add_cluster(page)
+
+    def _add_requests(self, page: Page) -> None:
+        requests, prefix = self.metrics.requests, "kafka_server_brokertopicmetrics"
+        page.add(f"{prefix}_totalproducerequests_total", requests.count_of(ApiKey.PRODUCE))
+        page.add(f"{prefix}_totalfetchrequests_total", requests.count_of(ApiKey.FETCH))
+        for api_key, times in sorted(requests.by_api.items()):
+            name = api_name(api_key)
+            page.add("kafka_network_requestmetrics_requests_total", times.count, labels(request=name))
+            if api_key == ApiKey.FETCH:
+                self._add_times(page, "FetchConsumer", times.times)
+                self._add_times(page, "FetchFollower", times.from_brokers)
+            else:
+                self._add_times(page, name, times.times)
+
+    @staticmethod
+    def _add_times(page: Page, request: str, times: Histogram) -> None:
+        name = "kafka_network_requestmetrics_totaltimems"
+        page.add_histogram(name, labels(request=request), BOUNDS_MS, times.counts, times.sum_ms)
 
     def _add_process(self, page: Page) -> None:
         page.add("forebay_build_info", 1, labels(version=__version__))

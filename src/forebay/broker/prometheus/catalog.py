@@ -62,8 +62,8 @@ _REQUESTS = (
     Family(
         "kafka_network_requestmetrics_totaltimems",
         "histogram",
-        "Milliseconds from the arrival of a request to its answer, waits included. Of Produce and Fetch "
-        "every sixteenth is measured, and counts sixteenfold.",
+        "Milliseconds from when a request is read to when its answer is ready, waits included. Of many "
+        "Produce and Fetch requests one in 64 is measured, and counts for all since the last.",
         ("request",),
         _JMX,
     ),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import field, fields
 from weakref import WeakValueDictionary
 
+from forebay.broker.telemetry.request_times import RequestTimes
 from forebay.lazy import dataclass
 
 
@@ -46,9 +47,7 @@ class Metrics:
     messages_in: int = _counter("kafka_server_brokertopicmetrics_messagesin_total")
     bytes_in: int = _counter("kafka_server_brokertopicmetrics_bytesin_total")
     bytes_out: int = _counter("kafka_server_brokertopicmetrics_bytesout_total")
-    produce_requests: int = _counter("kafka_server_brokertopicmetrics_totalproducerequests_total")
     produce_failures: int = _counter("kafka_server_brokertopicmetrics_failedproducerequests_total")
-    fetch_requests: int = _counter("kafka_server_brokertopicmetrics_totalfetchrequests_total")
     fetch_failures: int = _counter("kafka_server_brokertopicmetrics_failedfetchrequests_total")
     connections_accepted: int = _counter("forebay_connections_accepted_total")
     connections_refused: int = _counter("forebay_connections_refused_total")
@@ -113,6 +112,7 @@ class Metrics:
     acks_refused: int = _counter("forebay_acks_refused_without_lease_total")
     loop_stalls: int = _counter("forebay_loop_stalls_total")
     topics: TrafficByTopic = field(default_factory=TrafficByTopic)
+    requests: RequestTimes = field(default_factory=RequestTimes)
 
     def samples(self) -> Iterator[tuple[str, int]]:
         """Exported name and value of every counter."""
