@@ -1,7 +1,7 @@
 """The console's web application: pages, sessions, live streams and static files, put together.
 
-A page has one module in `pages/` with a `PAGE`, named in `PAGES` below, and one module in `static/pages/`,
-named in `static/pages/index.js`. docs/console.md says how to add one.
+A page has one module in `pages/` with a `PAGE`, and one module in `static/pages/`, named in
+`static/pages/index.js`. docs/console.md says how to add one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import base64
 import hashlib
 import importlib
 import os
+import pkgutil
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -23,15 +24,13 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from forebay.console import pages
 from forebay.console.settings import ConsoleSettings
 from forebay.console.web.answering import Answering, json_answer, problem, read_body
 from forebay.console.web.live import Live, LiveSource
 from forebay.console.web.page import Page
 from forebay.console.web.safety import Safety, policy
 from forebay.console.web.sessions import LoginRefused, Session, Sessions
-
-PAGES = ("overview", "topics", "topic")
-"""Modules in `pages/`."""
 
 STATIC = Path(__file__).parent / "static"
 
@@ -46,8 +45,8 @@ def make_app(settings: ConsoleSettings, *, cookie_name: str = "forebay_console")
         Route("/api/logout", entrance.log_out, methods=["POST"]),
     ]
     sources: dict[str, LiveSource] = {}
-    for name in PAGES:
-        module = importlib.import_module(f"forebay.console.pages.{name}")
+    for found in pkgutil.iter_modules(pages.__path__):
+        module = importlib.import_module(f"{pages.__name__}.{found.name}")
         page: Page = module.PAGE
         sources |= getattr(module, "LIVE", {})
         for route in page.routes:

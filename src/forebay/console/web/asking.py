@@ -55,10 +55,16 @@ class Change:
     name: str = ""
     details: Sequence[str] = ()
     """More lines for the question, such as a preview."""
+    stdin: str | None = None
+    """What the command reads, if it reads something."""
+    then: str = ""
+    """A second command, which reads what the first one prints."""
 
     @property
     def command_line(self) -> str:
-        return shlex.join(["forebay", *self.command])
+        line = shlex.join(["forebay", *self.command])
+        before = "" if self.stdin is None else f"echo {shlex.quote(self.stdin)} | "
+        return f"{before}{line}{f' | {self.then}' if self.then else ''}"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
-from forebay.wire.batch import CODEC_MASK, CONTROL, HEADER_SIZE, LENGTH_PREFIX, MAGIC, TRANSACTIONAL, crc_ok
+from forebay.wire.aborted_batches import AbortedBatches
+from forebay.wire.batch import CODEC_MASK, HEADER_SIZE, LENGTH_PREFIX, MAGIC, crc_ok
 from forebay.wire.batch import HEADER as HEADER_FORMAT
 from forebay.wire.compression import decompress
 from forebay.wire.messages.fetch import AbortedTransaction
@@ -68,7 +69,7 @@ def select(
 
     `keep_corrupt`: batches with a wrong checksum are among them, marked, instead of an error.
     """
-    transactions = _Transactions(aborted)
+    transactions = AbortedBatches(aborted)
     chosen: list[Batch] = []
     next_offset = start
     for position, size, header in _headers(data):
@@ -124,23 +125,6 @@ def _headers(data: memoryview) -> Iterator[tuple[int, int, tuple[int, ...]]]:
             return
         yield position, length, header
         position += length
-
-
-class _Transactions:
-    """Which batches were aborted. Batches must be asked about in the order of the log."""
-
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._coming = sorted(((found.first_offset, found.producer_id) for found in aborted), reverse=True)
-        self._aborting: set[int] = set()
-
-    def skips(self, attributes: int, producer_id: int, last_offset: int) -> bool:
-        while self._coming and self._coming[-1][0] <= last_offset:
-            self._aborting.add(self._coming.pop()[1])
-        if attributes & CONTROL:
-            # A marker ends the producer's transaction, whichever way: its next one is listed by itself.
-            self._aborting.discard(producer_id)
-            return True
-        return bool(attributes & TRANSACTIONAL) and producer_id in self._aborting
 
 
 def chunks(data: memoryview, batches: Sequence[Batch]) -> Iterator[Chunk]:

@@ -37,9 +37,8 @@ function connect() {
   source = new EventSource(wanted);
   source.onopen = () => (streamState.value = "open");
   source.onerror = () => (streamState.value = "lost");
-  for (const kind of ["look", "messages", "skipped", "trouble", "tail"]) {
-    source.addEventListener(kind, (event) => tell(kind, JSON.parse(event.data)));
-  }
+  const kinds = new Set(["look", ...[...wishes].flatMap((wish) => Object.keys(wish.on.current))]);
+  for (const kind of kinds) source.addEventListener(kind, (event) => tell(kind, JSON.parse(event.data)));
 }
 
 function plan() {

@@ -3,6 +3,7 @@
 export const pages = [
   { id: "overview", title: "Overview", icon: "home", load: () => import("./overview.js") },
   { id: "topics", title: "Topics", icon: "topics", load: () => import("./topics.js") },
+  { id: "messages", title: "Messages", icon: "messages", load: () => import("./messages.js") },
 ];
 
 /** The module for an address; the first rest of it may have a page of its own: /topics/NAME. */

@@ -21,6 +21,7 @@ export default function Topic({ cluster, rest }) {
     { id: "settings", title: "Settings" },
   ];
   return html`<${PageHead} title=${name} crumbs=${[{ text: "Topics", href: href(cluster, ["topics"]) }]}>
+      <a class="button primary" href=${href(cluster, ["messages", name])}>Messages</a>
       ${!isReadOnly() && state.data &&
       html`<${Button} onClick=${() => setAsking("count")}>Partitions …<//><${Button} kind="danger-quiet" onClick=${remove}>Delete<//>`}
     <//>

@@ -1,0 +1,1 @@
+"""Reading messages for people: newest first, filtered, live; never as a member of a group."""
