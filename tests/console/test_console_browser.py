@@ -36,8 +36,8 @@ def test_a_person_creates_finds_stars_and_deletes_a_topic(
         page.get_by_role("button", name="Continue").click()
         page.get_by_text("forebay topic create orders --partitions 3").wait_for()
         page.get_by_role("button", name="Do it").click()
-        page.get_by_role("heading", name="orders").wait_for()
-        assert page.url.endswith("/local/topics/orders")
+        page.wait_for_url("**/local/topics/orders")
+        page.get_by_role("heading", name="orders", exact=True).wait_for()
         picture(page, "topic")
 
         page.get_by_role("link", name="Topics", exact=True).first.click()

@@ -109,7 +109,11 @@ class Watcher:
         with self._condition:
             self._looking = True
         try:
-            picture = sampler.look(time.time())
+            try:
+                picture = sampler.look(time.time())
+            except ForebayError:
+                sampler.close()  # a connection that was lost says little: a new one says why
+                picture = sampler.look(time.time())
         except ForebayError as error:
             problem = str(error)
             sampler.close()

@@ -93,9 +93,11 @@ def looks(
 
     def tell() -> None:
         picture, trouble = cluster.watcher.last_seen()
-        if trouble is not None or picture is None:
-            queue.put_json("look", {"problem": trouble or "the cluster has not answered yet"})
+        if trouble is not None:
+            queue.put_json("look", {"problem": trouble})
             return
+        if picture is None:
+            return  # the first look is under way
         rates = [t.rate for t in picture.topics.values() if t.rate is not None and not t.internal]
         lags = [group.lag for group in picture.groups.values() if group.lag is not None]
         queue.put_json(

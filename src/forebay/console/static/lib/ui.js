@@ -1,5 +1,5 @@
 // Small parts that all pages are made of.
-import { html, useEffect, useRef, useState, signal } from "./dom.js";
+import { cloneElement, html, useEffect, useRef, useState, signal } from "./dom.js";
 import { go, href, route, setQuery } from "./router.js";
 
 export function PageHead({ title, crumbs = [], children }) {
@@ -95,13 +95,22 @@ export function Tabs({ tabs, selected }) {
   </nav>`;
 }
 
-/** An input with its label, a hint, and what is wrong with it. */
+let nextField = 1;
+
+/** An input (one child) with its label, a hint, and what is wrong with it. */
 export function Field({ label, hint, error, children, wide }) {
-  return html`<label class=${`field${wide ? " wide" : ""}${error ? " wrong" : ""}`}>
-    <span class="field-label">${label}</span>
-    ${children}
-    ${error ? html`<span class="field-error" role="alert">${error}</span>` : hint && html`<span class="field-hint">${hint}</span>`}
-  </label>`;
+  const id = useRef(`field-${nextField++}`).current;
+  const note = error || hint;
+  const input = cloneElement([].concat(children).find((child) => child?.props), {
+    id,
+    "aria-describedby": note ? `${id}-note` : undefined,
+    "aria-invalid": error ? "true" : undefined,
+  });
+  return html`<div class=${`field${wide ? " wide" : ""}${error ? " wrong" : ""}`}>
+    <label class="field-label" for=${id}>${label}</label>
+    ${input}
+    ${note && html`<span id=${`${id}-note`} class=${error ? "field-error" : "field-hint"} role=${error ? "alert" : undefined}>${note}</span>`}
+  </div>`;
 }
 
 export async function copy(text) {

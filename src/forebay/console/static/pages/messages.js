@@ -40,7 +40,7 @@ function OfTopic({ cluster, topic }) {
   const base = `${cluster}/topics/${encodeURIComponent(topic)}`;
   const params = Object.fromEntries(FILTERS.map((name) => [name, query[name] ?? ""]));
   return html`<${PageHead}
-      title=${topic}
+      title="Messages"
       crumbs=${[{ text: "Topics", href: href(cluster, ["topics"]) }, { text: topic, href: href(cluster, ["topics", topic]) }]}
     >
       <${Button} pressed=${live} onClick=${() => setQuery({ live: live ? "" : "1", from: "", at: "" }, { replace: false })}>${live ? "● Live" : "○ Live"}<//>
