@@ -22,8 +22,8 @@ _HEADERS = "array<struct<key: string, value: binary>>"
 def dead_letters(rows: DataFrame, reason: Column | str) -> DataFrame:
     """Messages for a dead-letter topic, from rows of a topic; `reason` is a column, or the text itself.
 
-    They have the columns key, value, headers and timestamp, and are written like any other rows. To write
-    them exactly once together with other rows, give both a column `topic` and write their union.
+    They have the columns key, value, headers and timestamp, and are written like any other rows. `together`
+    writes them in one transaction with others.
     """
     from pyspark.sql import functions as F
 
@@ -46,3 +46,20 @@ def dead_letters(rows: DataFrame, reason: Column | str) -> DataFrame:
         headers = F.concat(F.coalesce(F.col("headers"), F.array().cast(_HEADERS)), headers)
     others = [name for name in ("timestamp",) if name in rows.columns]
     return rows.select("key", "value", *others, headers.alias("headers"))
+
+
+def together(rows: DataFrame, letters: DataFrame, *, topic: str, letters_topic: str) -> DataFrame:
+    """Messages and dead letters for one write, to two topics: with `delivery=exactly-once`, all or none.
+
+    `rows` has columns of messages (`value`, and `key`, `headers`, `timestamp`, `partition` if it has them).
+    """
+    from pyspark.sql import functions as F
+
+    if "topic" in rows.columns:
+        raise ConfigError("there is a column topic: rows go to the topic that is given, drop the column")
+    as_bytes: dict[str, Column] = {
+        name: F.col(name).cast("binary") for name in ("key", "value") if name in rows.columns
+    }
+    good = rows.withColumns({**as_bytes, "topic": F.lit(topic)})
+    bad = letters.withColumn("topic", F.lit(letters_topic))
+    return good.unionByName(bad, allowMissingColumns=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from forebay.errors import ForebayError
 from forebay.spark.pipelines import (
@@ -43,9 +43,15 @@ def brokers(broker: BrokerProcess) -> Brokers:
     return Brokers(bootstrap=broker.bootstrap)
 
 
-def delete_before(bootstrap: str, topic: str, offset: int) -> None:
+def delete_before(bootstrap: str, topic: str, offset: int, partition: int = 0) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+    for future in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
+        future.result(60)
+
+
+def more_partitions(bootstrap: str, topic: str, count: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_partitions([NewPartitions(topic, count)]).values():
         future.result(60)
 
 
@@ -75,8 +81,38 @@ def test_lost_messages_are_explained_and_passed_over_if_that_is_wanted(
     assert "--on-data-loss skip goes on with what is there" in str(raised.value)
     assert "\n" not in str(raised.value)
     facts = archive(spark, brokers, "tol-lost", lake, ArchiveSettings(tolerance=SKIP_ALL)).wait().facts
-    assert (facts["rows"], facts["unreadable"]) == (5, 0)
+    assert (facts["rows"], facts["unreadable"], facts["lost"]) == (5, 0, 5)
     assert [offset for _, offset in seen_by_anyone(tmp_path / "lake")] == [*range(10), *range(15, 20)]
+
+
+def test_lost_messages_are_counted_wherever_they_were(
+    spark: SparkSession, brokers: Brokers, tmp_path: Path
+) -> None:
+    """Before the first message that is left, in a partition that is new, and in a batch that is gone."""
+    bootstrap = brokers.bootstrap
+    make(bootstrap, tol_counted=1, tol_counted_out=1)
+    send(bootstrap, "tol-counted", [Sent(b'{"id": 0}')])
+    settings = SqlSettings(
+        schemas={"tol-counted": "id INT"},
+        trigger=ONCE,
+        checkpoint=str(tmp_path),
+        tolerance=Tolerance(on_data_loss="skip"),
+    )
+
+    def run() -> tuple[int, int]:
+        query = "SELECT id FROM stream('tol-counted')"
+        facts = sql(spark, brokers, query, "tol-counted-out", settings).wait().facts
+        return facts["rows"], facts["lost"]
+
+    assert run() == (1, 0)
+    more_partitions(bootstrap, "tol-counted", 2)
+    send(bootstrap, "tol-counted", [Sent(b'{"id": 1}', partition=at) for at in (0, 1, 1, 1)])
+    delete_before(bootstrap, "tol-counted", 2, partition=1)
+    assert run() == (2, 2)
+    send(bootstrap, "tol-counted", [Sent(b'{"id": 2}', partition=0)] * 3)
+    delete_before(bootstrap, "tol-counted", 5)
+    assert run() == (0, 3)
+    assert len(contents(bootstrap, "tol-counted-out")) == 3
 
 
 def test_unreadable_messages_are_named_and_skipped_and_counted_if_that_is_wanted(

@@ -67,6 +67,22 @@ class ObjectStore:
         files.create_dir(name)
         return Lake(f"s3://{name}/archive", (files, f"{name}/archive"))
 
+    def environment(self) -> dict[str, str]:
+        """Variables by which pyarrow, deltalake and boto find the store."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def location(self) -> str:
+        """The URI of a directory in a bucket of its own."""
+        return self.lake().location
+
     @contextlib.contextmanager
     def shut_after(self, requests: int) -> Iterator[None]:
         self.gate.budget = requests

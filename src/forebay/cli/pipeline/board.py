@@ -69,7 +69,9 @@ class Board:
 def progress_text(progress: Progress) -> str:
     backlog = "" if progress.backlog is None else f", {progress.backlog:,} to go"
     written = "" if progress.rows_out is None else f", {progress.rows_out:,} written"
-    return f"batch {progress.batch}, {progress.rows:,} rows{written}, {progress.rows_per_s:,.0f}/s{backlog}"
+    lost = f", {progress.lost:,} lost" if progress.lost else ""
+    rows = f"{progress.rows:,} rows{written}{lost}"
+    return f"batch {progress.batch}, {rows}, {progress.rows_per_s:,.0f}/s{backlog}"
 
 
 def print_summaries(summaries: Sequence[Summary], as_json: bool) -> None:

@@ -28,6 +28,7 @@ _HELP = {
     "rows_total": ("counter", "Messages that were read, since the step was started last."),
     "rows_written_total": ("counter", "Rows that were written, where they are others than those read."),
     "unreadable_total": ("counter", "Messages that were passed over since they cannot be read."),
+    "lost_total": ("counter", "Offsets that were gone before they could be read."),
     "lag_messages": ("gauge", "Messages in the topics that no batch has yet."),
     "lag_seconds": ("gauge", "The age of the first of them."),
 }
@@ -36,6 +37,7 @@ _FACTS = {
     "rows": "rows_total",
     "rows written": "rows_written_total",
     "unreadable": "unreadable_total",
+    "lost": "lost_total",
 }
 _TIMEOUT_S = 10.0
 

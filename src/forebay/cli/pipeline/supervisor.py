@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from forebay.spark.pipelines import Brokers, Job, Progress, Summary
 
 POLL_SECONDS = 1.0
-_COUNTS = ("rows", "rows written", "batches", "seconds", "files", "bytes", "dead letters", "unreadable")
+_SIZES = ("rows", "rows written", "batches", "seconds", "files", "bytes")
+_COUNTS = (*_SIZES, "misfits", "dead letters", "unreadable", "lost")
 """What summaries count: those of a step that was started again are added."""
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from forebay.errors import ForebayError
 from forebay.lazy import dataclass
-from forebay.spark.source.decode import UNREADABLE
+from forebay.spark.source.decode import LOST, UNREADABLE
 from forebay.spark.source.offset_lookup import offsets_at
 from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange, TopicPartition
 from forebay.spark.source.options import batch_options
@@ -26,8 +26,10 @@ FAIL, SKIP = CHOICES = ("fail", "skip")
 """What a pipeline does about messages that are gone, and about those that cannot be read."""
 UNREADABLE_METRIC = "forebay_unreadable"
 """How the observed metrics begin that count the messages that a stream has passed over."""
-ROWS = "rows"
-"""The one field of the observed metrics."""
+LOST_METRIC = "forebay_lost"
+"""How those begin that count the offsets that were gone before a stream could read them."""
+ROWS, STRETCHES = "rows", "stretches"
+"""The fields of the observed metrics; only lost offsets have stretches."""
 _VALUES = pa.schema([("value", pa.binary())])
 
 
@@ -50,6 +52,7 @@ class Tolerance:
         return {
             "failOnDataLoss": str(self.on_data_loss == FAIL).lower(),
             "unreadableRecords": "fail" if self.on_unreadable == FAIL else "mark",
+            "lostRecords": "skip" if self.on_data_loss == FAIL else "mark",
         }
 
 
@@ -62,6 +65,17 @@ def without_counted(rows: DataFrame, name: str, condition: str) -> DataFrame:
 
     counted = F.coalesce(F.count_if(F.expr(condition)), F.lit(0)).alias(ROWS)
     return rows.observe(name, counted).where(f"NOT ({condition})")
+
+
+def without_lost(rows: DataFrame, topic: str) -> DataFrame:
+    """The rows of messages. Those that stand for lost offsets are counted, as an observed metric."""
+    from pyspark.sql import functions as F
+
+    is_lost = F.col("timestampType") == LOST
+    offsets = F.when(is_lost, F.col("value").cast("string").cast("bigint"))
+    lost = F.coalesce(F.sum(offsets), F.lit(0)).alias(ROWS)
+    stretches = F.coalesce(F.count_if(is_lost), F.lit(0)).alias(STRETCHES)
+    return rows.observe(f"{LOST_METRIC} {topic}", lost, stretches).where(~is_lost)
 
 
 class NoTopic(ForebayError):
@@ -137,8 +151,10 @@ class Brokers:
     def read_tolerantly(
         self, spark: SparkSession, topic: str, tolerance: Tolerance, **options: str
     ) -> DataFrame:
-        """A stream that passes over what the tolerance names; what cannot be read is counted."""
+        """A stream that passes over what the tolerance names, and counts it."""
         rows = self.read_stream(spark, topic, **tolerance.options(), **options)
+        if tolerance.on_data_loss == SKIP:
+            rows = without_lost(rows, topic)
         if tolerance.on_unreadable == FAIL:
             return rows
         unreadable = f"timestampType = {UNREADABLE}"

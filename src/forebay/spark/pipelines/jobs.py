@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from forebay.errors import ForebayError
 from forebay.lazy import dataclass
 from forebay.spark.metrics import distances
-from forebay.spark.pipelines.brokers import ROWS, UNREADABLE_METRIC
+from forebay.spark.pipelines.brokers import LOST_METRIC, ROWS, STRETCHES, UNREADABLE_METRIC
 from forebay.spark.source.decode import MARK_HINT, UnreadableBatch
 from forebay.spark.source.partition_reader import SKIP_HINT, DataLoss
 
@@ -84,6 +84,8 @@ class Progress:
     """Rows that were written, where they are others than those that were read."""
     unreadable: int | None = None
     """Messages that were passed over since they cannot be read; None where that is an error."""
+    lost: int | None = None
+    """Offsets that were gone before they could be read; None where that is an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,7 @@ class Job:
         self._rows = 0
         self._rows_out: int | None = None
         self._unreadable: int | None = None
+        self._lost: int | None = None
         self.sources: Sequence[Any] = ()
         """Those of the last progress: how far the query has come."""
 
@@ -197,7 +200,7 @@ class Job:
             self.sources = recent[-1]["sources"]
         for told in recent:
             progress = _progress(told)
-            if progress.batch > self._last_batch and progress.rows:
+            if progress.batch > self._last_batch and (progress.rows or progress.lost):
                 self._last_batch = progress.batch
                 self._batches += 1
                 self._rows += progress.rows
@@ -205,6 +208,8 @@ class Job:
                     self._rows_out = (self._rows_out or 0) + progress.rows_out
                 if progress.unreadable is not None:
                     self._unreadable = (self._unreadable or 0) + progress.unreadable
+                if progress.lost is not None:
+                    self._lost = (self._lost or 0) + progress.lost
                 report(progress)
 
     def _close(self) -> None:
@@ -226,6 +231,8 @@ class Job:
         counts["batches"] = self._batches
         if self._unreadable is not None:
             counts["unreadable"] = self._unreadable
+        if self._lost is not None:
+            counts["lost"] = self._lost
         return counts
 
     @property
@@ -254,13 +261,17 @@ def cause_of(error: BaseException) -> Cause:
 
 def _progress(told: Any) -> Progress:
     rate = told["processedRowsPerSecond"]
+    lost = _observed(told, LOST_METRIC, ROWS)
+    # A row that stands for lost offsets is none.
+    rows = int(told["numInputRows"]) - (_observed(told, LOST_METRIC, STRETCHES) or 0)
     return Progress(
         batch=int(told["batchId"]),
-        rows=int(told["numInputRows"]),
+        rows=rows,
         rows_per_s=float(rate) if rate == rate else 0.0,
         backlog=_backlog(told["sources"]),
         rows_out=_rows_out(told),
-        unreadable=_unreadable(told),
+        unreadable=_observed(told, UNREADABLE_METRIC, ROWS),
+        lost=lost,
     )
 
 
@@ -269,9 +280,10 @@ def _backlog(sources: Any) -> int | None:
     return sum(known) if known else None
 
 
-def _unreadable(told: Any) -> int | None:
+def _observed(told: Any, prefix: str, field: str) -> int | None:
+    """The sum of the metrics whose names begin so; None without such a metric."""
     observed = (told.get("observedMetrics") or {}).items()
-    counts = [int(found[ROWS]) for name, found in observed if name.startswith(UNREADABLE_METRIC)]
+    counts = [int(found[field]) for name, found in observed if name.startswith(prefix)]
     return sum(counts) if counts else None
 
 

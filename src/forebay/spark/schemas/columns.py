@@ -26,22 +26,36 @@ if TYPE_CHECKING:
 FAILFAST, PERMISSIVE = MODES = ("FAILFAST", "PERMISSIVE")
 
 
-def from_avro(column: Column | str, *, registry: str, subject: str, mode: str = FAILFAST) -> Column:
+def from_avro(
+    column: Column | str, *, registry: str, subject: str, mode: str = FAILFAST, corrupt: str | None = None
+) -> Column:
     """A struct of the fields. As in Spark's own, `mode` says to fail at a value that does not fit, or to make
-    it null."""
-    return _decoded_column(column, AVRO, registry, subject, mode)
+    it null.
+
+    With PERMISSIVE, `corrupt` names a field more: the reason, in a struct of nulls, for a value that does not
+    fit. It is what a dead letter needs (`forebay.spark.dead_letters`).
+    """
+    return _decoded_column(column, AVRO, registry, subject, mode, corrupt=corrupt)
 
 
 def from_protobuf(
-    column: Column | str, *, registry: str, subject: str, message: str = "", mode: str = FAILFAST
+    column: Column | str,
+    *,
+    registry: str,
+    subject: str,
+    message: str = "",
+    mode: str = FAILFAST,
+    corrupt: str | None = None,
 ) -> Column:
     """The same for Protobuf; `message` names one of several messages in the schema."""
-    return _decoded_column(column, PROTOBUF, registry, subject, mode, message)
+    return _decoded_column(column, PROTOBUF, registry, subject, mode, message, corrupt=corrupt)
 
 
-def from_json_schema(column: Column | str, *, registry: str, subject: str, mode: str = FAILFAST) -> Column:
+def from_json_schema(
+    column: Column | str, *, registry: str, subject: str, mode: str = FAILFAST, corrupt: str | None = None
+) -> Column:
     """The same for JSON; values that the schema does not allow do not fit."""
-    return _decoded_column(column, JSON, registry, subject, mode)
+    return _decoded_column(column, JSON, registry, subject, mode, corrupt=corrupt)
 
 
 def to_avro(column: Column | str, *, registry: str, subject: str, schema: str | None = None) -> Column:
@@ -61,11 +75,20 @@ def to_json_schema(column: Column | str, *, registry: str, subject: str, schema:
 
 
 def _decoded_column(
-    column: Column | str, kind: str, registry: str, subject: str, mode: str, message: str = ""
+    column: Column | str,
+    kind: str,
+    registry: str,
+    subject: str,
+    mode: str,
+    message: str = "",
+    *,
+    corrupt: str | None,
 ) -> Column:
     if mode not in MODES:
         raise ConfigError(f"there is no mode {mode}: choose {' or '.join(MODES)}")
-    return decoded(column, latest(kind, registry, subject, message), mode)
+    if corrupt is not None and mode != PERMISSIVE:
+        raise ConfigError(f"corrupt={corrupt} needs mode={PERMISSIVE}: otherwise a misfit is an error")
+    return decoded(column, latest(kind, registry, subject, message), mode, corrupt)
 
 
 def latest(kind: str, registry: str, subject: str, message: str = "", *, patient: bool = True) -> Decoding:
@@ -75,16 +98,19 @@ def latest(kind: str, registry: str, subject: str, message: str = "", *, patient
     return Decoding(schema=schema, schema_id=schema_id, registry=registry, message=message)
 
 
-def decoded(column: Column | str, how: Decoding, mode: str) -> Column:
+def decoded(column: Column | str, how: Decoding, mode: str, corrupt: str | None = None) -> Column:
     from pyspark.sql.pandas.types import from_arrow_type
 
     how = codecs.planned(how)
-    kind = pa.struct(codecs.fields(how))
+    known = codecs.fields(how)
+    if corrupt is not None and corrupt in (field.name for field in known):
+        raise ConfigError(f"corrupt={corrupt} is a field of the schema: give another name")
+    kind = pa.struct([*known, *([] if corrupt is None else [pa.field(corrupt, pa.string())])])
 
     def decode(values: pa.Array) -> pa.Array:
         read = _reader(how)
-        rows = [_decoded(read, value, mode) for value in values.to_pylist()]
-        return codecs.array_of(rows, kind, lambda problem: _misfit(problem, mode))
+        rows = [_decoded(read, value, mode, corrupt) for value in values.to_pylist()]
+        return codecs.array_of(rows, kind, lambda problem: _misfit(problem, mode, corrupt))
 
     return _applied(decode, from_arrow_type(kind), column)
 
@@ -119,19 +145,21 @@ def _applied(work: Callable[[pa.Array], pa.Array], result: DataType, column: Col
     return applied
 
 
-def _decoded(read: Callable[[bytes | None], Row], value: bytes | None, mode: str) -> Row | None:
+def _decoded(
+    read: Callable[[bytes | None], Row], value: bytes | None, mode: str, corrupt: str | None
+) -> Row | None:
     if value is None:
         return None
     row = read(value)
     problem = row.get(codecs.CORRUPT)
-    return row if problem is None else _misfit(problem, mode)
+    return row if problem is None else _misfit(problem, mode, corrupt)
 
 
-def _misfit(problem: str, mode: str) -> Row | None:
+def _misfit(problem: str, mode: str, corrupt: str | None) -> Row | None:
     """What a value that does not fit becomes."""
     if mode == FAILFAST:
         raise ForebayError(f"a value does not fit: {problem}; mode={PERMISSIVE} makes it null")
-    return None
+    return None if corrupt is None else {corrupt: problem}
 
 
 @functools.cache

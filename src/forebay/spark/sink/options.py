@@ -1,8 +1,8 @@
 """The options and columns of a write: those of Spark's Kafka sink, and what Forebay adds to them.
 
 Checked when the query is planned, so that a mistake is an error on the driver, with the name of the option
-or of the column, before a row has moved. `delivery`, `jobId`, `streamId` and `batchId` are ours, and so is
-the column `timestamp`, which keeps the time of a record that is copied or replayed.
+or of the column, before a row has moved. `delivery`, `jobId`, `streamId`, `batchId` and `deadLetters` are
+ours, and so is the column `timestamp`, which keeps the time of a record that is copied or replayed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _SINK = {
     "jobid",
     "streamid",
     "batchid",
+    "deadletters",
     "kafka.bootstrap.servers",
     "kafka.acks",
     "kafka.enable.idempotence",
@@ -74,6 +75,8 @@ class WriteOptions:
     stream_id: str | None = None
     batch_id: int | None = None
     """Of the stream's micro-batch, for a batch write that is one of its batches (foreachBatch)."""
+    dead_letters: str | None = None
+    """A topic for rows that cannot be written where they want to go; without it they fail the write."""
     limits: Limits = field(default_factory=Limits)
     transaction_timeout_ms: int | None = None
     """None: as `id_prefixes.timeout_ms` says."""
@@ -109,6 +112,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         job_id=_name(given, "jobId"),
         stream_id=_name(given, "streamId"),
         batch_id=_batch_id(given),
+        dead_letters=_dead_letters(given),
         limits=_limits(given),
         transaction_timeout_ms=_transaction_timeout(given),
     )
@@ -118,6 +122,13 @@ def _topic(given: Mapping[str, str]) -> str | None:
     topic = given.get("topic")
     if topic is not None and not topic.strip():
         raise ConfigError("option topic is empty: name a topic, or leave it out and give a column topic")
+    return topic
+
+
+def _dead_letters(given: Mapping[str, str]) -> str | None:
+    topic = given.get("deadletters")
+    if topic is not None and (not topic.strip() or topic == given.get("topic")):
+        raise ConfigError(f"deadLetters={topic}: name a topic other than the one that is written to")
     return topic
 
 

@@ -27,7 +27,7 @@ class Partitioner:
 
     def __init__(self, topic: str, partitions: int, first: int) -> None:
         self._topic = topic
-        self._count = partitions
+        self.count = partitions
         self._sticky = first % partitions
 
     def assign(self, key: pa.Array, wanted: pa.Array | None) -> Partitions:
@@ -37,22 +37,22 @@ class Partitioner:
             given = numbers(wanted, np.int32)
             self._check(given[named])
             assigned = np.where(named, given, assigned)
-        self._sticky = (self._sticky + 1) % self._count
+        self._sticky = (self._sticky + 1) % self.count
         return assigned
 
     def _by_key(self, key: pa.Array) -> Partitions:
         assigned = np.full(len(key), self._sticky, np.int64)
         if key.null_count < len(key):
             hashes = murmur2(key.drop_null()) & np.uint32(0x7FFFFFFF)
-            assigned[valid(key)] = hashes % np.uint32(self._count)
+            assigned[valid(key)] = hashes % np.uint32(self.count)
         return assigned
 
     def _check(self, given: npt.NDArray[np.int32]) -> None:
         lowest, highest = int(given.min()), int(given.max())
-        if lowest < 0 or highest >= self._count:
+        if lowest < 0 or highest >= self.count:
             wrong = lowest if lowest < 0 else highest
             raise ForebayError(
-                f"a row asks for partition {wrong} of topic {self._topic}, which has {self._count}:"
+                f"a row asks for partition {wrong} of topic {self._topic}, which has {self.count}:"
                 " the column `partition` must be null or from 0 to one less"
             )
 

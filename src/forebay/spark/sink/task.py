@@ -21,6 +21,7 @@ from forebay.spark.sink.encode import Payload, Rows, as_binary, cut, encode
 from forebay.spark.sink.options import Columns, WriteOptions
 from forebay.spark.sink.partitioning import Partitioner
 from forebay.spark.sink.producer import Producer
+from forebay.spark.sink.refused_rows import Refusals
 
 ROUND_BYTES = 8 << 20
 
@@ -32,15 +33,29 @@ class TaskSink:
         self._columns = columns
         self._task = task
         self._partitioners: dict[str, Partitioner] = {}
+        self._refusals = Refusals(columns, options.topic, lambda topic: self._partitioner(topic).count)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Returns when the brokers have acknowledged every row."""
         for batch in rounds(batches):
-            for topic, rows in self._by_topic(batch):
+            for topic, rows in self._by_topic(self._without_refused(batch)):
                 self._write_to(topic, rows)
         self._producer.flush()
 
+    def _without_refused(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that can be written, after the others have become dead letters, if there is a topic."""
+        to = self._options.dead_letters
+        if to is None:
+            return batch
+        good, refused, reasons = self._refusals.divide(batch)
+        if refused is not None:
+            times = _timestamps(self._optional(refused, self._columns.timestamp), refused.num_rows)
+            self._send(to, self._refusals.letters(refused, reasons, times), None)
+        return good
+
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if not batch.num_rows:
+            return
         index = self._columns.topic
         if self._options.topic is not None or index is None:
             yield self._options.topic or "", batch
@@ -53,8 +68,10 @@ class TaskSink:
             yield name.as_py(), batch if len(names) == 1 else batch.filter(pc.equal(topics, name))
 
     def _write_to(self, topic: str, batch: pa.RecordBatch) -> None:
-        rows = self._rows(batch)
-        assigned = self._partitioner(topic).assign(rows.key, self._optional(batch, self._columns.partition))
+        self._send(topic, self._rows(batch), self._optional(batch, self._columns.partition))
+
+    def _send(self, topic: str, rows: Rows, partition: pa.Array | None) -> None:
+        assigned = self._partitioner(topic).assign(rows.key, partition)
         if (assigned != assigned[0]).any():
             order = np.argsort(assigned, kind="stable")
             rows, assigned = rows.take(order), assigned[order]

@@ -12,6 +12,7 @@ A batch that cannot be decoded is an error that names its offsets, or a row for 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,8 @@ from forebay.spark.source.record_batches import Batch, Chunk, Piece, chunks
 
 UNREADABLE = -1
 """The timestamp type of a row that stands for a record that cannot be read."""
+LOST = -2
+"""The timestamp type of a row that stands for a stretch of offsets that is gone; its value says how many."""
 MARK_HINT = "Set unreadableRecords=mark to go on, with a row without key and value for each"
 _MICROSECONDS = 1000
 _TIMESTAMP_MS_MAX = (2**63 - 1) // _MICROSECONDS
@@ -100,16 +103,20 @@ class Decoder:
                 ) from None
             return list(bounded(self._marks(first, last, batch.base_timestamp)))
 
+    def lost(self, first: int, count: int) -> pa.RecordBatch:
+        """A row that stands for offsets that are gone."""
+        return self._standing_for(first, first, {"timestampType": LOST, "value": b"%d" % count})
+
     def _marks(self, first: int, last: int, timestamp_ms: int) -> pa.RecordBatch:
         """A row for each offset of a batch that cannot be read."""
+        when = max(0, timestamp_ms) * _MICROSECONDS
+        return self._standing_for(first, last, {"timestamp": when, "timestampType": UNREADABLE})
+
+    def _standing_for(self, first: int, last: int, about: dict[str, Any]) -> pa.RecordBatch:
+        """A row for each of these offsets."""
         count = last + 1 - first
         at = self._wanted.at
-        known = {
-            "topic": at.topic,
-            "partition": at.partition,
-            "timestamp": max(0, timestamp_ms) * _MICROSECONDS,
-            "timestampType": UNREADABLE,
-        }
+        known = {"topic": at.topic, "partition": at.partition, "timestamp": 0, **about}
         arrays = [
             pa.array(range(first, last + 1), pa.int64())
             if field.name == "offset"

@@ -22,6 +22,7 @@ from forebay.spark.source.offset_ranges import (
     parse_offsets,
     parse_partitions,
 )
+from forebay.spark.source.option_values import SPELLING, boolean, choice, count, delay_ms, spelled
 from forebay.spark.source.selection import EVERYTHING, Interval, Selection
 
 FETCH_BYTES = 8 << 20
@@ -33,39 +34,6 @@ JOINED_RECORDS = 1000
 
 FETCH_BYTES_MAX = 1 << 29
 """More than this does not fit where Arrow and the protocol count bytes."""
-
-_SPELLING = {
-    name.lower(): name
-    for name in (
-        "subscribe",
-        "subscribePattern",
-        "assign",
-        "startingOffsets",
-        "startingTimestamp",
-        "startingOffsetsByTimestamp",
-        "startingOffsetsByTimestampStrategy",
-        "endingOffsets",
-        "endingTimestamp",
-        "endingOffsetsByTimestamp",
-        "partitions",
-        "minOffset",
-        "maxOffset",
-        "minTimestamp",
-        "maxTimestamp",
-        "failOnDataLoss",
-        "unreadableRecords",
-        "minPartitions",
-        "maxRecordsPerPartition",
-        "minRecordsPerPartition",
-        "maxOffsetsPerTrigger",
-        "minOffsetsPerTrigger",
-        "maxTriggerDelay",
-        "includeHeaders",
-        "refreshOffsets",
-        "groupIdPrefix",
-        "commitOffsets",
-    )
-}
 
 _OF_BATCHES = (
     "endingoffsets",
@@ -105,16 +73,6 @@ _FORBIDDEN = {
     "path": "name topics with subscribe",
 }
 
-_DELAY_UNITS_MS = {
-    "us": 0.001,
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
@@ -148,6 +106,8 @@ class Fetching:
     fail_on_data_loss: bool = True
     mark_unreadable: bool = False
     """Records that cannot be read are rows with the timestamp type UNREADABLE, instead of an error."""
+    mark_lost: bool = False
+    """Without fail_on_data_loss: a stretch of offsets that is gone is a row with the timestamp type LOST."""
     rack: str = ""
     """Where the tasks are: a replica there is read, if there is one."""
 
@@ -181,7 +141,7 @@ def batch_options(options: Mapping[str, str]) -> ReadOptions:
         raise ConfigError(f"{starting.option}: a batch cannot start at the latest offset; it would be empty")
     if _names(ending, EARLIEST):
         raise ConfigError(f"{ending.option}: a batch cannot end at the earliest offset; it would be empty")
-    refresh = _boolean(given, "refreshoffsets", False) if "refreshoffsets" in given else None
+    refresh = boolean(given, "refreshoffsets", False) if "refreshoffsets" in given else None
     if refresh and ("minpartitions" in given or "maxrecordsperpartition" in given):
         raise ConfigError(
             "refreshOffsets=true has a task for each partition: leave out minPartitions and"
@@ -194,13 +154,13 @@ def stream_options(options: Mapping[str, str]) -> ReadOptions:
     given = _known(options)
     for name in _OF_BATCHES:
         if name in given:
-            raise ConfigError(f"{_spelled(name)} is for batches: a stream reads on, in all partitions")
+            raise ConfigError(f"{spelled(name)} is for batches: a stream reads on, in all partitions")
     return _options(given, _position(given, "starting", LATEST), Position(everywhere=LATEST))
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
     """The one option that the schema depends on. The names of the others are not checked here."""
-    return _boolean({name.lower(): value for name, value in options.items()}, "includeheaders", False)
+    return boolean({name.lower(): value for name, value in options.items()}, "includeheaders", False)
 
 
 def _options(given: Mapping[str, str], starting: Position, ending: Position) -> ReadOptions:
@@ -209,13 +169,13 @@ def _options(given: Mapping[str, str], starting: Position, ending: Position) -> 
         fetching=_fetching(given),
         starting=starting,
         ending=ending,
-        latest_if_unmatched=_choice(given, "startingoffsetsbytimestampstrategy", ("error", "latest"))
+        latest_if_unmatched=choice(given, "startingoffsetsbytimestampstrategy", ("error", "latest"))
         == "latest",
-        tasks_min=_count(given, "minpartitions"),
-        records_per_task_max=_count(given, "maxrecordsperpartition"),
+        tasks_min=count(given, "minpartitions"),
+        records_per_task_max=count(given, "maxrecordsperpartition"),
         records_per_task_min=_joined_records(given),
         admission=_admission(given),
-        include_headers=_boolean(given, "includeheaders", False),
+        include_headers=boolean(given, "includeheaders", False),
         commit_group=_commit_group(given),
     )
 
@@ -223,12 +183,8 @@ def _options(given: Mapping[str, str], starting: Position, ending: Position) -> 
 # -- names -------------------------------------------------------------------------------------------------
 
 
-def _spelled(name: str) -> str:
-    return _SPELLING.get(name, name)
-
-
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    known = _SPELLING.keys() | _USED_KAFKA
+    known = SPELLING.keys() | _USED_KAFKA
     return lowered(options, known=known, without_effect=_OF_WRITES, forbidden=_FORBIDDEN)
 
 
@@ -238,7 +194,7 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
 def _subscription(given: Mapping[str, str]) -> Subscription:
     names = [name for name in ("subscribe", "subscribepattern", "assign") if name in given]
     if len(names) != 1:
-        found = " and ".join(map(_spelled, names)) or "none of them"
+        found = " and ".join(map(spelled, names)) or "none of them"
         raise ConfigError(f"give exactly one of subscribe, subscribePattern and assign: found {found}")
     text = given[names[0]].strip()
     if names == ["assign"]:
@@ -265,14 +221,14 @@ def _position(given: Mapping[str, str], edge: str, default: int) -> Position:
     """As in Spark's source, a timestamp for all wins over timestamps, and these over offsets."""
     everywhere, each, offsets = f"{edge}timestamp", f"{edge}offsetsbytimestamp", f"{edge}offsets"
     if everywhere in given:
-        moment = _count(given, everywhere, least=0)
-        return Position(everywhere=moment, is_timestamp=True, option=_spelled(everywhere))
+        moment = count(given, everywhere, least=0)
+        return Position(everywhere=moment, is_timestamp=True, option=spelled(everywhere))
     if each in given:
-        moments = parse_offsets(_spelled(each), given[each])
+        moments = parse_offsets(spelled(each), given[each])
         if any(moment < 0 for moment in moments.values()):
-            raise ConfigError(f"{_spelled(each)}={given[each]}: timestamps are milliseconds since 1970")
-        return Position(by_partition=tuple(sorted(moments.items())), is_timestamp=True, option=_spelled(each))
-    return _offset_position(_spelled(offsets), given.get(offsets, "").strip(), default)
+            raise ConfigError(f"{spelled(each)}={given[each]}: timestamps are milliseconds since 1970")
+        return Position(by_partition=tuple(sorted(moments.items())), is_timestamp=True, option=spelled(each))
+    return _offset_position(spelled(offsets), given.get(offsets, "").strip(), default)
 
 
 def _selection(given: Mapping[str, str]) -> Selection:
@@ -284,7 +240,7 @@ def _selection(given: Mapping[str, str]) -> Selection:
 
 
 def _interval(given: Mapping[str, str], low: str, high: str) -> Interval:
-    bounds = [_count(given, name, least=0) if name in given else None for name in (low, high)]
+    bounds = [count(given, name, least=0) if name in given else None for name in (low, high)]
     return Interval(low=bounds[0], high=bounds[1])
 
 
@@ -293,7 +249,7 @@ def _numbers(given: Mapping[str, str], name: str) -> frozenset[int] | None:
         return None
     parts = [part.strip() for part in given[name].split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise ConfigError(f"{_spelled(name)}={given[name]}: give numbers with commas between them, as 0,2,5")
+        raise ConfigError(f"{spelled(name)}={given[name]}: give numbers with commas between them, as 0,2,5")
     return frozenset(map(int, parts))
 
 
@@ -320,38 +276,39 @@ def _fetching(given: Mapping[str, str]) -> Fetching:
     bootstrap = bootstrap_servers(given)
     connection = {name: value for name, value in given.items() if name in _USED_KAFKA}
     connection.setdefault("kafka.client.id", given.get("groupidprefix", "spark-forebay-source"))
-    isolation = _choice(given, "kafka.isolation.level", ("read_uncommitted", "read_committed"))
-    sizes = (_count(given, f"kafka.{name}") for name in ("max.partition.fetch.bytes", "fetch.max.bytes"))
+    isolation = choice(given, "kafka.isolation.level", ("read_uncommitted", "read_committed"))
+    sizes = (count(given, f"kafka.{name}") for name in ("max.partition.fetch.bytes", "fetch.max.bytes"))
     return Fetching(
         bootstrap=bootstrap,
         connection=connection,
         bytes_max=min(FETCH_BYTES_MAX, min(filter(None, sizes), default=FETCH_BYTES)),
         read_committed=isolation == "read_committed",
-        check_crcs=_boolean(given, "kafka.check.crcs", True),
-        fail_on_data_loss=_boolean(given, "failondataloss", True),
-        mark_unreadable=_choice(given, "unreadablerecords", ("fail", "mark")) == "mark",
+        check_crcs=boolean(given, "kafka.check.crcs", True),
+        fail_on_data_loss=boolean(given, "failondataloss", True),
+        mark_unreadable=choice(given, "unreadablerecords", ("fail", "mark")) == "mark",
+        mark_lost=choice(given, "lostrecords", ("skip", "mark")) == "mark",
         rack=given.get("kafka.client.rack", "").strip(),
     )
 
 
 def _admission(given: Mapping[str, str]) -> Admission:
-    rows_max, rows_min = _count(given, "maxoffsetspertrigger"), _count(given, "minoffsetspertrigger")
+    rows_max, rows_min = count(given, "maxoffsetspertrigger"), count(given, "minoffsetspertrigger")
     if rows_max and rows_min > rows_max:
         raise ConfigError(
             f"minOffsetsPerTrigger={rows_min} is more than maxOffsetsPerTrigger={rows_max}: no batch has both"
         )
     if "maxtriggerdelay" in given:
         return Admission(
-            rows_max=rows_max, rows_min=rows_min, delay_ms_max=_delay_ms(given["maxtriggerdelay"])
+            rows_max=rows_max, rows_min=rows_min, delay_ms_max=delay_ms(given["maxtriggerdelay"])
         )
     return Admission(rows_max=rows_max, rows_min=rows_min)
 
 
 def _joined_records(given: Mapping[str, str]) -> int:
-    least, most = given.get("minrecordsperpartition"), _count(given, "maxrecordsperpartition")
+    least, most = given.get("minrecordsperpartition"), count(given, "maxrecordsperpartition")
     if least is None:
         return min(JOINED_RECORDS, most) if most else JOINED_RECORDS
-    wanted = _count(given, "minrecordsperpartition", least=0)
+    wanted = count(given, "minrecordsperpartition", least=0)
     if most and wanted > most:
         raise ConfigError(
             f"minRecordsPerPartition={wanted} is more than maxRecordsPerPartition={most}: no task has both"
@@ -361,42 +318,7 @@ def _joined_records(given: Mapping[str, str]) -> int:
 
 def _commit_group(given: Mapping[str, str]) -> str:
     group = given.get("kafka.group.id", "")
-    commit = _boolean(given, "commitoffsets", bool(group))
+    commit = boolean(given, "commitoffsets", bool(group))
     if commit and not group:
         raise ConfigError("commitOffsets=true needs kafka.group.id: the group to which offsets are committed")
     return group if commit else ""
-
-
-# -- values ------------------------------------------------------------------------------------------------
-
-
-def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name, str(default)).strip().lower()
-    if text not in ("true", "false"):
-        raise ConfigError(f"{_spelled(name)}={given[name]}: give true or false")
-    return text == "true"
-
-
-def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """One of the choices; the first is the default."""
-    text = given.get(name, choices[0]).strip().lower()
-    if text not in choices:
-        raise ConfigError(f"{_spelled(name)}={given[name]}: give {' or '.join(choices)}")
-    return text
-
-
-def _count(given: Mapping[str, str], name: str, least: int = 1) -> int:
-    """A whole number; 0 when the option was not given."""
-    text = given.get(name)
-    if text is None:
-        return 0
-    if not text.strip().isascii() or not text.strip().isdigit() or int(text) < least:
-        raise ConfigError(f"{_spelled(name)}={text}: give a whole number of {least} or more")
-    return int(text)
-
-
-def _delay_ms(text: str) -> int:
-    parsed = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
-    if parsed is None or parsed[2] not in {"", *_DELAY_UNITS_MS}:
-        raise ConfigError(f"maxTriggerDelay={text}: give a time such as 500ms, 30s or 15m")
-    return int(int(parsed[1]) * _DELAY_UNITS_MS[parsed[2] or "ms"])

@@ -84,6 +84,8 @@ class Reading:
             while (fetched := fetches.next_piece()) is not None:
                 data, piece = fetched
                 yield from decoder.decode(data, piece)
+            if self.fetching.mark_lost:
+                yield from (decoder.lost(*stretch) for stretch in fetches.lost)
         finally:
             fetches.abandon()
 
@@ -101,6 +103,8 @@ class _Fetches:
         self._rack = fetching.rack
         self._replica: int | None = None
         """The broker that the leader has named instead of itself."""
+        self.lost: list[tuple[int, int]] = []
+        """Stretches of offsets that are gone: the first, and how many."""
 
     def next_piece(self) -> tuple[memoryview, Piece] | None:
         """The next batches; None at the end. The memory is valid until the next call."""
@@ -235,7 +239,7 @@ class _Fetches:
                 f"offset {self._offset} of {at} is out of range; the log now starts at {earliest}",
             )
             # An offset beyond the log is no better: the log is shorter than when the range was planned.
-            self._offset = earliest if self._offset < earliest else end
+            self._pass_over(min(earliest, end) if self._offset < earliest else end)
         elif error.code is ErrorCode.OFFSET_NOT_AVAILABLE:
             # Only a leader that knows what is committed answers this.
             latest = offsets_at(self._cluster, {at: LATEST}, read_committed=self._fetching.read_committed)[at]
@@ -243,8 +247,13 @@ class _Fetches:
                 raise error
             self._end = max(self._offset, latest)
             data_loss(self._fetching, f"offsets {self._end} to {end} of {at} are gone: it ends at {latest}")
+            self.lost.append((self._end, end - self._end))
         elif error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             data_loss(self._fetching, f"offsets {self._offset} to {end} of {at} are gone: {error.message}")
-            self._offset = end
+            self._pass_over(end)
         else:
             raise error
+
+    def _pass_over(self, until: int) -> None:
+        self.lost.append((self._offset, until - self._offset))
+        self._offset = until

@@ -131,7 +131,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A batch that a run before this one has planned: its topics may have been made anew since then.
         now = self._ids or self._ids_of(partitions(self._cluster(), options.subscription))
         until = self._of_same_topics(until, ids_in(end), now)
+        new = until.keys() - begin.keys()
         begin = self._with_new(begin, until)
+        if options.fetching.mark_lost:
+            begin |= dict.fromkeys(new, 0)  # the task that reads the first records counts those before them
         ranges = [self._range(at, begin[at], until[at]) for at in until]
         return [InputPartition(task) for task in tasks_of(ranges, options)]
 

@@ -96,8 +96,9 @@ def test_what_does_not_fit_is_archived_and_is_a_dead_letter(
     about = [dict(one.headers) for one in letters]
     assert about[0]["trace"] == b"7"
     assert [one["__dlq.errors.offset"] for one in about] == [b"1", b"2", b"5"]
-    assert b"the value does not fit its schema: " in (about[0]["__dlq.errors.message"] or b"")
-    assert b"long is not int" in (about[1]["__dlq.errors.message"] or b"")
+    reasons = [one["__dlq.errors.message"] or b"" for one in about]
+    assert all(reason.startswith(b"the value does not fit its schema: ") for reason in reasons)
+    assert b"long is not int" in reasons[1]
     assert archived(tmp_path) == list(range(6))
     listed = forebay("dead-letter", "list", story.letters, "--json", bootstrap=broker.bootstrap)
     assert listed.code == 0, listed.err

@@ -163,7 +163,9 @@ def _check_one_write(decision: Decision, attempt: Attempt) -> None:
 
 def _check_topic(decision: Decision, options: WriteOptions) -> None:
     """A job that is run again writes nothing, which is right only if it is the same job."""
-    if options.job_id is None or options.topic is None or options.topic in decision.topics:
+    if options.job_id is None or options.topic is None:
+        return
+    if options.topic in decision.topics or options.dead_letters in decision.topics:
         return
     raise ForebayError(
         f"the job {options.job_id} has been written to {', '.join(decision.topics)}, and not to"

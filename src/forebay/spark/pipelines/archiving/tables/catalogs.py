@@ -6,6 +6,7 @@ for its settings in `.pyiceberg.yaml` and in the environment, and settings that 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -18,6 +19,11 @@ from forebay.spark.pipelines.lake import OWN, Lake
 
 NAMESPACE = "archive"
 OWN_CATALOG = "forebay"
+_FROM_ENVIRONMENT = {
+    "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+}
+"""What the files of an archive are found by, and pyiceberg does not take from there."""
 _SECRETS = ("secret", "token", "password", "credential", "key", "signer")
 
 
@@ -58,14 +64,26 @@ def open_catalog(lake: Lake, settings: CatalogSettings | None) -> Any:
     if settings is None:
         return _file_in(lake)
     catalogs = require("pyiceberg.catalog", "iceberg")
+    config = require("pyiceberg.utils.config", "iceberg").Config()
     try:
-        return catalogs.load_catalog(settings.name, **settings.properties)
+        known = {**(config.get_catalog_config(settings.name) or {}), **settings.properties}
+        return catalogs.load_catalog(settings.name, **_environment(known), **settings.properties)
     except Exception as error:
         # Each kind of catalog has errors of its own: of HTTP, of databases, of settings that are missing.
         raise PipelineError(
             f"the Iceberg catalog {settings.name} cannot be used: {error}. Its settings are those of"
             " pyiceberg: in ~/.pyiceberg.yaml, in the environment, or --catalog-conf uri=http://HOST:8181"
         ) from None
+
+
+def _environment(known: Mapping[str, Any]) -> dict[str, str]:
+    """What the environment says of the object store, and the catalog's settings do not."""
+    found = {
+        name: next((os.environ[each] for each in variables if os.environ.get(each)), "")
+        for name, variables in _FROM_ENVIRONMENT.items()
+        if name not in known
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _file_in(lake: Lake) -> Any:

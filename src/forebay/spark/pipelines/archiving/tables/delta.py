@@ -26,6 +26,7 @@ class Delta:
         self._schema = schema
         self._deltalake = require("deltalake", "delta")
         require("deltalake.transaction", "delta")
+        require("deltalake.exceptions", "delta")
         self._lake = lake
 
     def holds(self, query: str, batch: int) -> bool:
@@ -73,9 +74,11 @@ class Delta:
         return [posixpath.relpath(path, root) for path in table.file_uris()]
 
     def _table(self) -> DeltaTable | None:
-        if not self._deltalake.DeltaTable.is_deltatable(self._lake.location):
+        """None where there is none yet. (`is_deltatable` would hold Python's lock while a store answers.)"""
+        try:
+            table: DeltaTable = self._deltalake.DeltaTable(self._lake.location)
+        except self._deltalake.exceptions.TableNotFoundError:
             return None
-        table: DeltaTable = self._deltalake.DeltaTable(self._lake.location)
         return table
 
     def _create(self) -> DeltaTable:
