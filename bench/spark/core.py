@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bench.machine import CLOCK_TICKS_PER_S, tree
 from bench.spark.loads import Bench, source_topic
-from forebay.spark.schema import spark_schema
+from forebay.spark.arrow.schema import spark_schema
 from forebay.spark.sink.encode import Rows, cut, encode
 from forebay.spark.sink.partitioning import Partitioner
 from forebay.spark.sink.producer import Limits

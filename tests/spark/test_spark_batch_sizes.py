@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.spark.batch_sizes import bounded
+from forebay.spark.arrow.batch_sizes import bounded
 
 
 @given(st.lists(st.integers(0, 3000), max_size=60), st.integers(1, 5000))

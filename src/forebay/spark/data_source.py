@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from forebay.spark.schema import spark_schema
+from forebay.spark.arrow.schema import spark_schema
 from forebay.spark.source.options import batch_options, include_headers, stream_options
 from forebay.spark.worker import freeze_loaded_objects
 

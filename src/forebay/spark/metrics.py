@@ -131,7 +131,7 @@ class PrometheusListener(StreamingQueryListener):
 
 
 def samples_of(progress: Mapping[str, Any]) -> dict[str, float]:
-    """What one progress of a query says, by name and labels."""
+    """The samples in one progress of a query, by name and labels."""
     query = f'query="{_escaped(progress.get("name") or progress["id"])}"'
     samples = {
         f"input_rows_per_second{{{query}}}": float(progress.get("inputRowsPerSecond") or 0),

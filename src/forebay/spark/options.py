@@ -1,4 +1,4 @@
-"""What the options of reads and of writes have in common. Spark hands their names over in lower case."""
+"""The options that reads and writes have in common. Spark hands their names over in lower case."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.errors import ForebayError
-from forebay.spark.batch_sizes import BATCH_BYTES
+from forebay.spark.arrow.batch_sizes import BATCH_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -201,7 +201,7 @@ def _java_at(home: Path) -> Java | None:
 
 
 def _release_of(home: Path) -> str:
-    """What the installation says about itself; spares starting a JVM to ask it."""
+    """The version that the installation names; spares starting a JVM to ask it."""
     try:
         return (home / "release").read_text(errors="replace")
     except OSError:

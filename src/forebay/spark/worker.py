@@ -1,4 +1,4 @@
-"""What a Python worker of Spark keeps from the garbage collector.
+"""Keeps a Python worker's long-lived objects from the garbage collector.
 
 Spark's daemon collects garbage after every task, and after every question that is asked when a query is
 planned and committed. In a process that has imported Arrow, numpy and PySpark this looks at a few hundred
@@ -14,7 +14,7 @@ import os
 import sys
 
 _is_worker = os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER"
-"""Whether this is a process that Spark started. In a user's own process the collector is left alone."""
+"""True in a process that Spark started. In a user's own process the collector is left alone."""
 _modules_seen: int | None = None
 
 

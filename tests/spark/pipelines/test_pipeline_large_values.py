@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.spark.batch_sizes import BATCH_BYTES
+from forebay.spark.arrow.batch_sizes import BATCH_BYTES
 from forebay.spark.session import DRIVER_OPTIONS
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import command, environment

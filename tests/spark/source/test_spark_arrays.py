@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from forebay.spark.arrays import array, binary, constant, ends, flags, lengths, numbers, valid
+from forebay.spark.arrow.arrays import array, binary, constant, ends, flags, lengths, numbers, valid
 
 NUMBERS = pa.array([None if n % 3 == 0 else n for n in range(40)], pa.int32())
 TEXTS = pa.array([None if n % 5 == 0 else b"x" * n for n in range(40)], pa.binary())
@@ -54,12 +54,12 @@ import numpy as np
 import pyarrow as pa
 from forebay.spark.sink import batch_writer, stream_writer
 from forebay.spark.source import batch_reader, decode, stream_reader
-from forebay.spark.arrays import array, binary
+from forebay.spark.arrow.arrays import array, binary
 from forebay.spark.source.record_batches import Batch, Piece
 from forebay.spark.sink.encode import Rows, cut, encode
 from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.sink.partitioning import Partitioner
-from forebay.spark.schema import arrow_schema, spark_schema
+from forebay.spark.arrow.schema import arrow_schema, spark_schema
 
 texts = binary(np.array([0, 1, 3, 6]), pa.py_buffer(b"abcdef"))
 texts = texts.take(array(pa.int32(), np.arange(3, dtype=np.int32), np.array([False, True, False])))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
-from forebay.spark.schema import COLUMNS, arrow_schema, spark_schema
+from forebay.spark.arrow.schema import COLUMNS, arrow_schema, spark_schema
 from forebay.spark.source.decode import ALL_ROWS, UNREADABLE, Decoder, Rows, UnreadableBatch
 from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.source.record_batches import Piece, select

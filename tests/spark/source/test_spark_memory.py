@@ -23,7 +23,7 @@ from pyspark.sql.datasource import InputPartition
 from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.options import batch_options
 from forebay.spark.source.batch_reader import TopicReader
-from forebay.spark.schema import spark_schema
+from forebay.spark.arrow.schema import spark_schema
 
 bootstrap, topic, fetch_bytes = sys.argv[1:]
 reader = TopicReader(

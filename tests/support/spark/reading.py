@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
-from forebay.spark.schema import spark_schema
+from forebay.spark.arrow.schema import spark_schema
 from forebay.spark.source.batch_reader import TopicReader
 from forebay.spark.source.offset_ranges import IDS_KEY, OffsetRange
 from forebay.spark.source.options import batch_options, stream_options

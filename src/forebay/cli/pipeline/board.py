@@ -1,4 +1,4 @@
-"""What a person sees of the steps while they work, and what they have done.
+"""Shows a person the steps while they work, and what they have done.
 
 At a terminal each step that is under way has a line, which changes in its place. In a file there is a line
 for each thing that happened.
@@ -36,7 +36,7 @@ class Board:
         self._draw()
 
     def tell(self, line: str) -> None:
-        """What has happened, and stays to be read."""
+        """Tell of something that has happened; the line stays to be read."""
         if self._is_terminal:
             self._erase()
         click.echo(line, err=True)

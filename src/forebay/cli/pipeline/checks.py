@@ -1,4 +1,4 @@
-"""What can be known to be wrong before Spark is started, which takes seconds and tells at length.
+"""Checks before Spark is started, which takes seconds and tells at length.
 
 Every check raises an error of one line that says what to do.
 """
@@ -27,7 +27,7 @@ _YARN_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 def check_master(master: str) -> None:
-    """Whether Spark knows this kind of master; and whether one that has an address answers there."""
+    """Raises an error if Spark does not know this kind of master, or nobody answers at its address."""
     if _LOCAL.fullmatch(master) or master.startswith(_OTHERS):
         return
     if master == "yarn":
@@ -62,7 +62,7 @@ def _knock(master: str, addresses: str, default_port: int) -> None:
 
 
 def check_folder(option: str, location: str) -> None:
-    """Whether files can be made in a folder, which need not be there yet. What is no path is not checked."""
+    """Raises an error if no files can be made in a folder, which may not exist yet. URIs are not checked."""
     if "://" in location:
         return
     path = Path(location).absolute()

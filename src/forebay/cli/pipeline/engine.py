@@ -37,7 +37,7 @@ class Engine:
     """Where Prometheus may ask: a port, or host and port."""
 
     def check(self) -> None:
-        """Whether there are Spark, Java and a master."""
+        """Raises an error if Spark, Java or a master is missing."""
         # PySpark warns of newer versions of pandas, which these commands use nothing of.
         warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
         try:
@@ -68,7 +68,7 @@ class Engine:
 
 
 def _silence_pyspark() -> None:
-    """What it logs on the driver becomes one line of ours where it matters."""
+    """Its log on the driver becomes one line of ours where it matters."""
     from pyspark import accumulators
     from pyspark.logger import PySparkLogger
 
@@ -102,7 +102,7 @@ def _is_open(descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def _quiet(*, keep_stderr: bool) -> Iterator[None]:
-    """Whatever is started meanwhile has no stdout, and a stderr only if it is asked for.
+    """A process that is started meanwhile has no stdout, and a stderr only if it is asked for.
 
     What a JVM has to say is not for users. It also lives on for a while after the command, and whoever reads
     the command's output to its end, as `$(forebay pipeline ...)` does, would wait for the JVM.

@@ -1,4 +1,4 @@
-"""What a step will do: its topics, places, schemas and rights."""
+"""The plan of a step: its topics, places, schemas and rights."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def show_plan(steps: Sequence[Step], brokers: Brokers, problems: Iterable[str], as_json: bool) -> bool:
-    """Whether nothing is wrong. `problems`: what was found before."""
+    """True if nothing is wrong. `problems`: what was found before."""
     wrong = list(problems)
     partitions = _Partitions(brokers if not wrong else None)
     told = [_told(step, brokers, partitions, wrong) for step in steps]

@@ -46,7 +46,7 @@ NO_RESTART = Restart()
 
 
 def restart_of(value: Any) -> Restart:
-    """What stands under `restart:`; a CommandError says what may stand there."""
+    """The setting under `restart:`; a CommandError says what may stand there."""
     given = {"when": value} if isinstance(value, str) else value
     if not isinstance(given, dict):
         raise CommandError(f"restart: {value!r} is neither {' nor '.join(WHEN)}")

@@ -139,7 +139,7 @@ def _failure(error: Exception, client: Client | None) -> Exception:
 
 
 def _exit_code(error: BaseException, client: Client | None) -> int:
-    """What a scheduler may conclude from a failure."""
+    """The code from which a scheduler may conclude why a step failed."""
     from forebay.spark.pipelines.jobs import DATA_KINDS, cause_of
 
     if cause_of(error).kind in DATA_KINDS:

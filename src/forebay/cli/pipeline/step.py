@@ -26,9 +26,9 @@ class Step:
     makes: str | None = None
     """An archive."""
     is_short: Callable[[Brokers], bool] = lambda _brokers: False
-    """Whether the JVM has so little to do that its start is most of it; asked when all checks have passed."""
+    """True if the JVM has so little to do that its start is most of it; asked when all checks have passed."""
     plan: Callable[[Brokers], StepPlan] = lambda _brokers: StepPlan()
-    """What it will do, without doing it."""
+    """Tells what it will do, without doing it."""
     restart: Restart = NO_RESTART
 
 

@@ -49,7 +49,7 @@ class Declared:
     conf: Mapping[str, str] = field(default_factory=dict)
 
     def engine(self, context: click.Context, given: Engine) -> Engine:
-        """What the command line says wins."""
+        """The command line wins."""
         master = given.master if self.master is None or _was_given(context, "master") else self.master
         return replace(given, master=master, conf={**self.conf, **given.conf})
 

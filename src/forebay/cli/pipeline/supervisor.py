@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 1.0
 _SIZES = ("rows", "rows written", "batches", "seconds", "files", "bytes")
 _COUNTS = (*_SIZES, "misfits", "dead letters", "unreadable", "lost")
-"""What summaries count: those of a step that was started again are added."""
+"""Counts in summaries: those of a step that was started again are added."""
 
 
 class StepFailed(ForebayError):
@@ -53,7 +53,7 @@ class _Under:
     job: Job | None = None
     """None while it is started, and while it waits to be started again."""
     work: _Work | None = None
-    """What starts it, and for a step without a query all that it does."""
+    """The work that starts it, and for a step without a query all that it does."""
     start_at_s: float = 0.0
     failures: int = 0
     """In a row."""
@@ -241,7 +241,7 @@ class Supervisor:
     # -- the end -------------------------------------------------------------------------------------
 
     def _abandon(self, step: Step) -> None:
-        """What is committed stays, and so does the checkpoint."""
+        """Stop the query. Committed rows stay, and so does the checkpoint."""
         self._board.tell(f"{step.name}: stopped before its end; the same command goes on from here")
         for under in self._under:
             with contextlib.suppress(Exception):  # Spark was interrupted too, and may say so
@@ -259,7 +259,7 @@ class Supervisor:
 
 
 class _Work(threading.Thread):
-    """What takes its time, beside the thread that watches. It ends with the process, finished or not."""
+    """Work that takes its time, beside the thread that watches. It ends with the process, finished or not."""
 
     def __init__(self, spark: SparkSession, work: Callable[[], Job | Summary]) -> None:
         super().__init__(name="forebay-step", daemon=True)

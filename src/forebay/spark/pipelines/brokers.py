@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SOURCE = "forebay"
 FAIL, SKIP = CHOICES = ("fail", "skip")
-"""What a pipeline does about messages that are gone, and about those that cannot be read."""
+"""Ways to treat messages that are gone, and those that cannot be read."""
 UNREADABLE_METRIC = "forebay_unreadable"
 """How the observed metrics begin that count the messages that a stream has passed over."""
 LOST_METRIC = "forebay_lost"
@@ -35,7 +35,7 @@ _VALUES = pa.schema([("value", pa.binary())])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """What a stream may pass over."""
+    """Names what a stream may pass over."""
 
     on_data_loss: str = FAIL
     """Messages that were deleted before they were read."""
@@ -93,7 +93,7 @@ class Brokers:
         return Cluster.shared(self.bootstrap, self.options)
 
     def cluster_id(self) -> str:
-        """What the brokers call their cluster, under whichever address it is reached."""
+        """The name that brokers have for their cluster, under whichever address it is reached."""
         cluster = self.cluster()
         return cluster.attempt(lambda: cluster.refresh([])).cluster_id or self.bootstrap
 

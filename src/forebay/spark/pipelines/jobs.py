@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 1
 WRITTEN = "forebay_written"
-"""What counts the rows that a query yields, under Spark's observed metrics."""
+"""The observed metric of Spark that counts the rows that a query yields."""
 _OURS = re.compile(r"^(?:forebay|pyspark)\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _HINTS = {
     SKIP_HINT: "--on-data-loss skip goes on with what is there",
     MARK_HINT: "--on-unreadable skip passes over them and counts them",
 }
-"""What the data source advises, and the same in the words of pipelines."""
+"""Advice of the data source, and the same in the words of pipelines."""
 DATA_KINDS = frozenset({DataLoss.__name__, UnreadableBatch.__name__})
 """Causes that say that messages are gone, or cannot be read."""
 
@@ -127,7 +127,7 @@ class Job:
         self._verify = verify
         self._letters = letters
         self.ends = ends
-        """Whether it comes to an end by itself."""
+        """True if it comes to an end by itself."""
         self._started_s = time.monotonic()
         self._last_batch = -1
         self._batches = 0

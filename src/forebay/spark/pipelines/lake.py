@@ -27,7 +27,7 @@ from forebay.errors import ForebayError
 from forebay.lazy import dataclass
 
 OWN = "_forebay"
-"""What is ours and no data; readers of Parquet pass over names that begin with an underscore."""
+"""The folder of what is no data; readers of Parquet pass over names that begin with an underscore."""
 _SCRATCH = f"{OWN}/scratch"
 _REMOVED = ".removed"
 _SCRATCH_NS_MAX = 24 * 3600 * 10**9

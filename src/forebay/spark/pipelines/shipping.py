@@ -1,4 +1,4 @@
-"""What Python workers away from this process need: on other machines sent along, on this one pointed to.
+"""Brings Python workers what they need: on other machines it is sent along, on this one pointed to.
 
 Forebay and its two compiled dependencies go as one archive that Spark unpacks beside each executor, where
 PYTHONPATH points: a zip on the path alone would not do, since compiled modules cannot be imported from one.

@@ -1,4 +1,4 @@
-"""What is in a topic or an archive: one pass over it, then small questions to its result.
+"""Statistics of a topic or an archive: one pass over it, then small questions to its result.
 
 The pass groups the messages in five ways at once (by partition, minute, size, key, and key with a hash of
 the value) with grouping sets, so the data is read and shuffled once however large it is. Everything
@@ -89,7 +89,7 @@ class Stats:
     bytes: int
     """Of keys and values, as the producers gave them."""
     stored_bytes: int
-    """What it takes in the brokers' logs (one replica) or in the archive's files."""
+    """The bytes in the brokers' logs (one replica) or in the archive's files."""
     without_key: int
     without_value: int
     partitions: tuple[PartitionStats, ...]
@@ -123,7 +123,7 @@ class Stats:
         return sum(found.missing_offsets for found in self.partitions)
 
     def summary(self, report: str | None = None, *, full: bool = False) -> Summary:
-        """What a person wants to know first, or everything."""
+        """Tells what a person wants to know first, or everything."""
         facts = self.to_dict() if full else dict(self.facts())
         return Summary(
             title=f"stats of {self.source}", facts={**facts, **({"report": report} if report else {})}
@@ -173,7 +173,7 @@ def archive_stats(spark: SparkSession, location: str) -> Stats:
 
 
 def _log_bytes(brokers: Brokers, topic: str, partitions: int) -> int:
-    """What the leaders have on disk, each asked for its own partitions."""
+    """The bytes that leaders have on disk, each asked for its own partitions."""
     cluster = brokers.cluster()
 
     def ask(partition: int) -> int:

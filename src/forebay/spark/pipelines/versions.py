@@ -1,4 +1,4 @@
-"""What some versions of PySpark cannot do."""
+"""Refuses what some versions of PySpark cannot do."""
 
 from __future__ import annotations
 

@@ -39,13 +39,13 @@ _LOGICAL: Mapping[tuple[str, str | None], pa.DataType | None] = {
     ("int", "time-millis"): None,
     ("long", "time-micros"): None,
 }
-"""What fastavro makes more of than the type beneath, None where Spark has no type for it. As Avro wants it,
+"""Types of which fastavro makes more than what lies beneath; None where Spark has no type. As Avro wants it,
 all others are read as the type beneath."""
 _DECIMAL_DIGITS_MAX = 38
 
 
 def fields(how: Decoding) -> list[pa.Field]:
-    """What the fields of a record are in Arrow."""
+    """The fields of a record, as Arrow has them."""
     fastavro = require("fastavro.schema", "avro")
     try:
         expanded = _parsed(how.schema, expand=True)

@@ -39,7 +39,7 @@ _LOGICAL: Mapping[tuple[str, str], tuple[type, ...]] = {
     ("bytes", "decimal"): (decimal.Decimal,),
     ("fixed", "decimal"): (decimal.Decimal,),
 }
-"""What fastavro makes of them. A number is taken too where one lies beneath."""
+"""The types that fastavro makes of them. A number is taken too where one lies beneath."""
 
 
 class _Check(NamedTuple):
@@ -50,7 +50,7 @@ class _Check(NamedTuple):
     types: frozenset[type] = frozenset()
     """Values of these types need no more than that; none where `run` has to see every value."""
     converts: bool = False
-    """Whether `run` may return something else than it was given."""
+    """True if `run` may return something else than it was given."""
 
 
 _NOTHING = _Check(lambda value: value)

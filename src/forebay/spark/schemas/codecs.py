@@ -26,7 +26,7 @@ CORRUPT = "_corrupt_record"
 
 
 class Format(Protocol):
-    """What the module of a format has."""
+    """The functions that the module of a format has."""
 
     def fields(self, how: Decoding) -> list[pa.Field]:
         """The columns of the schema; SchemaError where Spark has none."""

@@ -156,7 +156,7 @@ def _decoded(
 
 
 def _misfit(problem: str, mode: str, corrupt: str | None) -> Row | None:
-    """What a value that does not fit becomes."""
+    """A value that does not fit becomes an error, a null, or its reason."""
     if mode == FAILFAST:
         raise ForebayError(f"a value does not fit: {problem}; mode={PERMISSIVE} makes it null")
     return None if corrupt is None else {corrupt: problem}

@@ -1,4 +1,4 @@
-"""What the formats have in common: how values are to be decoded, as it is sent to the workers."""
+"""A `Decoding` says how values are to be decoded, in every format; it is sent to the workers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class SchemaError(ForebayError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
     schema: Schema
-    """What the columns are made of: the latest schema of a subject, or a file."""
+    """The columns are made of it: the latest schema of a subject, or a file."""
     schema_id: int | None = None
     """Its number in the registry, if it has one."""
     registry: str = ""
     """Where the schemas of single values are asked for; without it all are of this one."""
     framed: bool = True
-    """Whether values begin with the five bytes of a registry."""
+    """True if values begin with the five bytes of a registry."""
     message: str = ""
     """Protobuf: which message of the schema; the first unless given."""
     compiled: bytes = b""

@@ -41,7 +41,7 @@ _TIMES_US: Mapping[str, range] = {
     _TIMESTAMP: range(-62_135_596_800_000_000, 253_402_300_800_000_000),
     _DURATION: range(-315_576_000_000_000_000, 315_576_000_000_000_001),
 }
-"""What Protobuf allows: the years 1 to 9999, and about as many years either way."""
+"""Bounds of Protobuf: the years 1 to 9999, and about as many years either way."""
 _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
@@ -94,7 +94,7 @@ def _is_map(field: Any) -> bool:
 
 
 def row_maker(message: Any) -> Convert:
-    """What makes rows of messages of this type; all is decided once."""
+    """Makes a function for messages of this type, which yields rows; all is decided once."""
     getters = [(field.name, _getter(field)) for field in message.fields]
 
     def to_row(found: Any) -> Row:

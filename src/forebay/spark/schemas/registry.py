@@ -28,7 +28,7 @@ AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 FRAME_BYTES = 5
 TIMEOUT_S = 20.0
 REFERENCES_MAX = 1000
-"""What one schema may refer to, directly and by way of others."""
+"""The most schemas that one may refer to, directly and by way of others."""
 PAUSES_S = (0.25, 0.5, 1.0, 2.0)
 """Before each time that a question is asked again."""
 PATIENCE_S = 60.0

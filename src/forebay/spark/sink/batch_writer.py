@@ -51,7 +51,7 @@ PRODUCER_IDLE_S_MAX = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written(WriterCommitMessage):
-    """What a task of an at-least-once write tells the driver."""
+    """The report of a task of an at-least-once write to the driver."""
 
     rows: int
     bytes: int
@@ -164,7 +164,7 @@ def query_run() -> str:
 
 
 def stream_property(name: str) -> str:
-    """What Spark tells the tasks of a stream."""
+    """A property that Spark gives the tasks of a stream."""
     value = task_context().getLocalProperty(name)
     if not value:
         raise ForebayError(f"Spark did not say its {name}: is this a stream, and PySpark 4.1 or later?")

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forebay.lazy import dataclass
-from forebay.spark.arrays import Ints, array, binary, constant, ends, lengths
+from forebay.spark.arrow.arrays import Ints, array, binary, constant, ends, lengths
 
 Varints = tuple[npt.NDArray[np.uint64], Ints]
 """Zigzag numbers, and the bytes that each of them takes."""
@@ -32,7 +32,7 @@ _LENGTH_BYTES_MAX = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What records are made of, in columns of one length."""
+    """The parts of records, in columns of one length."""
 
     key: pa.Array
     value: pa.Array

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forebay.errors import ForebayError
-from forebay.spark.arrays import numbers, valid
+from forebay.spark.arrow.arrays import numbers, valid
 
 Partitions = npt.NDArray[np.int64]
 

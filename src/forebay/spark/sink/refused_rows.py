@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forebay.spark.arrays import Flags, flags, numbers, valid
+from forebay.spark.arrow.arrays import Flags, flags, numbers, valid
 from forebay.spark.sink.encode import Rows, as_binary
 from forebay.spark.sink.options import Columns
 

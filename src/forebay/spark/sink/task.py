@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forebay.errors import ForebayError
-from forebay.spark.arrays import numbers, valid
-from forebay.spark.batch_sizes import bounded
+from forebay.spark.arrow.arrays import numbers, valid
+from forebay.spark.arrow.batch_sizes import bounded
 from forebay.spark.sink.encode import Payload, Rows, as_binary, cut, encode
 from forebay.spark.sink.options import Columns, WriteOptions
 from forebay.spark.sink.partitioning import Partitioner

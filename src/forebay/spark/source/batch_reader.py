@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from forebay.errors import ErrorCode, KafkaError
-from forebay.spark.schema import arrow_schema, check_columns
+from forebay.spark.arrow.schema import arrow_schema, check_columns
 from forebay.spark.source.offset_lookup import (
     NOT_FOUND,
     offsets_at,
@@ -46,7 +46,7 @@ _ADVICE = (
 
 
 class BatchTask(InputPartition):
-    """What a task reads: these offsets, or its share of all partitions as they are when it runs."""
+    """The share of a task: these offsets, or its share of all partitions as they are when it runs."""
 
     def __init__(self, value: OffsetRange | RangeGroup | None, share: Share) -> None:
         super().__init__(value)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay.errors import ProtocolError
-from forebay.spark.arrays import Ints
+from forebay.spark.arrow.arrays import Ints
 from forebay.spark.source.record_batches import Batch, Chunk
 from forebay.wire.batch import LOG_APPEND_TIME
 from forebay.wire.varint import read_varint

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from forebay.errors import ProtocolError
 from forebay.lazy import dataclass
-from forebay.spark.arrays import Ints, array, constant, flags
-from forebay.spark.batch_sizes import bounded
+from forebay.spark.arrow.arrays import Ints, array, constant, flags
+from forebay.spark.arrow.batch_sizes import bounded
 from forebay.spark.source.columnar import Columns, Field, check_within, columns, field, varints
 from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.record_batches import Batch, Chunk, Piece, chunks
@@ -32,7 +32,7 @@ LOST = -2
 MARK_HINT = "Set unreadableRecords=mark to go on, with a row without key and value for each"
 _MICROSECONDS = 1000
 _TIMESTAMP_MS_MAX = (2**63 - 1) // _MICROSECONDS
-"""What a column can show: the year 294247. Brokers take any number; one beyond is read as this."""
+"""The last time that a column can show, in 294247. Brokers take any number; one beyond is read as this."""
 
 
 class UnreadableBatch(ProtocolError):

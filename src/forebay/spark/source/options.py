@@ -26,7 +26,7 @@ from forebay.spark.source.option_values import SPELLING, boolean, choice, count,
 from forebay.spark.source.selection import EVERYTHING, Interval, Selection
 
 FETCH_BYTES = 8 << 20
-"""What a fetch asks for unless kafka.max.partition.fetch.bytes says otherwise: it bounds worker memory."""
+"""The bytes of a fetch, unless kafka.max.partition.fetch.bytes is given; they bound a worker's memory."""
 
 JOINED_TASKS = 32
 """A batch with more ranges than this reads small ones together."""
@@ -95,7 +95,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetching:
-    """What a worker needs to know to read a range of offsets."""
+    """Tells a worker how to read a range of offsets."""
 
     bootstrap: str
     connection: Mapping[str, str] = field(default_factory=dict)

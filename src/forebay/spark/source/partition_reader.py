@@ -1,4 +1,4 @@
-"""What a task does: read a range of offsets of one partition, as Arrow batches.
+"""A task reads a range of offsets of one partition, as Arrow batches.
 
 It reads from the leader, or from a replica in its own rack if the leader names one. A replica that does not
 answer, or does not have an offset yet, is left for the leader until the end of the range.

@@ -1,4 +1,4 @@
-"""What a batch read leaves out of its topics: other partitions, offsets and times than those asked for.
+"""A batch read can leave out parts of its topics: other partitions, offsets and times than those asked for.
 
 Partitions and offsets decide which ranges are read at all. A lower bound on the timestamp moves the start of
 a range forward, since a broker knows the first record that is as young. Records behind it may be older again,

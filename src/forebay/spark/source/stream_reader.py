@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from forebay.errors import ConfigError, KafkaError
-from forebay.spark.schema import arrow_schema, check_columns
+from forebay.spark.arrow.schema import arrow_schema, check_columns
 from forebay.spark.source.gone_partitions import not_read_to_the_end
 from forebay.spark.source.offset_lookup import (
     commit_offsets,
@@ -118,7 +118,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._admitted(self._with_new(begin, self._latest), self._latest, limit), self._ids)
 
     def reportLatestOffset(self) -> Json | None:
-        """What the query's progress shows, in the form that tools know from Spark's Kafka source."""
+        """The end that the query's progress shows, in the form that tools know from Spark's Kafka source."""
         return to_json(self._latest) if self._latest else None
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
@@ -214,7 +214,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _too_few(self, begin: Offsets, latest: Offsets, now_s: float) -> bool:
-        """Whether to wait for more rows; as in Spark's source, the first batch of a run never waits."""
+        """True if a batch waits for more rows; as in Spark's source, the first batch of a run never waits."""
         admission = self._options.admission
         if self._last_trigger_s is None or (now_s - self._last_trigger_s) * 1000 >= admission.delay_ms_max:
             return False

@@ -30,7 +30,7 @@ class BrokerConnection(BlockingConnection):
         self._features: dict[str, int] | None = None
 
     def has_feature(self, name: str, level: int = 1) -> bool:
-        """Whether the broker says that it can do something that only some brokers can."""
+        """True if the broker says that it can do something that only some brokers can."""
         if self._features is None:
             answer = self.ask(
                 ApiVersionsRequest(

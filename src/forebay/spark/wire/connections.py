@@ -35,7 +35,7 @@ TRANSACTION: Final = 1
 
 POOL_CLUSTERS_MAX = 16
 KAFKA: Final = "kafka."
-"""What stands in front of the settings of Kafka's clients, as everywhere in Spark."""
+"""The prefix of the settings of Kafka's clients, as everywhere in Spark."""
 
 _BACKOFF_MAX_S = 1.0
 _UNKNOWN_TOPIC_S = 3.0
@@ -156,7 +156,7 @@ class Cluster:
             return self.leader(topic, partition % count)
 
     def knows(self, topic: str, partition: int) -> bool:
-        """Whether `leader` can tell without asking a broker first."""
+        """True if `leader` can tell without asking a broker first."""
         return partition in self._leaders.get(topic, {})
 
     def leadership(self, topic: str, partition: int) -> Leader:
@@ -226,7 +226,7 @@ class Cluster:
         self._coordinators.clear()
 
     def attempt(self, work: Callable[[], T], *, limit_s: float | None = None) -> T:
-        """What the work returns, once it succeeds; its KafkaError when that is final or time is up."""
+        """The result of the work, once it succeeds; its KafkaError when that is final or time is up."""
         started = time.monotonic()
         patience_s = self.timing.attempts_s if limit_s is None else min(limit_s, self.timing.attempts_s)
         backoff_s = 0.0  # a connection that was idle for too long is replaced without a pause

@@ -3,7 +3,7 @@
 So a test of values that do not fit into memory together needs an eighth of the values, and of the memory.
 """
 
-from forebay.spark import batch_sizes
+from forebay.spark.arrow import batch_sizes
 from forebay.spark.pipelines.archiving import source
 
 SHARE = 8

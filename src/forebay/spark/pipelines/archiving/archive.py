@@ -54,7 +54,7 @@ class ArchiveSettings:
     catalog: CatalogSettings | None = None
     """Of an Iceberg table; a file in the archive unless given."""
     tolerance: Tolerance = NO_TOLERANCE
-    """What the archive may pass over."""
+    """Things that the archive may pass over."""
 
 
 def archive(
@@ -94,7 +94,7 @@ def archive(
 
 
 def letters_of(brokers: Brokers, topic: str, to: str | None, *, is_decoded: bool) -> Letters | None:
-    """What writes the dead letters of an archive; an error if they cannot go there."""
+    """The writer of an archive's dead letters; an error if they cannot go there."""
     if to is None:
         return None
     if not is_decoded:

@@ -199,7 +199,7 @@ def conclude(lake: Lake, merge: Merge) -> None:
 
 
 def _rows(lake: Lake, paths: Sequence[str]) -> Iterator[pa.Table]:
-    """What files hold, with the columns that an archive has, without what readers make of its folders."""
+    """The rows of files, with the columns that an archive has, without those that readers make of folders."""
     schema = _common_schema(lake, paths)
     for path in paths:
         with lake.files.open_input_file(lake.path(path)) as stream:

@@ -1,4 +1,4 @@
-"""What a task does for an archive: the rows of its partition into one Parquet file per hour.
+"""A task of an archive writes the rows of its partition into one Parquet file per hour.
 
 The rows come sorted by hour, so one file is open at a time and memory is bounded by a row group, however
 many hours a batch spans. A task writes its files aside, under names of its own, and reports them. When all
@@ -50,7 +50,7 @@ _WRITTEN = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a file holds of one partition."""
+    """The share of one partition in a file."""
 
     staged: str
     """Where the task has written it."""
@@ -183,7 +183,7 @@ def write_rows(stream: pa.NativeFile, pieces: Iterable[pa.Table], *, with_times:
 
 
 class Tally:
-    """What went into one file, by partition."""
+    """Counts what goes into one file, by partition."""
 
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from forebay.lazy import dataclass
-from forebay.spark.batch_sizes import bounded
+from forebay.spark.arrow.batch_sizes import bounded
 from forebay.spark.pipelines.archiving.layout import SCHEMA, hour_of
 from forebay.spark.pipelines.lake import Lake
 

@@ -158,7 +158,7 @@ def _is_merged(path: str) -> bool:
 
 
 def _batch_counts(path: str, position: Position) -> bool | None:
-    """Whether the batch counts that a file belongs to; None for the file of no batch."""
+    """True if the batch counts that a file belongs to; None for the file of no batch."""
     batch = _BATCH_FILE.fullmatch(_name(path))
     return None if batch is None else position.counts(batch["query"], int(batch["batch"]))
 

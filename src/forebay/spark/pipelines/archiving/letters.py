@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from forebay.lazy import dataclass
+from forebay.spark.arrow.schema import spark_schema
 from forebay.spark.dead_letters import dead_letters
 from forebay.spark.pipelines.archiving.decoded import DecodedColumn, decoded_values
 from forebay.spark.pipelines.archiving.hour_files import Written, without_null_arrays
@@ -29,7 +30,6 @@ from forebay.spark.pipelines.archiving.layout import SCHEMA
 from forebay.spark.pipelines.brokers import SOURCE, Brokers
 from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.lake import OWN, Lake
-from forebay.spark.schema import spark_schema
 from forebay.spark.sink.transactions import stream_names
 from forebay.spark.sink.transactions.batch_decisions import Ledger
 

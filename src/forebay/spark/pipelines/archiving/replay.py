@@ -125,7 +125,7 @@ def _check_same_topic(brokers: Brokers, topic: str, before: str) -> None:
 
 
 def nothing_left(checkpoint: Lake, options: Mapping[str, str]) -> bool:
-    """Whether the last batch in a checkpoint ends where the archive does."""
+    """True if the last batch in a checkpoint ends where the archive does."""
     from forebay.spark.pipelines.archiving.source import ArchiveReader
 
     names = [posixpath.basename(file.path) for file in checkpoint.list("commits")]

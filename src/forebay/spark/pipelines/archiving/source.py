@@ -18,11 +18,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from forebay.spark.arrow.schema import spark_schema
 from forebay.spark.pipelines.archiving.compact import archive_files
 from forebay.spark.pipelines.archiving.index import Slice, Span, Timeline, TimeRange, read_index
 from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.lake import Lake
-from forebay.spark.schema import spark_schema
 
 NAME = "forebay-archive"
 BATCH_RECORDS = 100_000
@@ -123,7 +123,7 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return max(offset, min(covered, self._archived.get(str(partition), 0)))
 
     def _index(self) -> dict[int, list[Span]]:
-        """What may hold messages of each partition. Read once: what is archived later is not replayed."""
+        """Row groups by partition. Read once: what is archived later is not replayed."""
         if self._spans is None:
             lake = Lake(self._location)
             position = require_position(lake)

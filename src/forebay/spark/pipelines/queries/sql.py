@@ -51,7 +51,7 @@ _HINTS = {
         " or write changed rows with --mode update, or the whole result at every change with --mode complete"
     ),
 }
-"""What helps, by a part of what Spark says."""
+"""Advice, by a part of the message of Spark."""
 _DELAY = re.compile(r"\s*(?:(?P<column>[^\d\s]\S*)\s+)?(?P<delay>\d+\s+\w+)\s*")
 
 
@@ -72,7 +72,7 @@ class SqlSettings:
     dead_letters: str | None = None
     """A topic for the values that do not fit their schema; they are rows of nulls unless it is given."""
     tolerance: Tolerance = NO_TOLERANCE
-    """What the streams may pass over. Values that do not fit their schema are unreadable, too."""
+    """Things that the streams may pass over. Values that do not fit their schema are unreadable, too."""
 
 
 def sql(
@@ -135,7 +135,7 @@ def _hint(error: BaseException) -> str:
 
 
 def check(brokers: Brokers, query: str, to: str, settings: SqlSettings) -> tuple[str, list[StreamCall]]:
-    """What can be known of a query without Spark: its text for Spark, and what it reads."""
+    """Checks a query without Spark. Returns its text for Spark, and what it reads."""
     text, calls = rewrite(query)
     _check_names(calls, settings)
     for call in calls:
@@ -171,7 +171,7 @@ def checkpoint_of(brokers: Brokers, query: str, to: str, settings: SqlSettings) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Begun:
-    """What was found out when a query was begun, and holds as long as its checkpoint."""
+    """Facts that were found out when a query was begun, and hold as long as its checkpoint."""
 
     formats: Mapping[str, ValueFormat]
     latest: Mapping[str, Mapping[str, int]]
@@ -197,7 +197,7 @@ def _begun(
     settings: SqlSettings,
     checkpoint: Lake,
 ) -> _Begun:
-    """What the checkpoint has kept, or what was given and found out, which it then keeps."""
+    """The facts that the checkpoint keeps; if there are none, those that were given and found out."""
     saved = checkpoint.read(_SAVED)
     if saved is not None:
         kept = json.loads(saved)
@@ -237,7 +237,7 @@ def _format(spark: SparkSession, brokers: Brokers, call: StreamCall, settings: S
 
 
 def _given_format(call: StreamCall, settings: SqlSettings) -> ValueFormat | None:
-    """What the query, the command line or the registry says; None where it has to be found out."""
+    """The format that the query, the command line or the registry names; None to find it out."""
     format = call.options.get("format", settings.formats.get(call.topic))
     schema = call.options.get("schema", settings.schemas.get(call.topic))
     registry = _registry(call, settings)
@@ -286,7 +286,7 @@ def _watermark(call: StreamCall, settings: SqlSettings) -> tuple[str, str] | Non
 
 
 def messages(result: DataFrame, key: str | None) -> DataFrame:
-    """What a query yields, as the sink wants it."""
+    """The rows that a query yields, as the sink wants them."""
     from pyspark.sql import functions as F
 
     if not result.isStreaming:

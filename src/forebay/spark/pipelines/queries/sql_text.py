@@ -70,7 +70,7 @@ def rewrite(sql: str) -> tuple[str, list[StreamCall]]:
 
 
 def _parse(sql: str, position: int) -> tuple[StreamCall, int]:
-    """What stands in the brackets, and the position after them."""
+    """The text in the brackets, and the position after them."""
     topic = _TOPIC.match(sql, position)
     if topic is None:
         raise _wrong(sql, position)

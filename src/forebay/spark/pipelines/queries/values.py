@@ -45,7 +45,7 @@ META = {
     "_offset": "offset",
     "_timestamp": "timestamp",
 }
-"""What is known of a message beside its value, and how the source calls it."""
+"""Columns about a message beside its value, and their names in the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class ValueFormat:
     registry: str = ""
     """Where the schemas of single values are asked for."""
     references: Mapping[str, str] = field(default_factory=dict)
-    """What the schema refers to, by name."""
+    """Schemas that it refers to, by name."""
     schema_id: int | None = None
     message: str = ""
     """Protobuf: which message of the schema."""

@@ -78,7 +78,7 @@ _FORGOTTEN = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_
 
 
 class Ledger:
-    """What has been decided for one query or job."""
+    """The decisions about one query or job."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster
@@ -180,7 +180,7 @@ class Ledger:
         return found
 
     def commit(self, participant: Participant) -> bool:
-        """Whether the participant is committed, now or since earlier; otherwise brokers have aborted it."""
+        """True if the participant is committed, now or since earlier; otherwise brokers have aborted it."""
         try:
             self._cluster.attempt(partial(self._end_alone, participant, True))
         except KafkaError as error:

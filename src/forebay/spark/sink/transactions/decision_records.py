@@ -62,7 +62,7 @@ _HEAD = re.compile(r"(?P<pieces>\d+)(?P<mark>[;:])")
 
 
 class Slot(NamedTuple):
-    """What a group has under one topic."""
+    """The record of a group under one topic."""
 
     batch_id: int
     pieces: int
@@ -77,7 +77,7 @@ class Slot(NamedTuple):
 
 
 class DecisionRecords:
-    """What brokers keep for one query or job."""
+    """The records that brokers keep for one query or job."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster

@@ -46,7 +46,7 @@ _runs_tidied: dict[str, str] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared(WriterCommitMessage):
-    """What a task of an exactly-once write tells the driver."""
+    """The report of a task of an exactly-once write to the driver."""
 
     attempt: Attempt
     participant: Participant | None = None
@@ -229,7 +229,7 @@ def forget(cluster: Cluster, name: str) -> None:
 def _decide(
     ledger: Ledger, attempt: Attempt, messages: Sequence[Prepared], mine: Sequence[Participant], new_run: bool
 ) -> Settled | None:
-    """What holds for the batch; None when there is nothing to commit."""
+    """The decision that holds for the batch; None when there is nothing to commit."""
     found = any(message.found for message in messages)
     if mine and not found:
         topics = {topic for message in messages for topic in message.topics}
@@ -257,7 +257,7 @@ def _decide(
 
 
 def _has_strays(cluster: Cluster, attempt: Attempt) -> bool:
-    """Whether a transaction of this run is open though the batch has ended.
+    """True if a transaction of this run is open though the batch has ended.
 
     An executor that was thought dead may open one after its task was done again elsewhere. Later batches
     renew it with their own, so that it would hold up readers for hours.

@@ -1,4 +1,4 @@
-"""What is kept of a batch write with a jobId that has succeeded: that it has.
+"""Brokers keep of a batch write with a jobId that it has succeeded.
 
 The decision of a job lists its participants. When all of them are committed, a short record takes its place,
 so that a job costs brokers as little as can be, and is known to be finished when its transactional ids have

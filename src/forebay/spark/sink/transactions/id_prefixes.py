@@ -1,4 +1,4 @@
-"""What brokers do for all transactions of a run, or of a name, at once: renew them, and forget their ids.
+"""Brokers can renew all transactions of a run, or of a name, at once, and forget their ids.
 
 Only Forebay's brokers can (decision 0015); with others transactions time out, and transactional ids expire.
 The request goes to the coordinator of the driver's transaction, which has those of the tasks as well

@@ -37,7 +37,7 @@ class Participant(NamedTuple):
 
     task: int
     label: str
-    """What tells its transactional id from the others of the same name."""
+    """It tells the transactional id from the others of the same name."""
     producer_id: int
     epoch: int
     rows: int
@@ -147,7 +147,7 @@ class Decision:
 
 
 class Settled(NamedTuple):
-    """What holds for a batch."""
+    """The decision that holds for a batch."""
 
     decision: Decision
     ended: frozenset[Participant] = frozenset()

@@ -23,7 +23,7 @@ _FROM_ENVIRONMENT = {
     "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
-"""What the files of an archive are found by, and pyiceberg does not take from there."""
+"""Variables by which the files of an archive are found, and which pyiceberg does not read."""
 _SECRETS = ("secret", "token", "password", "credential", "key", "signer")
 
 
@@ -49,7 +49,7 @@ class CatalogSettings:
 
 
 def kept(values: Mapping[str, Any] | None, given: CatalogSettings | None = None) -> CatalogSettings | None:
-    """What a position says of its catalog, with the settings that are given now, which may have secrets."""
+    """The catalog of a position, with the settings that are given now, which may have secrets."""
     if values is None:
         return None
     known = CatalogSettings(**values)
@@ -67,7 +67,7 @@ def open_catalog(lake: Lake, settings: CatalogSettings | None) -> Any:
     config = require("pyiceberg.utils.config", "iceberg").Config()
     try:
         known = {**(config.get_catalog_config(settings.name) or {}), **settings.properties}
-        return catalogs.load_catalog(settings.name, **_environment(known), **settings.properties)
+        return catalogs.load_catalog(settings.name, **_environment(known), **known)
     except Exception as error:
         # Each kind of catalog has errors of its own: of HTTP, of databases, of settings that are missing.
         raise PipelineError(
@@ -77,7 +77,7 @@ def open_catalog(lake: Lake, settings: CatalogSettings | None) -> Any:
 
 
 def _environment(known: Mapping[str, Any]) -> dict[str, str]:
-    """What the environment says of the object store, and the catalog's settings do not."""
+    """Settings of the object store that the environment has, and the catalog's own settings do not."""
     found = {
         name: next((os.environ[each] for each in variables if os.environ.get(each)), "")
         for name, variables in _FROM_ENVIRONMENT.items()

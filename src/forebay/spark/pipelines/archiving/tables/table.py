@@ -23,7 +23,7 @@ from forebay.spark.pipelines.lake import Lake
 
 class Table(Protocol):
     def holds(self, query: str, batch: int) -> bool:
-        """Whether the batch was added already; for Parquet only position.json knows."""
+        """True if the batch was added already; for Parquet only position.json knows."""
 
     def add(self, files: Sequence[Written], query: str, batch: int) -> None: ...
 

@@ -33,7 +33,7 @@ COLUMNS: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": ArrayType(_HEADER),
 }
-"""What a topic has; headers only when they are asked for."""
+"""The columns of a topic; headers only when they are asked for."""
 
 _ARROW_TYPES: dict[type[DataType], pa.DataType] = {
     BinaryType: pa.binary(),
@@ -68,7 +68,7 @@ def check_columns(schema: StructType, *, headers: bool) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What Spark compares a batch with, field by field: a column is as nullable as the schema has it."""
+    """The schema of batches, which Spark compares field by field: a column is as nullable as in `schema`."""
     return pa.schema(list(_arrow_type(schema)))
 
 
