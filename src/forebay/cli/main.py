@@ -29,6 +29,7 @@ VERBS = {
     "share": "forebay.cli.share.commands:share",
     "dead-letter": "forebay.cli.dead_letter.commands:dead_letter",
     "delay": "forebay.cli.delay.commands:delay",
+    "transaction": "forebay.cli.transaction:transaction",
     "config": "forebay.cli.config:config",
     "user": "forebay.cli.user.commands:user",
     "token": "forebay.cli.token.commands:token",

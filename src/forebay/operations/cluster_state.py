@@ -17,6 +17,7 @@ from forebay.core.cluster.placement import staying
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.lazy import dataclass
 from forebay.operations.broker_defaults import alter_defaults, read_defaults
+from forebay.operations.client import CommandError
 from forebay.operations.views import read_views
 from forebay.operations.wire import WireConnection, check
 from forebay.wire.messages.incremental_alter_configs import AlterableConfig
@@ -31,6 +32,7 @@ from forebay.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from forebay.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 Place = tuple[str, int]
 """A topic and the index of one of its partitions."""
@@ -63,12 +65,12 @@ def read_image(connection: WireConnection) -> ClusterImage:
         topics={topic.name: topic for topic in topics if topic.partitions},
         controller=answer.controller_id,
         broker_configs={
-            ALL_BROKERS: ConfigImage(overrides={DRAINED: ",".join(_drained(connection))}, revision=0)
+            ALL_BROKERS: ConfigImage(overrides={DRAINED: ",".join(drained_brokers(connection))}, revision=0)
         },
     )
 
 
-def _drained(connection: WireConnection) -> list[str]:
+def drained_brokers(connection: WireConnection) -> list[str]:
     """The ids of the brokers that were drained and not taken back."""
     found = read_defaults(connection, [DRAINED])
     return [node for config in found for node in (config.value or "").split(",") if node]
@@ -79,6 +81,18 @@ def mark_drained(connection: WireConnection, node: int, *, drained: bool) -> Non
     operation = AlterOp.APPEND if drained else AlterOp.SUBTRACT
     change = AlterableConfig(name=DRAINED, config_operation=operation, value=str(node))
     alter_defaults(connection, [change])
+
+
+def forget_broker(connection: WireConnection, node: int) -> None:
+    """Forget a broker that was stopped for good. Raises CommandError if it still has replicas."""
+    held = sum(load.replicas for load in broker_loads(read_image(connection)) if load.id == node)
+    if held:
+        raise CommandError(
+            f"broker {node} still has replicas of {held} partitions: "
+            f"`forebay cluster drain {node}` moves them, also if it is gone"
+        )
+    answer = connection.ask(UnregisterBrokerRequest(broker_id=node), UnregisterBrokerResponse)
+    check(answer.error_code, answer.error_message)
 
 
 def _topic(topic: MetadataResponseTopic, moving: dict[Place, OngoingPartitionReassignment]) -> TopicImage:

@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from forebay.cli.client import Client
-from forebay.cli.cluster.moving import carry_out
 from forebay.core.cluster.replicas.balancing import Move
 from forebay.local.cluster import Cluster
 from forebay.local.metadata import leader_seen_by
+from forebay.operations.moving import carry_out
 from forebay.operations.wire import WireConnection
 from support.brokers.forebay_command import forebay
 from support.faults.etcd_backup import restore_backup, save_backup

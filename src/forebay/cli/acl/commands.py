@@ -10,35 +10,26 @@ import click
 from forebay.cli.client import Client, CommandError, client_options
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.core.acls.bindings import (
-    CLUSTER_NAME,
     WILDCARD,
     AclBinding,
     Operation,
     PatternType,
-    Permission,
     ResourceType,
-    check_binding,
     check_names,
 )
 from forebay.core.acls.filters import AclFilter
-from forebay.core.acls.operations import OPERATIONS
 from forebay.errors import KafkaError
 from forebay.operations.acls.acl_admin import AclAdmin
 from forebay.operations.acls.explanation import explain
-
-RESOURCES = {
-    "topic": ResourceType.TOPIC,
-    "group": ResourceType.GROUP,
-    "transactional-id": ResourceType.TRANSACTIONAL_ID,
-    "cluster": ResourceType.CLUSTER,
-    "user": ResourceType.USER,
-    "delegation-token": ResourceType.DELEGATION_TOKEN,
-}
-_WORDS = {
-    operation.name.lower().replace("_", "-"): operation
-    for operation in Operation
-    if Operation.ANY < operation <= Operation.DESCRIBE_TOKENS
-}
+from forebay.operations.acls.rules import (
+    RESOURCES,
+    WrongRule,
+    exactly,
+    facts_of,
+    read_operations,
+    resource_name,
+    rules_of,
+)
 
 
 @click.group()
@@ -51,12 +42,10 @@ def acl() -> None:
 
 
 def _operations(_ctx: click.Context, _parameter: click.Parameter, value: str) -> list[Operation]:
-    found = []
-    for word in value.lower().replace("_", "-").split(","):
-        if word not in _WORDS:
-            raise click.BadParameter(f"{word!r} is no operation: use {', '.join(_WORDS)}")
-        found.append(_WORDS[word])
-    return found
+    try:
+        return read_operations(value)
+    except WrongRule as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _rule_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,41 +73,17 @@ def _rules(
     host: str,
 ) -> list[AclBinding]:
     """The rules in a command line; click reports invalid ones."""
-    kind = RESOURCES[resource]
-    found = [
-        AclBinding(
-            kind,
-            PatternType.PREFIXED if prefix else PatternType.LITERAL,
-            _named(kind, name),
-            principal,
-            host,
-            operation,
-            Permission.DENY if deny else Permission.ALLOW,
-        )
-        for operation in operations
-    ]
-    for each in found:
-        try:
-            check_binding(each)
-        except KafkaError as error:
-            raise click.UsageError(error.message) from None
-        known = (Operation.ALL, *OPERATIONS[kind])
-        if each.operation not in known:
-            words = ", ".join(word for word, operation in _WORDS.items() if operation in known)
-            raise click.UsageError(f"a {resource} has no operation {_word(each.operation)}: use {words}")
-    return found
+    try:
+        return rules_of(principal, operations, resource, name, deny=deny, prefix=prefix, host=host)
+    except WrongRule as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _named(kind: ResourceType, name: str | None) -> str:
-    if kind is ResourceType.CLUSTER:
-        if name not in (None, CLUSTER_NAME):
-            raise click.UsageError("there is one cluster: leave its name out")
-        return CLUSTER_NAME
-    if name is None:
-        raise click.UsageError("which one? Give a NAME, or '*' for all")
-    if kind is ResourceType.USER and name != WILDCARD and not name.startswith("User:"):
-        raise click.UsageError(f"users are named as principals here: write User:{name}")
-    return name
+    try:
+        return resource_name(kind, name)
+    except WrongRule as error:
+        raise click.UsageError(str(error)) from None
 
 
 @acl.command()
@@ -166,9 +131,9 @@ def list_(
     """List the rules."""
     found = AclAdmin(client).acls.describe(_filter(principal, resource, name))
     if as_json:
-        print_json([_facts(each) for each in found])
+        print_json([facts_of(each) for each in found])
         return
-    rows = [tuple(_facts(each).values()) for each in found]
+    rows = [tuple(facts_of(each).values()) for each in found]
     print_table(("PRINCIPAL", "PERMISSION", "OPERATION", "RESOURCE", "NAME", "PATTERN", "HOST"), rows)
 
 
@@ -179,22 +144,6 @@ def _filter(principal: str | None, resource: str | None, name: str | None) -> Ac
         pattern=PatternType.ANY if name is None else PatternType.MATCH,
         principal=principal,
     )
-
-
-def _word(operation: Operation) -> str:
-    return operation.name.lower().replace("_", "-")
-
-
-def _facts(each: AclBinding) -> dict[str, str]:
-    return {
-        "principal": each.principal,
-        "permission": each.permission.name.lower(),
-        "operation": _word(each.operation),
-        "resource": each.resource_type.name.lower().replace("_", "-"),
-        "name": each.name,
-        "pattern": each.pattern.name.lower(),
-        "host": each.host,
-    }
 
 
 @acl.command()
@@ -216,24 +165,12 @@ def delete(
       forebay acl delete User:ada write topic orders
     """
     rules = _rules(principal, operations, resource, name, deny=deny, prefix=prefix, host=host)
-    deleted = AclAdmin(client).acls.delete([_exactly(each) for each in rules])
+    deleted = AclAdmin(client).acls.delete([exactly(each) for each in rules])
     for each in deleted:
         click.echo(f"deleted: {each}")
     missing = [each for each in rules if each not in deleted]
     if missing:
         raise CommandError("\n".join(f"there is no such rule: {each}" for each in missing))
-
-
-def _exactly(rule: AclBinding) -> AclFilter:
-    return AclFilter(
-        resource_type=rule.resource_type,
-        pattern=rule.pattern,
-        name=rule.name,
-        principal=rule.principal,
-        host=rule.host,
-        operation=rule.operation,
-        permission=rule.permission,
-    )
 
 
 @acl.command()

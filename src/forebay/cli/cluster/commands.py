@@ -60,8 +60,9 @@ def moving_options(command: Any) -> Any:
 @client_options
 def describe(as_json: bool, client: Client) -> None:
     """Show brokers, their share of the work, and partitions that are not as they should be."""
-    from forebay.cli.cluster.failovers import failover_json, print_failovers, read_failovers
+    from forebay.cli.cluster.showing import print_failovers
     from forebay.operations.cluster_state import read_image
+    from forebay.operations.failovers import failover_json, read_failovers
     from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
@@ -96,15 +97,16 @@ def rebalance(dry_run: bool, at_once: int, seconds_max: int, as_json: bool, clie
 
 def _level_leaders(client: Client, dry_run: bool) -> Sequence[tuple[str, int]]:
     """Have each partition led by its first replica: those are level, whoever leads since the last restart."""
-    from forebay.cli.cluster.moving import elect_first_replicas
+    from forebay.cli.cluster.showing import tell
     from forebay.core.cluster.replicas.balancing import led_by_others
     from forebay.operations.cluster_state import read_image
+    from forebay.operations.moving import elect_first_replicas
     from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
         places = led_by_others(read_image(connection))
         if places and not dry_run:
-            elect_first_replicas(connection, places)
+            tell(elect_first_replicas(connection, places))
     return places
 
 
@@ -155,19 +157,11 @@ def forget(node: int, client: Client) -> None:
 
     Its number stays taken, so that no other broker is mistaken for it.
     """
-    from forebay.operations.cluster_state import broker_loads, read_image
-    from forebay.operations.wire import WireConnection, check
-    from forebay.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+    from forebay.operations.cluster_state import forget_broker
+    from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
-        held = sum(load.replicas for load in broker_loads(read_image(connection)) if load.id == node)
-        if held:
-            raise CommandError(
-                f"broker {node} still has replicas of {held} partitions: "
-                f"`forebay cluster drain {node}` moves them, also if it is gone"
-            )
-        answer = connection.ask(UnregisterBrokerRequest(broker_id=node), UnregisterBrokerResponse)
-        check(answer.error_code, answer.error_message)
+        forget_broker(connection, node)
     click.echo(f"forgot broker {node}")
 
 
@@ -189,7 +183,7 @@ def _move(
     as_json: bool,
     drained: int | None = None,
 ) -> Sequence[Move]:
-    from forebay.cli.cluster.moving import carry_out
+    from forebay.cli.cluster.showing import carry_out_showing
     from forebay.operations.cluster_state import mark_drained, read_image
     from forebay.operations.wire import WireConnection
 
@@ -206,7 +200,7 @@ def _move(
         if away:
             click.echo(f"moves of partitions on broker {_list(away)} wait until it is back", err=True)
         if moves and not dry_run:
-            carry_out(connection, moves, at_once=at_once, seconds_max=seconds_max)
+            carry_out_showing(connection, moves, at_once=at_once, seconds_max=seconds_max)
     return moves
 
 

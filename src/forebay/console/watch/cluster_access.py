@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from forebay.console.settings import ClusterSettings, ConsoleSettings
+from forebay.console.watch.moving_job import MovingJob
 from forebay.console.watch.snapshot import Snapshot
 from forebay.console.watch.watcher import Watcher
 from forebay.operations.client import Client
@@ -32,6 +33,7 @@ class ClusterAccess:
             share=settings.sample_share,
             history_s=settings.history_seconds,
         )
+        self.moving = MovingJob(client)
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._producer: Producer | None = None

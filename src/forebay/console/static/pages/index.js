@@ -4,9 +4,13 @@ export const pages = [
   { id: "overview", title: "Overview", icon: "home", load: () => import("./overview.js") },
   { id: "topics", title: "Topics", icon: "topics", load: () => import("./topics.js") },
   { id: "messages", title: "Messages", icon: "messages", load: () => import("./messages.js") },
+  { id: "transactions", title: "Transactions", icon: "swap", load: () => import("./transactions.js") },
+  { id: "brokers", title: "Brokers", icon: "brokers", load: () => import("./brokers.js") },
+  { id: "security", title: "Security", icon: "lock", load: () => import("./security.js") },
 ];
 
 /** The module for an address; the first rest of it may have a page of its own: /topics/NAME. */
 export const details = {
   topics: () => import("./topic.js"),
+  brokers: () => import("./broker.js"),
 };

@@ -5,9 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import click
-
-from forebay.cli.output import print_table
 from forebay.operations.wire import WireConnection, check
 from forebay.wire.messages.describe_failovers import (
     DescribedFailover,
@@ -29,7 +26,7 @@ def failover_json(failover: DescribedFailover) -> dict[str, Any]:
     return {
         "broker": failover.broker,
         "by": failover.by,
-        "at": _time(failover.at_ms),
+        "at": time_text(failover.at_ms),
         "partitions": failover.partitions,
         "detect_ms": failover.detect_ms,
         "fence_ms": failover.fence_ms,
@@ -38,26 +35,5 @@ def failover_json(failover: DescribedFailover) -> dict[str, Any]:
     }
 
 
-def print_failovers(failovers: list[DescribedFailover]) -> None:
-    click.echo("last failovers:")
-    headers = ("AT", "BROKER", "BY", "LED", "DETECT MS", "FENCE MS", "ELECT MS", "ANNOUNCE MS")
-    print_table(
-        headers,
-        [
-            (
-                _time(each.at_ms),
-                each.broker,
-                each.by,
-                each.partitions,
-                each.detect_ms,
-                each.fence_ms,
-                each.elect_ms,
-                each.announce_ms,
-            )
-            for each in failovers
-        ],
-    )
-
-
-def _time(at_ms: int) -> str:
+def time_text(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")

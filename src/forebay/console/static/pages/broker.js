@@ -1,0 +1,63 @@
+// One broker: the disk that each topic takes there, and its settings with their source.
+import { html } from "../lib/dom.js";
+import { href, route } from "../lib/router.js";
+import { useData } from "../lib/data.js";
+import { Badge, Loaded, PageHead, Search, Stat, Tabs } from "../lib/ui.js";
+import { List, Table, listParams } from "../lib/table.js";
+import { bytes, count } from "../lib/format.js";
+
+export default function Broker({ cluster, rest }) {
+  const [node] = rest;
+  const base = `${cluster}/brokers/${encodeURIComponent(node)}`;
+  const state = useData(base, listParams());
+  const tab = route.value.query.tab ?? "disk";
+  const tabs = [
+    { id: "disk", title: "Disk by topic" },
+    { id: "settings", title: "Settings" },
+  ];
+  return html`<${PageHead} title=${`Broker ${node}`} crumbs=${[{ text: "Brokers", href: href(cluster, ["brokers"]) }]} />
+    <${Loaded} state=${state}>
+      ${(broker) => html`<div class="stats">
+          <${Stat} label="Leads" value=${count(broker.leaders)} hint="partitions" />
+          <${Stat} label="Replicas" value=${count(broker.replicas)} hint=${broker.controller ? "and the controller" : "of all topics"} />
+          <${Stat} label="Logs" value=${bytes(broker.size)} hint="on its disk" />
+          <${Stat} label="Free" value=${bytes(broker.disk_free)} hint=${`of ${bytes(broker.disk_total)}`} />
+          <${Stat} label="Address" value=${html`<span class="small-value">${broker.address}</span>`} hint=${broker.rack ? `rack ${broker.rack}` : "no rack"} />
+        </div>
+        <${Tabs} tabs=${tabs} selected=${tab} />
+        ${tab === "disk" && html`<${Disk} cluster=${cluster} state=${{ ...state, data: broker.disk }} />`}
+        ${tab === "settings" && html`<${Settings} base=${base} />`}`}
+    <//>`;
+}
+
+function Disk({ cluster, state }) {
+  const columns = [
+    { key: "name", title: "Topic", sort: true, render: (row) => html`<a class="strong" href=${href(cluster, ["topics", row.name])}>${row.name}</a>` },
+    { key: "partitions", title: "Partitions here", sort: true, number: true, render: (row) => count(row.partitions) },
+    { key: "leads", title: "Led here", sort: true, number: true, render: (row) => count(row.leads) },
+    { key: "size", title: "Size", sort: true, number: true, render: (row) => bytes(row.size) },
+  ];
+  return html`<div class="toolbar"><${Search} placeholder="Search topics" /></div>
+    <${List} state=${state} columns=${columns} keyOf=${(row) => row.name} label="Disk by topic" empty="No topic has a log here." />`;
+}
+
+const SOURCES = {
+  DYNAMIC_BROKER_CONFIG: ["this broker", "info"],
+  DYNAMIC_DEFAULT_BROKER_CONFIG: ["all brokers", "info"],
+  STATIC_BROKER_CONFIG: ["file or command line", "plain"],
+  DEFAULT_CONFIG: ["default", "plain"],
+};
+
+function Settings({ base }) {
+  const state = useData(`${base}/settings`);
+  const search = (route.value.query.search ?? "").toLowerCase();
+  const columns = [
+    { key: "name", title: "Setting", render: (row) => html`<code>${row.name}</code>` },
+    { key: "value", title: "Value", render: (row) => html`<span class="value">${row.value === null || row.value === "" ? html`<span class="quiet-text">empty</span>` : row.value}</span>` },
+    { key: "source", title: "From", wide: true, render: (row) => { const [text, tone] = SOURCES[row.source] ?? [row.source.toLowerCase(), "plain"]; return html`<${Badge} tone=${tone}>${text}<//>`; } },
+  ];
+  return html`<div class="toolbar"><${Search} placeholder="Search settings" /></div>
+    <${Loaded} state=${state}>
+      ${(data) => html`<${Table} columns=${columns} data=${{ rows: data.rows.filter((row) => row.name.includes(search)) }} keyOf=${(row) => row.name} label="Settings" empty="No setting is like that." />`}
+    <//>`;
+}
