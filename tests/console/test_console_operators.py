@@ -107,7 +107,12 @@ def test_quotas_are_set_and_deleted(console: RunningConsole) -> None:
     assert done["command"] == "forebay quota set producer_byte_rate=1048576 --user ada"
     (row,) = console.get("local/quotas")["rows"]
     assert (row["parts"], row["key"], row["value"]) == ({"user": "ada"}, "producer_byte_rate", 1048576)
-    wrongs: list[dict[str, object]] = [{"value": "much"}, {"value": "-1"}, {"parts": {}}, {"parts": {"ip": "nowhere"}}]
+    wrongs: list[dict[str, object]] = [
+        {"value": "much"},
+        {"value": "-1"},
+        {"parts": {}},
+        {"parts": {"ip": "nowhere"}},
+    ]
     for wrong in wrongs:
         assert console.post("local/quotas/set", {**wanted, **wrong}).status == 422, wrong
     console.change("local/quotas/delete", wanted)

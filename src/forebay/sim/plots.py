@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from forebay.sim.actors.dialects import (
     CONFLUENT,
+    DIALECTS,
     LIBRDKAFKA,
     MODERN,
     POLITE,

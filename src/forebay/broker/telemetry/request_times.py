@@ -37,7 +37,7 @@ class Histogram:
 
 
 class ApiTimes:
-    """The requests of one API. Who handles one adds it to `count`; `measured_from` says which are measured."""
+    """The requests of one API. `count`: all; `measured_from` says which are measured."""
 
     __slots__ = (
         "_is_sampled",
