@@ -643,3 +643,20 @@ def test_whatever_happens_the_partition_agrees_with_its_log(bench: Bench, seed: 
             bench.check()
     bench.partition.write()
     bench.check()
+
+
+def test_a_snapshot_of_producers_that_may_not_be_on_the_disk_is_taken_again(tmp_path: Path) -> None:
+    """A process that died has not synced it. A stop would leave it so, and a loss of power then take it."""
+    bench = Bench(tmp_path)
+    bench.send(1, transactional=False)
+    bench.sync()
+    save_producers(bench.partition.log, bench.partition.producers)
+    bench.unplug()
+    bench.partition = bench.open(clean=False)
+    assert bench.partition.log.end_offset == 1
+    assert not bench.partition.log.has_snapshot
+    save_producers(bench.partition.log, bench.partition.producers, sync=True)
+    assert bench.partition.log.has_snapshot
+    bench.partition.log.files.close()
+    bench.partition = bench.open(clean=True)
+    assert bench.partition.log.has_snapshot

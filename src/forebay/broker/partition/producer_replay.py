@@ -37,8 +37,8 @@ def load_producers(
     if log_.lost_txn_indexes:
         log_.files.replace_lost_aborted(_aborted_transactions(log_, on_note))
     taken_at, table = _newest_snapshot(log_, log_.recovery_point)
-    if taken_at == log_.end_offset:
-        log_.note_snapshot()
+    if taken_at == log_.end_offset and log_.was_closed:
+        log_.note_snapshot()  # one that was taken when a segment was full may not be on the disk
     epochs.forget_from(log_.recovery_point)
     # Without leader epochs truncation cannot find where two logs differ. So they are read from the first
     # batch on, and the producers from the snapshot on: it knows of batches that are deleted.

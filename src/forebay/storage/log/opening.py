@@ -55,4 +55,5 @@ def open_log(
     else:
         log.recovery_point = log.end_offset if clean else min(recovery_point, log.end_offset)
     log.files.forget_unsynced(snapshots=not clean)
+    log.was_closed = clean
     return log

@@ -73,6 +73,7 @@ class LogWriter:
         "recovery_point",
         "start_offset",
         "tended",
+        "was_closed",
     )
 
     _active: Segment
@@ -102,6 +103,8 @@ class LogWriter:
         self._snapshot_of: tuple[int, int] | None = None
         """The (generation, end offset) of which there is a whole snapshot of the producers on the disk."""
         self._unsynced = Unsynced(opened.unsynced, new_names=opened.unsynced_names)
+        self.was_closed = False
+        """True if the process before has closed it, and with it synced what it had written beside it."""
         self._pending: list[memoryview] = []
         self._aborted: list[AbortedTxn] = []
         """Transactions ended by queued markers: they are added to the index together."""
