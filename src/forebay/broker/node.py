@@ -188,6 +188,7 @@ class Node(OptionalParts):
             self.stalls,
             self._base.ports.network,
             self._base.tls,
+            thread_cpu=self._base.ports.clock.thread_cpu,
             descriptors=shares.connections,
             handler=self._handler_of,
             finish_requests=self.write_cycle.finish,

@@ -19,6 +19,7 @@ from forebay.broker.node import Node
 from forebay.config import broker_config
 from forebay.errors import ErrorCode
 from forebay.wire.messages.api_versions import ApiVersionsRequest
+from forebay.wire.messages.fetch import FetchRequest
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.sasl_broker import log_in, sasl_broker
@@ -71,7 +72,7 @@ def loop() -> Any:
 
 
 def test_senders_take_turns_however_many_connections_each_has(loop: Any) -> None:
-    line, served = Line(loop, 1.0, served_max=100), list[str]()
+    line, served = Line(loop, loop.time, 1.0, served_max=100), list[str]()
     for sender in ("greedy",) * 10 + ("modest", "quiet"):
         line.add(Customer(loop, sender, 0.0, served))
     loop.turn()
@@ -80,7 +81,7 @@ def test_senders_take_turns_however_many_connections_each_has(loop: Any) -> None
 
 
 def test_a_line_has_its_time_in_each_turn_of_the_loop(loop: Any) -> None:
-    line, served = Line(loop, 0.010, served_max=100), list[str]()
+    line, served = Line(loop, loop.time, 0.010, served_max=100), list[str]()
     for _ in range(10):
         line.add(Customer(loop, "greedy", 0.005, served))
     for turn in range(1, 6):
@@ -90,7 +91,7 @@ def test_a_line_has_its_time_in_each_turn_of_the_loop(loop: Any) -> None:
 
 
 def test_a_line_serves_so_many_in_each_turn_of_the_loop(loop: Any) -> None:
-    line, served = Line(loop, 1.0, served_max=PER_TURN), list[str]()
+    line, served = Line(loop, loop.time, 1.0, served_max=PER_TURN), list[str]()
     for number in range(40):
         line.add(Customer(loop, f"stranger-{number}", 0.0, served))
     counts = []
@@ -101,7 +102,7 @@ def test_a_line_serves_so_many_in_each_turn_of_the_loop(loop: Any) -> None:
 
 
 def test_a_debt_grows_with_what_was_taken_and_is_forgotten_with_time(loop: Any) -> None:
-    turns = Turns(loop, broker_config({"forebay.connection.turn.max.ms": "2"}).socket)
+    turns = Turns(loop, loop.time, broker_config({"forebay.connection.turn.max.ms": "2"}).socket)
     assert turns.debt_s(0.0, 1.0, spent_s=0.001) == 0
     debt = turns.debt_s(0.0, 1.0, spent_s=0.012)
     assert debt == pytest.approx(0.010)
@@ -110,8 +111,20 @@ def test_a_debt_grows_with_what_was_taken_and_is_forgotten_with_time(loop: Any) 
     assert turns.debt_s(debt, 0.0, spent_s=100.0) == pytest.approx(0.1)
 
 
+def test_time_in_which_others_had_the_core_is_no_debt(loop: Any) -> None:
+    cpu_s = 0.0
+    turns = Turns(loop, lambda: cpu_s, broker_config({"forebay.connection.turn.max.ms": "2"}).socket)
+    turns.mark(loop.now)
+    assert turns.mark_due_s == pytest.approx(0.002)
+    cpu_s = 0.003
+    assert turns.spent_s(0.001) == 0.001, "no longer than its slice: that is not looked at closely"
+    assert turns.spent_s(0.100) == 0.003
+    cpu_s = 0.100
+    assert turns.spent_s(0.050) == 0.050
+
+
 def test_many_that_become_costly_at_once_make_the_rest_wait_until_the_next_turn(loop: Any) -> None:
-    turns = Turns(loop, broker_config({"forebay.connection.turn.max.ms": "2"}).socket)
+    turns = Turns(loop, loop.time, broker_config({"forebay.connection.turn.max.ms": "2"}).socket)
     for _ in range(3):
         turns.note_costly(0.001)
         assert not turns.crowded
@@ -207,6 +220,32 @@ def test_a_connection_with_much_to_do_lets_others_have_their_turn(tmp_path: Path
         for _ in range(70):
             assert len(greedy.read().topics) == 100
         assert modest.read().brokers
+
+
+def test_a_broker_that_replicates_is_served_while_all_others_wait(tmp_path: Path) -> None:
+    with (
+        local_broker(tmp_path / "data") as broker,
+        WireClient(broker.bootstrap) as follower,
+        WireClient(broker.bootstrap) as client,
+    ):
+        fetch = FetchRequest(replica_id=2, max_wait_ms=0, topics=[])
+        follower.call(fetch, 12)
+        client.call(ApiVersionsRequest(client_software_name="client", client_software_version="1"), 3)
+        theirs = broker.on_loop(lambda node: only(node, lambda each: each.replicates))
+        ours = broker.on_loop(lambda node: only(node, lambda each: not each.replicates))
+        turns, active = broker.node.server.turns, (theirs.last_active, ours.last_active)
+
+        def send() -> None:
+            turns.crowded = True
+            follower.post(fetch, 12)
+            client.post(MetadataRequest(topics=None), 12)
+
+        seen = after_each_turn(
+            broker, send, 3, lambda _: (theirs.last_active > active[0], ours.last_active > active[1])
+        )
+        assert (True, False) in seen
+        assert follower.read() and client.read().brokers
+        turns.crowded = False
 
 
 def test_requests_that_wait_for_their_turn_are_answered_in_order(tmp_path: Path) -> None:

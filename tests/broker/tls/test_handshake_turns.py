@@ -8,7 +8,7 @@ from forebay.broker.tls.handshakes import HandshakeTurns
 
 
 async def test_only_some_steps_are_done_in_a_turn_of_the_loop() -> None:
-    turns = HandshakeTurns(asyncio.get_running_loop(), 4)
+    turns = HandshakeTurns(asyncio.get_running_loop(), asyncio.get_running_loop().time, 4)
     done: list[int] = []
     for number in range(10):
         turns.begin(lambda number=number: done.append(number))  # type: ignore[misc]
@@ -21,7 +21,7 @@ async def test_only_some_steps_are_done_in_a_turn_of_the_loop() -> None:
 
 
 async def test_a_step_that_leads_to_another_waits_for_its_turn() -> None:
-    turns = HandshakeTurns(asyncio.get_running_loop(), 1)
+    turns = HandshakeTurns(asyncio.get_running_loop(), asyncio.get_running_loop().time, 1)
     done: list[str] = []
 
     def first() -> None:

@@ -80,5 +80,7 @@ class Foundations:
         self.read_pool = ports.executor(_READING_THREADS, "forebay-read")
         self.lease = HeldLease()
         metadata.on_refusal = self.lease.doubt_store
-        self.tls = TlsEndpoints(self.settings.current.tls, self.metrics, self.workers, self.loop)
+        self.tls = TlsEndpoints(
+            self.settings.current.tls, self.metrics, self.workers, self.loop, ports.clock.thread_cpu
+        )
         self.dialing = PeerDialing(self.settings, ports.network, self.tls, ports.entropy)

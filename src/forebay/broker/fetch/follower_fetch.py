@@ -36,7 +36,9 @@ log = logging.getLogger(__name__)
 _WATCHERS_MAX = 32
 _BEHIND_S = 0.005
 """How long a follower counts as being behind after it was."""
-_HELD_TURNS = 4
+_HELD_TURNS, _HELD_S_MAX = 4, 0.001
+"""How long an answer is held back: for so many turns of the loop, which are short unless others keep it busy.
+Producers with acks=all wait for it."""
 _HELD_BYTES_MAX = 256 * 1024
 
 
@@ -77,7 +79,7 @@ class ReplicaFetch(Fetch):
         reply.on_abandoned = self._stop_waiting
         if enough:
             service.followers.behind_s[self._follower] = service.loop.time()
-            self._hold(_HELD_TURNS)
+            self._hold(_HELD_TURNS, service.loop.time() + _HELD_S_MAX)
         else:
             session.on_changed = self._changed
             wait_s = service.followers.wait_s(request.max_wait_ms)
@@ -101,7 +103,7 @@ class ReplicaFetch(Fetch):
         """Called within an append: answer when its producer has been served."""
         self._stop_waiting()
         if self._is_behind():
-            self._hold(_HELD_TURNS)
+            self._hold(_HELD_TURNS, self._service.loop.time() + _HELD_S_MAX)
         else:
             self._service.arrivals.call(self._woken)
 
@@ -109,9 +111,10 @@ class ReplicaFetch(Fetch):
         behind_s = self._service.followers.behind_s.get(self._follower, 0.0)
         return self._service.loop.time() - behind_s < _BEHIND_S
 
-    def _hold(self, turns: int) -> None:
-        if turns:
-            self._service.loop.call_soon(self._hold, turns - 1)
+    def _hold(self, turns: int, until_s: float) -> None:
+        loop = self._service.loop
+        if turns and loop.time() < until_s:
+            loop.call_soon(self._hold, turns - 1, until_s)
         else:
             self._woken()
 

@@ -47,6 +47,7 @@ def handle(service: FetchHost, context: RequestContext, request: FetchRequest) -
     if is_refused:
         error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client may not replicate")
         return ConsumerFetch(service, request, session, listener, context.api_version).refuse_all(error)
+    context.connection.replicates = True
     if not has_lease:
         return FetchResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return ReplicaFetch(service, request, session, listener, follower).start(context)

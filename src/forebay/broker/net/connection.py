@@ -16,7 +16,7 @@ from forebay.broker.net.buffers import Buffer
 from forebay.broker.net.overtaking import Overtaking
 from forebay.broker.net.receiving import REQUEST_BYTES_MIN, SIZE, SIZE_BYTES, SMALL_BYTES, ReceivingHost
 from forebay.broker.net.request_memory import QueuedRequest, RequestMemory
-from forebay.broker.net.turns import Line, Turns
+from forebay.broker.net.turns import Line
 from forebay.broker.ports import Stream
 from forebay.config import Listener
 from forebay.core.security.networks import network_of
@@ -50,7 +50,6 @@ class ConnectionHost(ReceivingHost, Protocol):
     memory: RequestMemory
     strangers_memory: RequestMemory
     """For connections that have not logged in."""
-    turns: Turns
     finish_requests: Callable[[], None]
     """Called after the requests of one read event: writes what they appended."""
     wake_waiters: Callable[[], None]
@@ -83,7 +82,6 @@ class Connection(Overtaking):
         "_line",
         "_queued",
         "_slice_s",
-        "_turns",
         "awaits_login",
         "consumes",
         "hid_partitions_s",
@@ -93,6 +91,7 @@ class Connection(Overtaking):
         "names_folded",
         "principal",
         "produces",
+        "replicates",
         "software",
     )
 
@@ -112,13 +111,13 @@ class Connection(Overtaking):
         self.awaits_login = strange  # until a client has logged in
         self._line: Line | None = server.turns.strangers if strange else None  # where it waits for its turn
         self._queued = False  # whether it waits for its turn, or for the next turn of the loop
-        self._turns = server.turns
         self._slice_s = server.turns.slice_s  # how long its turn is
         self._debt_s = self._debt_at = 0.0
         self.principal = ANONYMOUS  # who the client has shown to be
         self.software = ""  # what the client calls itself, if it has said so
         self.produces = False  # whether the client has sent messages, or got a number to do so
         self.consumes = False  # whether it has fetched messages
+        self.replicates = False  # whether it is a broker's, which replicates by it
         self.names_folded = False  # whether some were for partitions that are folded
         self.hid_partitions_s = -math.inf  # when it was last not shown partitions that are gone
         self.memo: Memo | None = None
@@ -180,7 +179,7 @@ class Connection(Overtaking):
                 self._overtake()
             return
         turns = self._turns
-        if self._line is not None or turns.crowded:
+        if self._line is not None or (turns.crowded and not self.replicates):
             self._stand_in(turns.indebted if self._line is None else self._line)
             return
         self._read()
@@ -239,10 +238,11 @@ class Connection(Overtaking):
 
     def _account(self, now: float) -> None:
         """See whether the next turn has to be waited for."""
-        if self.awaits_login:
+        if self.awaits_login or self.replicates:
             return
         turns = self._turns
-        self._debt_s = turns.debt_s(self._debt_s, now - self._debt_at, now - self.last_active)
+        spent_s = turns.spent_s(now - self.last_active)
+        self._debt_s = turns.debt_s(self._debt_s, now - self._debt_at, spent_s)
         self._debt_at = now
         self._line = turns.indebted if self._debt_s else None
 

@@ -15,6 +15,7 @@ from typing import Protocol, cast
 from forebay.broker.net.buffers import Buffer, BufferPool
 from forebay.broker.net.request_memory import RequestMemory
 from forebay.broker.net.responses import Responses, ResponsesHost
+from forebay.broker.net.turns import Turns
 from forebay.broker.ports import Stream
 
 SIZE = Struct(">i")
@@ -30,6 +31,7 @@ class ReceivingHost(ResponsesHost, Protocol):
     """What the input of a connection needs of its server."""
 
     buffers: BufferPool
+    turns: Turns
     request_bytes_max: int
 
 
@@ -44,6 +46,7 @@ class Receiving(Responses):
         "_memory",
         "_now",
         "_rest",
+        "_turns",
         "frame_bytes_max",
         "held_bytes",
         "held_since",
@@ -52,6 +55,7 @@ class Receiving(Responses):
     def __init__(self, stream: Stream, server: ReceivingHost, memory: RequestMemory) -> None:
         super().__init__(stream, server)
         self._now = server.loop.time
+        self._turns = server.turns
         self._buffers = server.buffers
         self._memory = memory
         self.frame_bytes_max = server.request_bytes_max  # less until a client has logged in
@@ -94,7 +98,9 @@ class Receiving(Responses):
 
     def _read(self) -> None:
         """Take what has arrived into the shared buffer, behind what was left of the last time."""
-        self.last_active = self._now()
+        now = self.last_active = self._now()
+        if now > self._turns.mark_due_s:
+            self._turns.mark(now)
         try:
             if self._input is not None:
                 self._receive_large(self._input)

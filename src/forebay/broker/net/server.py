@@ -50,6 +50,7 @@ class Server:
         network: Network,
         tls: TlsEndpoints,
         *,
+        thread_cpu: Callable[[], float],
         descriptors: int,
         handler: Callable[[Listener], Handle],
         finish_requests: Callable[[], None],
@@ -60,14 +61,15 @@ class Server:
         connection_wait_s: Callable[[str], float],
         make_room: Callable[[], bool],
     ) -> None:
-        """`handler` tells what takes the first requests of a listener's connections. `inter_broker`: the
-        listener of other brokers; `other_brokers` tells how many there are, `is_broker` whether one has sent
-        a request. `connection_wait_s`: how long until an address may open another connection, 0 if now.
-        `make_room` closes a connection that has not logged in; False if there is none."""
+        """`thread_cpu`: the seconds of CPU that the loop's thread has used. `handler` tells what takes the
+        first requests of a listener's connections. `inter_broker`: the listener of other brokers;
+        `other_brokers` tells how many there are, `is_broker` whether one has sent a request.
+        `connection_wait_s`: how long until an address may open another connection, 0 if now. `make_room`
+        closes a connection that has not logged in; False if there is none."""
         self.loop = asyncio.get_running_loop()
         self.buffers = BufferPool()
         self.memory, self.strangers_memory = _request_memory(config)
-        self.turns = Turns(self.loop, config)
+        self.turns = Turns(self.loop, thread_cpu, config)
         self.finish_requests = finish_requests
         self.wake_waiters = wake_waiters
         self.request_bytes_max = config.request_max_bytes

@@ -3,20 +3,18 @@
 Such work is done in slices of a few milliseconds, one slice in each turn of the loop, whoever wants it: all
 that is large shares one line, and what is small passes it. So a broker that is asked for a million things
 answers everybody else as if it were asked for few.
-
-Where cores are short, a loop that always has a slice to do always waits for one, and so does everybody who
-asks it for something. So after a slice in which it had to wait for a core it leaves the rest of them a pause:
-what is small finds it asleep then, and is served as soon as it comes.
+Where cores are short there are pauses between slices (`broker/pauses.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator
 from typing import TypeVar
+
+from forebay.broker.pauses import Pauses
 
 T = TypeVar("T")
 
@@ -31,19 +29,14 @@ class NotWanted(Exception):
     """Nobody waits for the work any more."""
 
 
-_WAITED_TIMES = 2
-_PAUSE_S_MIN, _PAUSE_S_MAX = 0.0005, 0.05
-"""The pause after a slice: so many times as long as it waited for a core, or for the interpreter."""
-
-
 class Slices:
     def __init__(self, loop: asyncio.AbstractEventLoop, thread_cpu: Callable[[], float]) -> None:
         """`thread_cpu`: the seconds of CPU that this thread has used."""
         self._loop = loop
-        self._thread_cpu = thread_cpu
+        self._pauses = Pauses(loop, thread_cpu)
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
-        self._began_s = self._began_cpu_s = 0.0
+        self._began_s = 0.0
 
     async def next(self) -> None:
         """Go to the end of the line, and wait for a turn."""
@@ -53,7 +46,8 @@ class Slices:
             self._is_scheduled = True
             self._loop.call_soon(self._give)
         await turn
-        self._began_s, self._began_cpu_s = self._loop.time(), self._thread_cpu()
+        self._began_s = self._loop.time()
+        self._pauses.begin()
 
     @property
     def is_over(self) -> bool:
@@ -78,16 +72,15 @@ class Slices:
             turn = self._waiting.popleft()
             if not turn.done():  # else its task was cancelled
                 turn.set_result(None)
-                self._began_s = math.inf
+                self._pauses.begin()  # in case it is cancelled before it has its turn
                 self._loop.call_soon(self._taken)  # behind the task, which is woken first
                 return
         self._is_scheduled = False
 
     def _taken(self) -> None:
         """A task has had its slice."""
-        waited_s = self._loop.time() - self._began_s - (self._thread_cpu() - self._began_cpu_s)
-        pause_s = min(waited_s * _WAITED_TIMES, _PAUSE_S_MAX)
-        if pause_s > _PAUSE_S_MIN:
+        pause_s = self._pauses.due_s()
+        if pause_s:
             self._loop.call_later(pause_s, self._give)
         else:
             self._give()

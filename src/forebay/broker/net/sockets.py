@@ -20,7 +20,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from forebay.broker.pauses import Pauses
 from forebay.broker.ports import Address, Stream
+from forebay.clock import SystemClock
 from forebay.wire.parts import FileRange
 
 Resolved = tuple[int, int, int, str, Any]
@@ -31,6 +33,7 @@ _ADDRESS_S = 1.0
 _ACCEPTED_MAX = 64
 _ACCEPT_S_MAX = 0.002
 """After so many new connections, or this time, others have their turn."""
+_NO_DESCRIPTORS_S = 0.1
 _HAS_SENDFILE = sys.platform == "linux" and hasattr(os, "sendfile")
 _MORE_FOLLOWS: int = getattr(socket, "MSG_MORE", 0)
 _PIECE_BYTES = 128 * 1024
@@ -103,8 +106,8 @@ class SocketStream:
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:
-            self._loop.remove_reader(self._socket)
-            self._loop.remove_writer(self._socket)
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_writer(self._socket.fileno())
             self._socket.close()
 
 
@@ -175,6 +178,7 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._on_stream = on_stream
         self._retry: asyncio.TimerHandle | None = None
+        self._pauses = Pauses(self._loop, SystemClock().thread_cpu)
         self._socket = _bound(host, port)
         try:
             self._socket.listen(1024)
@@ -186,10 +190,17 @@ class Listener:
 
     def start(self) -> None:
         self._retry = None
-        self._loop.add_reader(self._socket, self._accept)
+        self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _accept(self) -> None:
-        # A few per event, so that a storm of connections does not starve those already here.
+        self._pauses.begin()
+        self._accept_some()
+        pause_s = self._pauses.due_s()
+        if pause_s and self._retry is None:
+            self._stop_for(pause_s)
+
+    def _accept_some(self) -> None:
+        """A few per event, so that a storm of connections does not starve those already here."""
         end = self._loop.time() + _ACCEPT_S_MAX
         for _ in range(_ACCEPTED_MAX):
             if self._loop.time() > end:
@@ -200,8 +211,7 @@ class Listener:
                 return
             except OSError:
                 # Out of descriptors: the connection stays in the backlog; try again a little later.
-                self._loop.remove_reader(self._socket)
-                self._retry = self._loop.call_later(0.1, self.start)
+                self._stop_for(_NO_DESCRIPTORS_S)
                 return
             try:
                 stream = SocketStream(sock, self._loop)
@@ -210,9 +220,13 @@ class Listener:
             else:
                 self._on_stream(stream)
 
+    def _stop_for(self, seconds: float) -> None:
+        self._loop.remove_reader(self._socket.fileno())
+        self._retry = self._loop.call_later(seconds, self.start)
+
     def close(self) -> None:
         if self._retry is not None:
             self._retry.cancel()
         if self._socket.fileno() >= 0:
-            self._loop.remove_reader(self._socket)
+            self._loop.remove_reader(self._socket.fileno())
             self._socket.close()

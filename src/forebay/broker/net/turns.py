@@ -10,6 +10,10 @@ the others: a hundred connections of one user get as much as one connection of a
 without debt have taken as long in one turn of the loop, because many became costly at once, those that come
 after them wait in the line, too.
 
+Where cores are short, a line pauses between its turns (`broker/pauses.py`), and time in which others on the
+machine had the core is nobody's debt. A connection by which another broker replicates never waits in line:
+producers wait for it.
+
 Clients that have not logged in wait in a line of their own, with less time, and a bound on the number of
 requests, because part of their work is done later.
 """
@@ -18,8 +22,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
+from forebay.broker.pauses import PausedWork
 from forebay.config import SocketConfig
 
 _SLICES_IN_LINE = 2
@@ -44,15 +50,21 @@ class Waiting(Protocol):
 
 
 class Line:
-    def __init__(self, loop: asyncio.AbstractEventLoop, budget_s: float, served_max: int) -> None:
-        """`budget_s`: the time for all who wait, in each turn of the loop, in which `served_max` of them are
-        served at most."""
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        thread_cpu: Callable[[], float],
+        budget_s: float,
+        served_max: int,
+    ) -> None:
+        """`thread_cpu`: the seconds of CPU that this thread has used. `budget_s`: the time for all who wait,
+        in each turn of the loop, in which `served_max` of them are served at most."""
         self._loop = loop
+        self._work = PausedWork(loop, thread_cpu, self._serve)
         self._budget_s = budget_s
         self._served_max = served_max
         self._queues: dict[str, deque[Waiting]] = {}
         """By sender, the next one first."""
-        self._is_due = False
 
     @property
     def waiting(self) -> int:
@@ -60,15 +72,9 @@ class Line:
 
     def add(self, waiting: Waiting) -> None:
         self._queues.setdefault(waiting.sender, deque()).append(waiting)
-        self._serve_soon()
+        self._work.begin()
 
-    def _serve_soon(self) -> None:
-        if not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._serve)
-
-    def _serve(self) -> None:
-        self._is_due = False
+    def _serve(self) -> bool:
         now = self._loop.time
         end, served = now() + self._budget_s, 0
         while self._queues and served < self._served_max:
@@ -77,8 +83,7 @@ class Line:
             served += 1
             if now() >= end:
                 break
-        if self._queues:
-            self._serve_soon()
+        return bool(self._queues)
 
     def _next(self) -> Waiting:
         sender, queue = next(iter(self._queues.items()))
@@ -92,12 +97,22 @@ class Line:
 class Turns:
     """The lines of all connections of a broker."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, config: SocketConfig) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, thread_cpu: Callable[[], float], config: SocketConfig
+    ) -> None:
+        """`thread_cpu`: the seconds of CPU that this thread has used."""
         self._loop = loop
+        self._thread_cpu = thread_cpu
         self.slice_s = config.turn_ms / 1000
         self._budget_s = self.slice_s * _SLICES_IN_LINE
-        self.indebted = Line(loop, self._budget_s, served_max=1_000)
-        self.strangers = Line(loop, config.strangers_turn_ms / 1000, served_max=_STRANGERS_PER_TURN)
+        self.indebted = Line(loop, thread_cpu, self._budget_s, served_max=1_000)
+        self.strangers = Line(
+            loop,
+            thread_cpu,
+            config.strangers_turn_ms / 1000,
+            served_max=_STRANGERS_PER_TURN,
+        )
+        self.mark_due_s = self._mark_cpu_s = 0.0
         self._costly_s = 0.0
         """What connections without debt have taken beyond their slices, in this turn of the loop."""
         self.crowded = False
@@ -107,6 +122,17 @@ class Turns:
         """The debt of a connection that had one before, `elapsed_s` ago, and has had a turn since."""
         left = max(before_s - elapsed_s * _FORGOTTEN_PART, 0.0)
         return min(left + max(spent_s - self.slice_s, 0.0), self.slice_s * _DEBT_SLICES_MAX)
+
+    def mark(self, now: float) -> None:
+        """Note how much CPU this thread has used by now. Due when a connection is about to be served, and the
+        last time was more than a slice ago."""
+        self._mark_cpu_s = self._thread_cpu()
+        self.mark_due_s = now + self.slice_s
+
+    def spent_s(self, seconds: float) -> float:
+        """What a connection has used that had its turn for so long, until now. While others on this machine
+        had the core, it used nothing: at most what this thread has used since the mark before its turn."""
+        return min(seconds, self._thread_cpu() - self._mark_cpu_s) if seconds > self.slice_s else seconds
 
     def note_costly(self, beyond_s: float) -> None:
         """A connection that had no debt took so much beyond its slice."""

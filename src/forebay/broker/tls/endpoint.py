@@ -72,9 +72,15 @@ def _stamps(config: TlsConfig) -> list[tuple[int, int, int] | None]:
 
 class TlsEndpoint:
     def __init__(
-        self, listener: str, config: TlsConfig, metrics: Metrics, loop: asyncio.AbstractEventLoop
+        self,
+        listener: str,
+        config: TlsConfig,
+        metrics: Metrics,
+        loop: asyncio.AbstractEventLoop,
+        thread_cpu: Callable[[], float],
     ) -> None:
-        """Reads files; raises ConfigError that says what is wrong with them."""
+        """`thread_cpu`: the seconds of CPU that the loop's thread has used. Reads files; raises
+        ConfigError that says what is wrong with them."""
         self._listener = listener
         self._in_force = prepare(listener, config)
         self._files = self._in_force.files
@@ -83,8 +89,8 @@ class TlsEndpoint:
         """Settings that are to be in force, and whose files could not be used so far."""
         self._metrics = metrics
         self._loop = loop
-        self._turns = HandshakeTurns(loop, config.handshakes_per_turn)
-        self._endings = HandshakeTurns(loop, _ENDINGS_PER_TURN)
+        self._turns = HandshakeTurns(loop, thread_cpu, config.handshakes_per_turn)
+        self._endings = HandshakeTurns(loop, thread_cpu, _ENDINGS_PER_TURN)
         self._scratch = memoryview(bytearray(PIECE_BYTES))
         self._told: dict[tuple[str, str], float] = {}
         """When a failure was last logged, by host and reason."""

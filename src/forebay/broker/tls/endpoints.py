@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,10 +29,12 @@ class TlsEndpoints:
         metrics: Metrics,
         workers: WorkerThreads,
         loop: asyncio.AbstractEventLoop,
+        thread_cpu: Callable[[], float],
     ) -> None:
-        """Reads files; raises ConfigError that says what is wrong with them."""
+        """`thread_cpu`: the seconds of CPU that the loop's thread has used. Reads files; raises
+        ConfigError that says what is wrong with them."""
         self._by_listener: dict[str, TlsEndpoint] = {
-            name: load(f"{_ENDPOINT}:TlsEndpoint")(name, config, metrics, loop)
+            name: load(f"{_ENDPOINT}:TlsEndpoint")(name, config, metrics, loop, thread_cpu)
             for name, config in configs.items()
         }
         self._interval_s = min((each.reload_interval_ms for each in configs.values()), default=0) / 1000
