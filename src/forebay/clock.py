@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from pathlib import Path
 from typing import Protocol
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,10 @@ class Clock(Protocol):
     def thread_cpu(self) -> float:
         """Seconds of CPU that the calling thread has used. What has passed beyond that while it worked, it
         waited for a core, or for the interpreter."""
+
+    def core_wait(self, thread: int) -> float:
+        """Seconds in which a thread of this process, named by the system's number, was ready to run and had
+        no core; 0 where the system does not tell."""
 
     def rest(self, seconds: float) -> None:
         """Let the calling thread sleep; never called on an event loop."""
@@ -59,6 +64,12 @@ class SystemClock:
 
     def thread_cpu(self) -> float:
         return time.thread_time()
+
+    def core_wait(self, thread: int) -> float:
+        try:
+            return int(Path(f"/proc/self/task/{thread}/schedstat").read_bytes().split()[1]) / 1e9
+        except (OSError, IndexError):
+            return 0.0
 
     def rest(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -21,6 +21,9 @@ class ManualClock:
     def thread_cpu(self) -> float:
         return self._monotonic
 
+    def core_wait(self, thread: int) -> float:
+        return 0.0
+
     def rest(self, seconds: float) -> None:
         time.sleep(seconds)  # meanwhile somebody else moves it
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from forebay.broker.pace import Pace, Stopped
 from forebay.broker.views.large_blocks import give_back_large_blocks
+from forebay.broker.views.user_rests import CoreShortage, UserRests
 from forebay.clock import Clock
 from forebay.core.views.fair_line import FairLine, Next
 from forebay.core.views.turn import Turn, UnpackLater
@@ -66,7 +67,8 @@ class _PacedTurn:
         self._much = much
         self._has_much = False
         self._now = clock.monotonic
-        self._began_s = self._now()
+        self._cpu = clock.thread_cpu
+        self._began_s, self._began_cpu_s = self._now(), self._cpu()
         self._ends_s = self._began_s + seconds
         self.ended = threading.Event()
         """Set by its thread."""
@@ -74,6 +76,11 @@ class _PacedTurn:
     @property
     def used_s(self) -> float:
         return self._now() - self._began_s
+
+    @property
+    def cpu_s(self) -> float:
+        """In its thread: the CPU that it has used."""
+        return self._cpu() - self._began_cpu_s
 
     def goes_on(self) -> bool:
         """Raises Stopped."""
@@ -112,7 +119,7 @@ class FilterThreads:
         threads: int,
         turn_ms: Callable[[], int],
     ) -> None:
-        """`threads`: how many the pool has."""
+        """Made in the thread of the loop. `threads`: how many the pool has."""
         self._loop = loop
         self._clock = clock
         self._pool = pool
@@ -126,6 +133,8 @@ class FilterThreads:
         self._much = _MuchMemory()
         self._postponed: list[Next[_Work]] = []
         """What waits until another turn has unpacked its batch. It keeps no thread meanwhile."""
+        core_wait = partial(clock.core_wait, threading.get_native_id())
+        self._rests = UserRests(loop, CoreShortage(loop.time, core_wait), self._add)
         self._closed = False
         self.is_late = False
         """Whether a thread was left behind when the broker was stopped."""
@@ -149,6 +158,7 @@ class FilterThreads:
         self._closed = True
         while (waiting := self._line.take()) is not None:
             _answer(waiting.work.done, _stopped())
+        self._postponed += self._rests.stop()
         while self._postponed:
             _answer(self._postponed.pop().work.done, _stopped())
         for done in self._awaited:
@@ -169,6 +179,8 @@ class FilterThreads:
 
     def _start(self) -> None:
         while self._idle and not self._closed and (taken := self._line.take()) is not None:
+            if self._rests.keeps(taken.user, taken):
+                continue
             work = taken.work
             if work.done.done() or not work.is_wanted():
                 _answer(work.done, KafkaError(ErrorCode.NETWORK_EXCEPTION, "nobody waits for it any more"))
@@ -180,7 +192,9 @@ class FilterThreads:
             doing = self._loop.run_in_executor(self._pool, self._do, work.do, turn_s)
             doing.add_done_callback(partial(self._ended, taken, turn_s))
 
-    def _ended(self, taken: Next[_Work], expected_s: float, doing: asyncio.Future[tuple[Any, float]]) -> None:
+    def _ended(
+        self, taken: Next[_Work], expected_s: float, doing: asyncio.Future[tuple[Any, float, float]]
+    ) -> None:
         self._idle += 1
         self._awaited.discard(taken.work.done)
         if doing.cancelled():
@@ -188,7 +202,8 @@ class FilterThreads:
             return
         error = doing.exception()
         if error is None:
-            result, used_s = doing.result()
+            result, used_s, cpu_s = doing.result()
+            self._rests.worked(taken.user, cpu_s)
             self._line.correct(taken.user, taken.view, expected_s=expected_s, used_s=used_s)
             if not taken.work.done.done():
                 taken.work.done.set_result(result)
@@ -197,20 +212,24 @@ class FilterThreads:
             self._postponed.append(taken)
         else:
             _answer(taken.work.done, _stopped() if isinstance(error, Stopped | UnpackLater) else error)
-        if self._postponed and not self._much.is_taken:
-            for user, view, work in self._postponed:
-                self._line.add(user, view, work)
-            self._postponed.clear()
+        postponed: list[Next[_Work]] = []
+        if not self._much.is_taken:
+            postponed, self._postponed = self._postponed, postponed
+        self._add(postponed)
+
+    def _add(self, waiting: Sequence[Next[_Work]]) -> None:
+        for user, view, work in waiting:
+            self._line.add(user, view, work)
         self._start()
 
-    def _do(self, do: Callable[[Turn], T], turn_s: float) -> tuple[T, float]:
+    def _do(self, do: Callable[[Turn], T], turn_s: float) -> tuple[T, float, float]:
         """In a thread."""
         turn = _PacedTurn(self._clock, turn_s, self._much)
         self._turns.add(turn)
         try:
             if self._closed:
                 raise Stopped
-            return do(turn), turn.used_s
+            return do(turn), turn.used_s, turn.cpu_s
         finally:
             turn.end()
             self._turns.discard(turn)

@@ -37,5 +37,8 @@ class SimClock:
         """Nobody waits for a core here."""
         return self._world.now
 
+    def core_wait(self, thread: int) -> float:  # noqa: ARG002
+        return 0.0
+
     def rest(self, seconds: float) -> None:
         """Threads of this world do each piece of work at once (see `SimThreads`)."""
