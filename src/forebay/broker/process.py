@@ -61,19 +61,25 @@ def _serve(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> bool:
 
 
 async def _run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> bool:
-    broker = Broker(config)
+    broker, warm_up = Broker(config), WarmUp()
     loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle | None = None
+
+    def stop() -> None:
+        if timer is not None:
+            timer.cancel()  # a broker that is being stopped needs no more parts
+        broker.stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, broker.stop)
+        loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
 
-    warm_up = WarmUp()
-
     def ready(address: Address) -> None:
+        nonlocal timer
         _calm_garbage_collection()
         on_ready(*address)
         if config.values["forebay.warm.up.enable"]:
-            loop.call_later(AFTER_S, warm)
+            timer = loop.call_later(AFTER_S, warm)
 
     def warm() -> None:
         if broker.node is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ssl
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.tls.endpoint import prepare
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.broker.tls.endpoint import TlsEndpoint, prepare
 from forebay.broker.tls.setting_changes import check_accepts_itself
 from forebay.config import broker_config
 from forebay.coordination.store import Put
@@ -304,3 +307,16 @@ def test_settings_that_cannot_be_read_any_more_leave_tls_as_it_was(
         patience.check()
     assert not is_served(broker, files.ca)
     assert is_served(broker, files.ca, files.client)
+
+
+def test_files_that_get_their_rights_after_their_contents_are_read_again(
+    files: TlsFiles, tmp_path: Path
+) -> None:
+    settings = {"log.dirs": str(tmp_path), **files.broker_settings()}
+    ((name, config),) = broker_config(settings).tls.items()
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        endpoint = TlsEndpoint(name, config, Metrics(), loop, loop.time)
+    assert endpoint.read_again() is None
+    Path(files.broker).chmod(0o640)
+    assert endpoint.read_again() is not None
+    assert endpoint.read_again() is None

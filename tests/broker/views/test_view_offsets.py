@@ -147,6 +147,32 @@ def test_a_search_that_takes_long_is_asked_for_again_and_goes_on(
         assert asked > 0, "it was found at once, though the time was short"
 
 
+def test_a_view_that_takes_long_leaves_the_next_one_its_time(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_view(client, "other", "source", SHOWN)
+    send(client, message(5_000, shown=True))
+    deadlines, deadline = [0.0], view_offsets.ViewOffsets.deadline
+    monkeypatch.setattr(
+        view_offsets.ViewOffsets,
+        "deadline",
+        lambda offsets: deadlines.pop() if deadlines else deadline(offsets),
+    )
+    request = list_offsets("view", 1_000)
+    request.topics += list_offsets("other", 1_000).topics
+    first, second = (each.partitions[0] for each in client.call(request, LIST_OFFSETS).topics)
+    assert first.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert (second.error_code, second.offset) == (ErrorCode.NONE, 0)
+
+
+def test_a_request_for_many_views_comes_to_an_end(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(client, message(5_000, shown=True))
+    monkeypatch.setattr(view_offsets, "REQUEST_S", 0.0)
+    assert ask(client, 1_000).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
 def test_what_stands_for_messages_that_are_not_shown_tells_no_times(client: WireClient) -> None:
     for shown in (False, True, False, False):
         send(client, message(5_000, shown=shown))

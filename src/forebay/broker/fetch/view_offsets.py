@@ -22,7 +22,9 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.disk import FileClosed
 
 SEARCH_S = 10.0
-"""How long one request searches views, all of its partitions together."""
+"""How long one request searches a view, all of its partitions together."""
+REQUEST_S = 25.0
+"""How long it searches all views together: clients wait for 30 s."""
 _SLICE_BYTES = 256 * 1024
 _REMEMBERED_MAX = 1_000
 _TRIES_MAX = 5
@@ -51,8 +53,12 @@ class ViewOffsets:
         return view_named(self._metadata.image, topic)
 
     def deadline(self) -> float:
-        """When a request that comes now has searched for long enough."""
+        """When a request that begins with a view now has searched it for long enough."""
         return self._loop.time() + SEARCH_S
+
+    def last_deadline(self) -> float:
+        """When a request that comes now has searched for long enough, whatever it has found."""
+        return self._loop.time() + REQUEST_S
 
     def limits(self, connection: Connection, end_offset: int, deadline: float) -> SearchLimits:
         reader = Reader(connection.principal, lambda: not connection.closed)

@@ -130,7 +130,10 @@ class _Searches:
         self._delays = delays
         self._request = request
         self._connection = context.connection
-        self._deadline: float | None = None
+        self._deadlines: dict[str, float] = {}
+        """When each view has been searched for long enough."""
+        self._last_deadline: float | None = None
+        """When all of them have."""
 
     async def answer(
         self, topic: str, wanted: wire.ListOffsetsPartition
@@ -169,15 +172,21 @@ class _Searches:
         views = self._views()
         view = views.view(topic)
         assert view is not None, "a topic with another source is a view"
-        if self._deadline is None:
-            self._deadline = views.deadline()
-        limits = views.limits(self._connection, end_offset, self._deadline)
+        limits = views.limits(self._connection, end_offset, self._deadline(views, topic))
         if timestamp == MAX_TIMESTAMP:
             return await views.largest(view, partition, limits)
         found = await self._offsets_by_time.first_from(partition.log, timestamp)
         if found is None:
             return None
         return await views.first_from(view, partition, timestamp, found[1], limits)
+
+    def _deadline(self, views: ViewOffsets, topic: str) -> float:
+        """Each view has its own: one that takes long does not take the time of those behind it."""
+        if self._last_deadline is None:
+            self._last_deadline = views.last_deadline()
+        if topic not in self._deadlines:
+            self._deadlines[topic] = min(views.deadline(), self._last_deadline)
+        return self._deadlines[topic]
 
 
 def _find_partition(

@@ -37,7 +37,7 @@ class PreparedTls(NamedTuple):
     """Settings of a listener, with what was read from the files that they name."""
 
     config: TlsConfig
-    files: list[tuple[int, int, int] | None]
+    files: list[tuple[int, ...] | None]
     """What tells this state of the files from another."""
     server: ssl.SSLContext
     client: ssl.SSLContext
@@ -58,15 +58,16 @@ def prepare(listener: str, config: TlsConfig) -> PreparedTls:
     )
 
 
-def _stamps(config: TlsConfig) -> list[tuple[int, int, int] | None]:
-    stamps: list[tuple[int, int, int] | None] = []
+def _stamps(config: TlsConfig) -> list[tuple[int, ...] | None]:
+    stamps: list[tuple[int, ...] | None] = []
     for place in config.files:
         try:
             found = Path(place).stat()
         except OSError:
             stamps.append(None)
         else:
-            stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
+            # The last is for files that get their owner or rights after their contents.
+            stamps.append((found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
     return stamps
 
 
