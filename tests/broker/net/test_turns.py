@@ -59,6 +59,7 @@ class Customer:
         self.sender = sender
         self._cost_s = cost_s
         self._served = served
+        self.closed = False
 
     def take_turn(self, slice_s: float) -> None:
         assert slice_s > 0
@@ -99,6 +100,16 @@ def test_a_line_serves_so_many_in_each_turn_of_the_loop(loop: Any) -> None:
         loop.turn()
         counts.append(len(served))
     assert counts == [PER_TURN, 2 * PER_TURN, 40]
+
+
+def test_those_that_were_closed_while_they_waited_take_nobodys_turn(loop: Any) -> None:
+    line, served = Line(loop, loop.time, 1.0, served_max=PER_TURN), list[str]()
+    for number in range(1000):
+        customer = Customer(loop, f"stranger-{number}", 0.0, served)
+        customer.closed = number < 990
+        line.add(customer)
+    loop.turn()
+    assert (len(served), line.waiting) == (10, 0)
 
 
 def test_a_debt_grows_with_what_was_taken_and_is_forgotten_with_time(loop: Any) -> None:

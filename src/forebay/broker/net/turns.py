@@ -21,12 +21,12 @@ requests, because part of their work is done later.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 from forebay.broker.pauses import PausedWork
 from forebay.config import SocketConfig
+from forebay.core.security.sender_rotation import SenderRotation
 
 _SLICES_IN_LINE = 2
 """The time that all connections in debt have together, in each turn of the loop."""
@@ -40,6 +40,8 @@ _FORGOTTEN_PART = 0.05
 
 class Waiting(Protocol):
     """What waits in a line: `Connection`."""
+
+    closed: bool
 
     @property
     def sender(self) -> str:
@@ -63,35 +65,30 @@ class Line:
         self._work = PausedWork(loop, thread_cpu, self._serve)
         self._budget_s = budget_s
         self._served_max = served_max
-        self._queues: dict[str, deque[Waiting]] = {}
-        """By sender, the next one first."""
+        self._waiting: SenderRotation[Waiting] = SenderRotation()
 
     @property
     def waiting(self) -> int:
-        return sum(map(len, self._queues.values()))
+        return len(self._waiting)
 
     def add(self, waiting: Waiting) -> None:
-        self._queues.setdefault(waiting.sender, deque()).append(waiting)
+        self._waiting.add(waiting.sender, waiting)
         self._work.begin()
 
     def _serve(self) -> bool:
+        """Those that were closed meanwhile count for nothing: a flood of them would take the turns of others,
+        and be kept in memory until then."""
         now = self._loop.time
         end, served = now() + self._budget_s, 0
-        while self._queues and served < self._served_max:
-            slice_s = max(self._budget_s / len(self._queues), _SLICE_S_MIN)
-            self._next().take_turn(slice_s)
-            served += 1
+        while self._waiting and served < self._served_max:
+            slice_s = max(self._budget_s / self._waiting.senders, _SLICE_S_MIN)
+            waiting = self._waiting.take()
+            if not waiting.closed:
+                waiting.take_turn(slice_s)
+                served += 1
             if now() >= end:
                 break
-        return bool(self._queues)
-
-    def _next(self) -> Waiting:
-        sender, queue = next(iter(self._queues.items()))
-        del self._queues[sender]
-        waiting = queue.popleft()
-        if queue:
-            self._queues[sender] = queue  # behind the other senders
-        return waiting
+        return bool(self._waiting)
 
 
 class Turns:

@@ -18,6 +18,7 @@ from forebay.broker.tls.handshakes import HandshakeTurns
 from forebay.broker.tls.stream import PIECE_BYTES, NotTls, TlsStream
 from forebay.config import TlsConfig
 from forebay.config.principal_mapping import Rule, parse_rules, user_of
+from forebay.core.security.networks import network_of
 from forebay.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -136,10 +137,12 @@ class TlsEndpoint:
 
     def accept(self, stream: Stream) -> TlsStream:
         """The stream of a client, encrypted; its handshake begins when the client does."""
-        secured = TlsStream(stream, self._in_force.server, self._scratch, self._loop, begin=self._turns.begin)
+        sender = network_of(stream.peer[0])
+        begin = partial(self._turns.begin, sender)
+        secured = TlsStream(stream, self._in_force.server, self._scratch, self._loop, begin=begin)
         secured.on_failed = partial(self._tell, stream.peer[0])
         timeout_s = self._in_force.config.handshake_timeout_ms / 1000
-        secured.deadline = self._loop.call_later(timeout_s, self._endings.begin, secured.give_up)
+        secured.deadline = self._loop.call_later(timeout_s, self._endings.begin, sender, secured.give_up)
         return secured
 
     def user(self, stream: TlsStream) -> str | None:

@@ -1,12 +1,22 @@
-"""Handshakes take turns: a step costs about a millisecond of CPU, as much as a hundred small requests."""
+"""Handshakes take turns: a step costs about a millisecond of CPU, as much as a hundred small requests.
+
+Addresses take turns, so one that begins many keeps no other waiting. A step that finds its client gone costs
+little and counts for little.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 from forebay.broker.pauses import PausedWork
+from forebay.core.security.sender_rotation import SenderRotation
+
+Step = Callable[[], bool]
+"""Tells whether there was anything to do."""
+
+_IN_VAIN_MAX = 16
+"""Steps without anything to do, for each one that may have something, in a turn of the loop."""
 
 
 class HandshakeTurns:
@@ -15,18 +25,21 @@ class HandshakeTurns:
     ) -> None:
         """`thread_cpu`: the seconds of CPU that the loop's thread has used."""
         self._per_turn = per_turn
-        self._steps: deque[Callable[[], None]] = deque()
+        self._steps: SenderRotation[Step] = SenderRotation()
         self._work = PausedWork(loop, thread_cpu, self._take_turn)
 
     def __len__(self) -> int:
         return len(self._steps)
 
-    def begin(self, step: Callable[[], None]) -> None:
-        """Do a step of a handshake in this turn of the loop or in one after it, in the order of the calls."""
-        self._steps.append(step)
+    def begin(self, sender: str, step: Step) -> None:
+        """Do a step of a handshake in this turn of the loop or in one after it, in the order of the sender's
+        calls."""
+        self._steps.add(sender, step)
         self._work.begin()
 
     def _take_turn(self) -> bool:
-        for _ in range(min(self._per_turn, len(self._steps))):
-            self._steps.popleft()()
+        done, looked_at, waiting = 0, 0, len(self._steps)  # those that follow from these wait
+        while looked_at < min(waiting, self._per_turn * _IN_VAIN_MAX) and done < self._per_turn:
+            done += self._steps.take()()
+            looked_at += 1
         return bool(self._steps)

@@ -41,11 +41,11 @@ asks for new keys all the time (KeyUpdate of TLS 1.3), each of which is answered
 _HANDSHAKE = 0x16
 """How the first record of TLS begins."""
 
-Begin = Callable[[Callable[[], None]], None]
+Begin = Callable[[Callable[[], bool]], None]
 """Does a step of a handshake: at once, or when it is its turn."""
 
 
-def at_once(step: Callable[[], None]) -> None:
+def at_once(step: Callable[[], bool]) -> None:
     step()
 
 
@@ -148,26 +148,29 @@ class TlsStream:
         """What the other side has shown and was trusted for (DER)."""
         return self._tls.getpeercert(binary_form=True)
 
-    def _continue_handshake(self) -> None:
+    def _continue_handshake(self) -> bool:
+        """Whether something has come."""
         if self._closed or self._failure is not None:
-            return
+            return False
         self._inner.on_readable(self._on_readable)
         try:
             received = self._inner.recv_into(self._scratch[:_CIPHERTEXT_BYTES_MIN])
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             self._fail(error)
-            return
+            return False
         if not received:
             self._fail(ConnectionResetError("closed by the other side during the TLS handshake"))
-        elif self._context is not None and self._scratch[0] != _HANDSHAKE:
+            return False
+        if self._context is not None and self._scratch[0] != _HANDSHAKE:
             self._fail(NotTls("what came is not TLS"))
         else:
             if self._context is not None:
                 self._wrap(self._context)
             self._incoming.write(self._scratch[:received])
             self._shake()
+        return True
 
     def _shake(self) -> None:
         try:
@@ -212,10 +215,12 @@ class TlsStream:
             self.deadline.cancel()
             self.deadline = None
 
-    def give_up(self) -> None:
-        """End a handshake that takes too long."""
-        if self._handshaking and self._failure is None and not self._closed:
-            self._fail(TimeoutError("the TLS handshake took too long"))
+    def give_up(self) -> bool:
+        """End a handshake that takes too long; False if it has ended already."""
+        if not self._handshaking or self._failure is not None or self._closed:
+            return False
+        self._fail(TimeoutError("the TLS handshake took too long"))
+        return True
 
     # -- reading -------------------------------------------------------------------------------------
 

@@ -1,0 +1,35 @@
+"""Decides what is next of what many have sent: senders take turns, however much each of them has sent."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class SenderRotation(Generic[T]):
+    def __init__(self) -> None:
+        self._queues: dict[str, deque[T]] = {}
+        """By sender, the next one first."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    @property
+    def senders(self) -> int:
+        return len(self._queues)
+
+    def add(self, sender: str, item: T) -> None:
+        self._queues.setdefault(sender, deque()).append(item)
+
+    def take(self) -> T:
+        sender, queue = next(iter(self._queues.items()))
+        del self._queues[sender]
+        item = queue.popleft()
+        if queue:
+            self._queues[sender] = queue  # behind the other senders
+        return item
