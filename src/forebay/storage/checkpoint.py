@@ -32,12 +32,21 @@ _VERSION = "0"
 
 def read_lines(disk: Disk, path: str) -> list[str]:
     """The entries of a checkpoint file; none if there is no file, or a power failure emptied it."""
-    if not disk.exists(path) or not disk.size(path):
+    data = _read(disk, path)
+    if not data:
         return []
-    lines = disk.read_bytes(path).decode("utf-8", "replace").splitlines()
+    lines = data.decode("utf-8", "replace").splitlines()
     if len(lines) < 2 or lines[0].strip() != _VERSION or lines[1].strip() != str(len(lines) - 2):
         raise StorageError(f"{path} is not a checkpoint of version {_VERSION}: restore it, or delete it")
     return lines[2:]
+
+
+def _read(disk: Disk, path: str) -> bytes:
+    """The content of a file; nothing if there is none."""
+    try:
+        return disk.read_bytes(path)
+    except FileNotFoundError:
+        return b""
 
 
 def write_lines(disk: Disk, path: str, lines: Iterable[str]) -> None:
@@ -68,9 +77,10 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
 def read_topic_id(disk: Disk, directory: str) -> bytes | None:
     """The topic id that a partition's directory was created for, if it is recorded."""
     path = f"{directory}/{PARTITION_METADATA}"
-    if not disk.exists(path) or not disk.size(path):
+    data = _read(disk, path)
+    if not data:
         return None
-    fields = read_properties(disk.read_bytes(path).decode("utf-8", "replace"), ":")
+    fields = read_properties(data.decode("utf-8", "replace"), ":")
     try:
         topic_id = urlsafe_b64decode(fields["topic_id"] + "==")
     except (KeyError, ValueError):

@@ -238,14 +238,18 @@ class DataDir:
     def _take_directory(self, key: TopicPartition, topic_id: bytes | None, at_ms: int) -> None:
         """Make the directory of a partition, if there is none. Raises StorageError if it cannot have one."""
         directory = self.directory(*key)
-        if topic_id is not None:
+        is_there, found = self._disk.exists(directory), None
+        if topic_id is not None and is_there:
             self._check_case(*key)
-            self._put_aside_if_of_another(*key, topic_id, at_ms)
-        if not self._disk.exists(directory):
+            found = read_topic_id(self._disk, directory)
+            if found is not None and found != topic_id:
+                self._put_aside_other(*key, at_ms)
+                is_there, found = False, None
+        if not is_there:
             self.checkpoints.forget(key)
             self._disk.mkdirs(directory)
             self._new_directories.add()
-        if topic_id is not None and read_topic_id(self._disk, directory) is None:
+        if topic_id is not None and found is None:
             self.made.add(key)
             write_topic_id(self._disk, directory, topic_id)
 
@@ -345,16 +349,13 @@ class DataDir:
         """The last leader epoch in a log that is not open. Blocks."""
         return strays.last_epoch(self._disk, self.directory(topic, partition))
 
-    def _put_aside_if_of_another(self, topic: str, partition: int, topic_id: bytes, at_ms: int) -> None:
+    def _put_aside_other(self, topic: str, partition: int, at_ms: int) -> None:
         """The rest of another topic of the same name must not become part of this one."""
-        directory = self.directory(topic, partition)
-        found = read_topic_id(self._disk, directory) if self._disk.exists(directory) else None
-        if found is not None and found != topic_id:
-            reason = "there is another topic of its name"
-            path = self.put_aside(topic, partition, reason, at_ms)
-            logger.warning(
-                "a log was put aside; see forebay log strays", extra={"directory": path, "reason": reason}
-            )
+        reason = "there is another topic of its name"
+        path = self.put_aside(topic, partition, reason, at_ms)
+        logger.warning(
+            "a log was put aside; see forebay log strays", extra={"directory": path, "reason": reason}
+        )
 
     def close(self, *, clean: bool = False) -> None:
         """Release the directory; `clean` if every open log closed without error and checkpoints are written.

@@ -14,7 +14,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
 
@@ -24,6 +24,7 @@ from forebay.storage.disk import Buffer, FileClosed, Lock, Locked
 from forebay.storage.system_calls import is_cached, sync_data, sync_directory, sync_file, write_vector
 
 _IOV_MAX = 1024
+_READ_BYTES = 1 << 16
 
 
 class RealFile:
@@ -236,7 +237,10 @@ class RealDisk:
         return sorted(os.listdir(path))  # noqa: PTH208
 
     def mkdirs(self, path: str) -> None:
-        Path(path).mkdir(parents=True, exist_ok=True)
+        try:
+            os.mkdir(path)  # noqa: PTH102 - mostly this is enough
+        except OSError:
+            Path(path).mkdir(parents=True, exist_ok=True)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -248,7 +252,8 @@ class RealDisk:
         os.rename(path, new_path)  # noqa: PTH104
 
     def remove(self, path: str) -> None:
-        Path(path).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108 - this runs per segment, too
 
     def remove_tree(self, path: str) -> None:
         load("shutil:rmtree")(path)
@@ -257,7 +262,14 @@ class RealDisk:
         sync_directory(path)
 
     def read_bytes(self, path: str) -> bytes:
-        return Path(path).read_bytes()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            chunks = [os.read(fd, _READ_BYTES)]
+            while chunks[-1]:
+                chunks.append(os.read(fd, _READ_BYTES))
+        finally:
+            os.close(fd)
+        return b"".join(chunks)
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
         temporary = path + ".tmp"

@@ -3,9 +3,11 @@ nobody uses cost nothing."""
 
 from __future__ import annotations
 
+import builtins
 from collections import Counter
 from pathlib import Path
 
+from forebay.broker.node import Node
 from forebay.errors import ErrorCode
 from forebay.storage.real_disk import RealDisk, RealFile
 from forebay.wire.messages import produce as wire
@@ -39,6 +41,10 @@ class CountingDisk(RealDisk):
     def fsync_dir(self, path: str) -> None:
         self.calls["fsync_dir", Path(path).name] += 1
         super().fsync_dir(path)
+
+    def list(self, path: str) -> builtins.list[str]:
+        self.calls["list", Path(path).name] += 1
+        return super().list(path)
 
     def count(self, call: str, start: str) -> int:
         return sum(
@@ -92,5 +98,29 @@ def test_a_stop_syncs_only_what_was_written_since_the_last_one(tmp_path: Path) -
     ):
         send_one_to_each(client, "many", range(1))
         disk = disk_of(local)
-    written = {folder for (_, folder) in disk.calls if folder.startswith("many-")}
-    assert written == {"many-0"}
+    synced = {folder for (call, folder) in disk.calls if call != "list" and folder.startswith("many-")}
+    assert synced == {"many-0"}
+
+
+def test_a_directory_is_listed_once_when_its_log_is_opened(tmp_path: Path) -> None:
+    with local_broker(tmp_path / "data", QUIET) as local, WireClient(local.bootstrap) as client:
+        create(client, "many", partitions=MANY)
+        send_one_to_each(client, "many", range(MANY))
+    with local_broker(tmp_path / "data", QUIET, make_disk=CountingDisk) as local:
+        assert disk_of(local).count("list", "many-") == MANY
+
+
+def test_partitions_with_the_same_settings_share_them(tmp_path: Path) -> None:
+    def shared(broker: Node) -> tuple[int, int, int]:
+        held = [each for each in broker.partitions.all() if each.topic.startswith("alike")]
+        configs = {id(each.config) for each in held}
+        return (
+            len(configs),
+            len({id(each.policy) for each in held}),
+            len({id(each.log.config) for each in held}),
+        )
+
+    with local_broker(tmp_path / "data", QUIET) as local, WireClient(local.bootstrap) as client:
+        create(client, "alike", partitions=20)
+        create(client, "alike_too", partitions=20)
+        assert local.on_loop(shared) == (1, 1, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.producer_replay import load_producers, save_producers
@@ -16,15 +16,28 @@ if TYPE_CHECKING:
     from forebay.broker.live_config import LiveConfig
     from forebay.broker.telemetry.metrics import Metrics
     from forebay.clock import Clock
-    from forebay.core.cluster.image import ClusterImage
+    from forebay.config import BrokerConfig
+    from forebay.core.cluster.image import ClusterImage, ConfigImage
     from forebay.core.cluster.images.topic_image import TopicImage
     from forebay.core.cluster.partition_state import PartitionState
+    from forebay.core.partition.batch_rules import AppendPolicy
     from forebay.core.topic_partition import TopicPartition
     from forebay.storage.datadir import DataDir
     from forebay.storage.delays.index import DelayIndexes
     from forebay.storage.disk import Disk
+    from forebay.storage.log.config import LogConfig
 
 log = logging.getLogger(__name__)
+
+
+class _Resolved(NamedTuple):
+    """Settings, translated for the parts of a partition. Partitions with the same settings share them."""
+
+    broker: BrokerConfig
+    own: ConfigImage
+    config: TopicConfig
+    log_config: LogConfig
+    policy: AppendPolicy | None
 
 
 class PartitionOpener:
@@ -45,10 +58,22 @@ class PartitionOpener:
         self._settings = settings
         self._metrics = metrics
         self._delay_indexes = delay_indexes
+        self._last: _Resolved | None = None
+        """What came of the settings that were looked at last: mostly the next partition has the same."""
 
     def topic_config(self, image: ClusterImage, topic: str) -> TopicConfig:
         """The topic's settings: its own, and for the rest the broker's."""
-        return TopicConfig.resolve(self._settings.current, image.topic_config(topic).overrides)
+        return self._resolve(image, topic).config
+
+    def _resolve(self, image: ClusterImage, topic: str) -> _Resolved:
+        broker, own, last = self._settings.current, image.topic_config(topic), self._last
+        if last is not None and last.broker is broker and last.own is own:
+            return last
+        config, max_bytes = TopicConfig.resolve(broker, own.overrides), broker.storage.decompress_max_bytes
+        # Those of topics that take delays differ by the partition's index.
+        policy = None if config.delay_enable else append_policy(config, max_bytes, 0)
+        self._last = _Resolved(broker, own, config, log_config(config, max_bytes), policy)
+        return self._last
 
     def open(self, image: ClusterImage, topic: TopicImage, state: PartitionState) -> Partition | StorageError:
         """The partition, or why it cannot be opened: then its log is checked whenever it is opened next.
@@ -58,16 +83,15 @@ class PartitionOpener:
         """
         key = (topic.name, state.index)
         try:
-            return self._open(key, topic.topic_id, self.topic_config(image, topic.name))
+            return self._open(key, topic.topic_id, self._resolve(image, topic.name))
         except Exception as error:
             log.exception("a partition cannot be opened", extra={"partition": f"{topic.name}-{state.index}"})
             self._data.distrust(*key)
             return StorageError(f"partition {state.index} of {topic.name!r}: {error}")
 
-    def _open(self, key: TopicPartition, topic_id: bytes, config: TopicConfig) -> Partition:
-        storage = self._settings.current.storage
-        log_settings = log_config(config, storage.decompress_max_bytes)
-        log_ = self._data.open_log(*key, log_settings, topic_id=topic_id, clock=self._clock)
+    def _open(self, key: TopicPartition, topic_id: bytes, resolved: _Resolved) -> Partition:
+        storage, config = resolved.broker.storage, resolved.config
+        log_ = self._data.open_log(*key, resolved.log_config, topic_id=topic_id, clock=self._clock)
         notes: list[bool] = []
         try:
             epochs = LeaderEpochs(self._disk, log_.directory)
@@ -83,7 +107,7 @@ class PartitionOpener:
             epochs=epochs,
             producers=producers,
             config=config,
-            policy=append_policy(config, storage.decompress_max_bytes, key[1]),
+            policy=resolved.policy or append_policy(config, storage.decompress_max_bytes, key[1]),
             high_watermark=self._data.high_watermark(*key),
             syncs_alone=storage.flush_on_ack,
             has_notes=bool(notes) or self._delay_indexes.exists(log_.directory),

@@ -29,7 +29,8 @@ def open_log(
     begins later than `start_offset`.
     """
     config = config or LogConfig()
-    disk.mkdirs(directory)
+    if not disk.exists(directory):
+        disk.mkdirs(directory)
     options = OpenOptions(
         start_offset=start_offset,
         recovery_point=recovery_point,

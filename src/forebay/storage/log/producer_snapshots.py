@@ -6,7 +6,7 @@ the reader must detect a broken snapshot, and then uses an older one or reads th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from forebay.storage.disk import Disk
 from forebay.storage.log.segment.segment import segment_name
@@ -15,11 +15,18 @@ _SUFFIX = ".snapshot"
 _KEPT = 2
 
 
+def snapshot_offsets(names: Iterable[str]) -> list[int]:
+    """The offsets of the snapshots among the files of a log, ascending."""
+    stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
 class Snapshots:
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, known: list[int] | None = None) -> None:
+        """`known`: their offsets, if the directory was listed already."""
         self._disk = disk
         self._directory = directory
-        self._known: list[int] | None = None
+        self._known = known
         """Their offsets, ascending, once the directory was listed. No roll has to list it again."""
 
     def write(self, offset: int, data: bytes, *, sync: bool, recovery_point: int) -> None:
@@ -51,9 +58,7 @@ class Snapshots:
     def _offsets(self) -> list[int]:
         """The offsets of the snapshots, ascending."""
         if self._known is None:
-            names = self._disk.list(self._directory)
-            stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
-            self._known = sorted(int(stem) for stem in stems if stem.isdigit())
+            self._known = snapshot_offsets(self._disk.list(self._directory))
         return self._known
 
     def _path(self, offset: int) -> str:

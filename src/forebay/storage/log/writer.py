@@ -99,7 +99,7 @@ class LogWriter:
         self.config = config
         self._clock = clock
         self._segments = SegmentList(opened.segments)
-        self._snapshots = Snapshots(disk, directory)
+        self._snapshots = Snapshots(disk, directory, opened.snapshots)
         self._snapshot_of: tuple[int, int] | None = None
         """The (generation, end offset) of which there is a whole snapshot of the producers on the disk."""
         self._unsynced = Unsynced(opened.unsynced, new_names=opened.unsynced_names)

@@ -37,6 +37,7 @@ from itertools import pairwise
 
 from forebay.lazy import dataclass
 from forebay.storage.disk import Disk
+from forebay.storage.log.producer_snapshots import snapshot_offsets
 from forebay.storage.log.recovery.swap_recovery import complete_swaps
 from forebay.storage.log.recovery.txn_index_recovery import TxnIndexFiles
 from forebay.storage.log.segment.batch_file import NO_NEXT
@@ -91,6 +92,8 @@ class Opened:
     unsynced_names: bool
     lost_txn_indexes: list[Segment]
     """Segments that lack entries of aborted transactions: they have to be rebuilt from the log."""
+    snapshots: list[int]
+    """The offsets of the producer snapshots, ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +111,10 @@ class OpenOptions:
 def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     """Find, check and if need be repair the segments of a directory. Blocks."""
     report = RecoveryReport(power_lost=options.power_lost)
-    complete_swaps(disk, directory)
-    has_lost_beginning = _lost_beginning(disk, directory, options)
-    txn_indexes = TxnIndexFiles(disk, directory)
-    segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory)]
+    names = complete_swaps(disk, directory)
+    has_lost_beginning = _lost_beginning(names, options)
+    txn_indexes = TxnIndexFiles(disk, directory, names)
+    segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory, names)]
     for segment, following in pairwise(segments):
         segment.next_base = following.base_offset
     if has_lost_beginning:
@@ -119,6 +122,7 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     created = not segments
     if created:
         segments.append(Segment(disk, directory, options.start_offset, create=True))
+        txn_indexes.add(segments[0])
     if not created and any(_lacks_indexes(each, options) for each in _complete_segments(segments, options)):
         txn_indexes.must_exist = True
     unscanned = _load_unscanned(segments[-1], options) if options.clean or created else None
@@ -144,6 +148,7 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
         unsynced=[segment for segment in unsynced if segment is not segments[-1]],
         unsynced_names=created or has_made or not options.clean,
         lost_txn_indexes=lost,
+        snapshots=snapshot_offsets(names),
     )
 
 
@@ -152,13 +157,12 @@ def _complete_segments(segments: list[Segment], options: OpenOptions) -> list[Se
     return segments if options.clean else [s for s in segments if s.next_base <= options.recovery_point]
 
 
-def _lost_beginning(disk: Disk, directory: str, options: OpenOptions) -> bool:
+def _lost_beginning(names: list[str], options: OpenOptions) -> bool:
     """True if a power failure took the first segments, which were not synced, and left later ones.
 
     Deleted segments are still there under their other names, or it was recorded that the log begins after
     them. That is done here before those names are removed.
     """
-    names = disk.list(directory)
     first = min(_bases(names, ".log"), default=0)
     if first <= options.start_offset:
         return False
@@ -221,8 +225,7 @@ def _make_missing_indexes(sealed: Segment, options: OpenOptions) -> None:
     sealed.seal()
 
 
-def _find_segments(disk: Disk, directory: str) -> list[int]:
-    names = disk.list(directory)
+def _find_segments(disk: Disk, directory: str, names: list[str]) -> list[int]:
     bases = _bases(names, ".log")
     for name in names:
         stem, _, suffix = name.rpartition(".")

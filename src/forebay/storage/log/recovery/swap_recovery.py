@@ -23,11 +23,15 @@ def remove_files(disk: Disk, segment: Segment) -> None:
         disk.remove(file.path)
 
 
-def complete_swaps(disk: Disk, directory: str) -> None:
-    """After a crash: finish swaps that had been decided. Files that are still `.cleaned` had not. Blocks."""
-    names = set(disk.list(directory))
-    if not any(name.endswith(SWAP) for name in names):
-        return
+def complete_swaps(disk: Disk, directory: str) -> list[str]:
+    """After a crash: finish swaps that had been decided. Files that are still `.cleaned` had not. Blocks.
+
+    Returns the names of all files in the directory.
+    """
+    listed = disk.list(directory)
+    if not any(name.endswith(SWAP) for name in listed):
+        return listed
+    names = set(listed)
     for name in sorted(names):
         stem = name.removesuffix(".log" + SWAP)
         if stem != name and stem.isdigit():
@@ -36,6 +40,7 @@ def complete_swaps(disk: Disk, directory: str) -> None:
         if name.endswith(SWAP):
             _settle_index(disk, directory, name, names)
     disk.fsync_dir(directory)
+    return disk.list(directory)
 
 
 def _complete(disk: Disk, directory: str, base_offset: int) -> None:

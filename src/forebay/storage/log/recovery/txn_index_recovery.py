@@ -16,7 +16,7 @@ For segments from the recovery point on, these files are never used: the log is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from forebay.storage.disk import Disk
 from forebay.storage.log.segment.segment import Segment, segment_name
@@ -30,11 +30,16 @@ TXN_INDEXED = ".txn_indexed"
 class TxnIndexFiles:
     """The segments of a directory that have an index of aborted transactions, as found at opening."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, names: Iterable[str]) -> None:
+        """`names`: of all files in the directory."""
         self._disk = disk
         self._directory = directory
-        self._names = set(disk.list(directory))
+        self._names = set(names)
         self.must_exist = TXN_INDEXED in self._names
+
+    def add(self, segment: Segment) -> None:
+        """A segment has been created, with its index."""
+        self._names.add(f"{segment_name(segment.base_offset)}.txnindex")
 
     def complete(self, segments: Sequence[Segment], believed_to: int) -> tuple[list[Segment], bool]:
         """The segments whose index was lost, and True if files were created for others.
