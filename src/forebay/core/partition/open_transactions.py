@@ -9,7 +9,7 @@ Batches begin transactions in the order of the log, so an insertion-ordered dict
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ class OpenTransactions:
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
         """First offset by producer id, ascending."""
-        self._ending: deque[_Ending] = deque()
+        self._ending: list[_Ending] = []
         """Ended by a marker that may not be committed yet, in the order of the markers."""
 
     def __len__(self) -> int:
@@ -68,8 +68,9 @@ class OpenTransactions:
 
     def settle(self, high_watermark: int) -> None:
         """Note that markers below the high watermark are committed and will not be undone."""
-        while self._ending and self._ending[0].last_offset < high_watermark:
-            self._ending.popleft()
+        if self._ending and self._ending[0].last_offset < high_watermark:
+            settled = bisect_left(self._ending, high_watermark, key=lambda ending: ending.last_offset)
+            del self._ending[:settled]
 
     def undo(self, offset: int) -> None:
         """Forget the markers from this offset on; `load` then says what is open again."""

@@ -7,7 +7,6 @@ consumer can finish reading one, and the slow removal can run elsewhere.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -39,7 +38,7 @@ class SegmentList:
     def __init__(self, segments: list[Segment]) -> None:
         self._items: list[Segment] = []
         self._bases: list[int] = []
-        self._deleted: deque[tuple[int, Segment]] = deque()
+        self._deleted: list[tuple[int, Segment]] = []
         for segment in segments:
             self.push(segment)
 
@@ -106,8 +105,10 @@ class SegmentList:
     def reap(self, now_ms: int) -> list[str]:
         """Close deleted segments whose time has come; returns the names of files that may now be removed."""
         paths: list[str] = []
-        while self._deleted and self._deleted[0][0] <= now_ms:
-            _, segment = self._deleted.popleft()
+        # Their times grow with their places, unless the setting was changed in between.
+        due = next((at for at, (remove_at_ms, _) in enumerate(self._deleted) if remove_at_ms > now_ms), None)
+        reaped, self._deleted = self._deleted[:due], [] if due is None else self._deleted[due:]
+        for _, segment in reaped:
             segment.close()
             paths += [file.path for file in segment.files()]
         return paths
