@@ -55,8 +55,9 @@ format: $(STAMP) ## let ruff format and tidy the code
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 
-docs: $(STAMP) ## write docs/configuration.md anew from the definitions
+docs: $(STAMP) ## write docs/configuration.md and the table of docs/monitoring.md anew from the definitions
 	@$(BIN)/python scripts/configuration_docs.py
+	@$(BIN)/python scripts/monitoring_docs.py
 
 bench: $(STAMP) ## measure this machine: a table, JSON, ratios to raw limits
 	@$(BIN)/python -m bench $(ARGS)

@@ -17,14 +17,11 @@ from forebay.broker.prometheus.families import Page, labels
 from forebay.errors import ErrorCode
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
-from forebay.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from forebay.wire.messages.offset_commit import OffsetCommitRequest
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.local_cluster import LocalCluster, local_cluster, retried
 from support.brokers.tls_files import TlsFiles
+from support.busy_broker import METRICS, commit, commit_request, scraped
 from support.clients.delaying import after, send
 from support.clients.share_member import REJECT, ShareMember, ack, configure, join
 from support.clients.wire_client import (
@@ -39,7 +36,6 @@ from support.clients.wire_client import (
 )
 from support.scraping import Scraped, scrape
 
-METRICS = {"forebay.metrics.listener": "127.0.0.1:0"}
 COORDINATOR, COMMIT, PRODUCE = 3, 8, 9
 LAG, SECONDS = "kafka_consumergroup_lag", "forebay_consumergroup_lag_seconds"
 HOUR_S = 3600
@@ -54,25 +50,6 @@ PASSING = (
 def local(tmp_path: Path) -> Iterator[LocalBroker]:
     with local_broker(tmp_path, METRICS) as running:
         yield running
-
-
-def scraped(local: LocalBroker) -> Scraped:
-    address = local.node.exporter.address
-    assert address is not None
-    return scrape(address)
-
-
-def commit_request(group: str, topic: str, offset: int, partition: int = 0) -> OffsetCommitRequest:
-    committed = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-    return OffsetCommitRequest(
-        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[committed])]
-    )
-
-
-def commit(client: WireClient, group: str, topic: str, offset: int) -> None:
-    client.call(FindCoordinatorRequest(key=group), COORDINATOR)
-    answer = client.call(commit_request(group, topic, offset), COMMIT)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 # -- topics --------------------------------------------------------------------------------------------

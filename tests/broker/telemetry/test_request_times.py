@@ -18,10 +18,9 @@ from forebay.broker.telemetry.request_times import (
 )
 from forebay.wire.api_keys import ApiKey
 from support.brokers.local_broker import LocalBroker, local_broker
+from support.busy_broker import METRICS, scraped
 from support.clients.wire_client import WireClient, append, batch, create, read
-from support.scraping import Scraped, scrape
 
-METRICS = {"forebay.metrics.listener": "127.0.0.1:0"}
 REQUESTS, TIMES = "kafka_network_requestmetrics_requests_total", "kafka_network_requestmetrics_totaltimems"
 
 
@@ -29,12 +28,6 @@ REQUESTS, TIMES = "kafka_network_requestmetrics_requests_total", "kafka_network_
 def local(tmp_path: Path) -> Iterator[LocalBroker]:
     with local_broker(tmp_path, METRICS) as running:
         yield running
-
-
-def scraped(local: LocalBroker) -> Scraped:
-    address = local.node.exporter.address
-    assert address is not None
-    return scrape(address)
 
 
 def measured(times: ApiTimes, requests: int, every_s: float = 1e-5) -> list[tuple[int, int]]:

@@ -37,7 +37,7 @@ class Histogram:
 
 
 class ApiTimes:
-    """The requests of one API. `count`: all; `measured_from` says which are measured."""
+    """The requests of one API. Its handler adds each to `count`; `measured_from` says which are measured."""
 
     __slots__ = (
         "_is_sampled",
