@@ -36,6 +36,7 @@ VERBS = {
     "certs": "forebay.cli.certs:certs",
     "acl": "forebay.cli.acl.commands:acl",
     "quota": "forebay.cli.quota.commands:quota",
+    "top": "forebay.cli.top.commands:top",
     "cluster": "forebay.cli.cluster.commands:cluster",
     "pipeline": "forebay.cli.pipeline.commands:pipeline",
     "log": "forebay.cli.log.commands:log",

@@ -124,7 +124,7 @@ NEEDS: dict[int, list[Need]] = {
     ApiKey.DESCRIBE_FAILOVERS: [DESCRIBE],
     ApiKey.DESCRIBE_FILLS: [(O.DESCRIBE, T)],
     ApiKey.DESCRIBE_DISK: [DESCRIBE],
-    ApiKey.DESCRIBE_POSITIONS: [ACTION],
+    ApiKey.DESCRIBE_POSITIONS: [(O.DESCRIBE, T)],
 }
 """What each API needs, and therefore which code it answers with."""
 NEVER_REFUSED = {

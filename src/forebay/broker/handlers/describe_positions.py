@@ -1,4 +1,4 @@
-"""DescribePositions: what another broker needs to know to tell how far its groups are behind."""
+"""DescribePositions: what another broker, or a command, needs to tell how far groups are behind."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from forebay.core.guards.guard import (
 )
 from forebay.errors import ErrorCode
 from forebay.wire.messages import delete_records as deletion
+from forebay.wire.messages import describe_positions as positions
 from forebay.wire.messages import describe_producers as producers
 from forebay.wire.messages import list_offsets as listing
 from forebay.wire.messages import offset_for_leader_epoch as epochs
@@ -160,6 +161,28 @@ def offset_for_leader_epoch(access: Access, version: int, request: Any) -> Verdi
     if access.may(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
         return None
     return _epochs_of_topics(access, version, request)
+
+
+_positions_in_topics: Guard = each(
+    items="topics",
+    results="topics",
+    response=positions.DescribePositionsResponse,
+    is_refused=_refuses(Operation.DESCRIBE, "name"),
+    denied=lambda topic: positions.DescribedTopic(
+        name=topic.name,
+        partitions=[
+            positions.DescribedPartition(partition_index=wanted.partition_index, error_code=_DENIED)
+            for wanted in topic.partitions
+        ],
+    ),
+)
+
+
+def describe_positions(access: Access, version: int, request: Any) -> Verdict:
+    """Brokers ask for their groups, whatever the topics."""
+    if access.may(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
+        return None
+    return _positions_in_topics(access, version, request)
 
 
 describe_delays: Guard = whole(

@@ -21,7 +21,6 @@ from forebay.wire.messages import (
     describe_disk,
     describe_failovers,
     describe_log_dirs,
-    describe_positions,
     describe_quorum,
     describe_user_scram_credentials,
     folded_produce,
@@ -345,9 +344,7 @@ RULES: dict[int, Rule] = {
         on_cluster(Operation.DESCRIBE, with_code(describe_disk.DescribeDiskResponse)),
     ),
     ApiKey.DESCRIBE_POSITIONS: Rule(
-        _ACTION,
-        "31",
-        on_cluster(Operation.CLUSTER_ACTION, with_code(describe_positions.DescribePositionsResponse)),
+        "ClusterAction Cluster, or Describe Topic", "29 per partition", records.describe_positions
     ),
 }
 

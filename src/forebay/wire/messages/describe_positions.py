@@ -1,6 +1,6 @@
 """DescribePositions: where partitions begin and end, and how old the messages are at some positions in them.
 
-A coordinator asks the leaders of partitions, to tell how far its groups are behind. Not in Kafka.
+Coordinators and commands ask the leaders of partitions, to tell how far groups are behind. Not in Kafka.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""`forebay top`: what a cluster does, in a terminal."""
