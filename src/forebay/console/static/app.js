@@ -53,7 +53,7 @@ function skip(event) {
 function Menu({ clusters, cluster, page }) {
   const [open, setOpen] = useState(false);
   useEffect(() => setOpen(false), [route.value.key]);
-  const themes = { system: "Theme of the system", light: "Light", dark: "Dark" };
+  const themes = { system: "System theme", light: "Light theme", dark: "Dark theme" };
   const nextTheme = { system: "light", light: "dark", dark: "system" };
   return html`<nav class=${`menu${open ? " open" : ""}`} aria-label="Pages">
     <div class="menu-head">

@@ -21,6 +21,14 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+function last(values) {
+  return values?.[values.length - 1];
+}
+
+function shownValue(value, format) {
+  return value === null || value === undefined ? "–" : format(value);
+}
+
 /** 14:05, or 14:05:20 where the ticks are that close. */
 function clockTimes(seconds) {
   const fine = seconds.length > 1 && seconds[1] - seconds[0] < 60;
@@ -44,6 +52,7 @@ export function Plot({ times, series, format, height = 180, label }) {
       const options = {
         width: place.current.clientWidth || 300,
         height,
+        padding: [10, 10, 0, 0],
         cursor: { points: { size: 6 }, y: false },
         legend: { live: true },
         scales: { y: { range: (_, _low, high) => [0, high > 0 ? high * 1.15 : 1] } },
@@ -52,14 +61,14 @@ export function Plot({ times, series, format, height = 180, label }) {
           { stroke: text, grid, ticks: grid, font: "11px system-ui", size: 56, values: (_, all) => all.map((value) => format(value)) },
         ],
         series: [
-          { value: (_, value) => (value === null ? "–" : new Date(value * 1000).toLocaleTimeString("en-GB")) },
+          { label: "At", value: (_, value) => (value === null ? "now" : new Date(value * 1000).toLocaleTimeString("en-GB")) },
           ...series.map((each, at) => ({
             label: each.label,
             stroke: colour(each.colour ?? `--plot-${(at % 6) + 1}`),
             fill: series.length === 1 ? `${colour("--plot-1")}22` : undefined,
             width: 1.75,
             points: { show: false },
-            value: (_, value) => (value === null || value === undefined ? "–" : format(value)),
+            value: (self, value, index, at) => shownValue(at === null ? last(self.data[index]) : value, format),
           })),
         ],
       };

@@ -1,5 +1,6 @@
 // Small parts that all pages are made of.
 import { cloneElement, html, useEffect, useRef, useState, signal } from "./dom.js";
+import { look } from "./live.js";
 import { go, href, route, setQuery } from "./router.js";
 
 export function PageHead({ title, crumbs = [], children }) {
@@ -73,7 +74,9 @@ export function Loading({ rows = 5 }) {
 
 /** Data that is loading, has failed, or is there. Old data stays visible under an error. */
 export function Loaded({ state, children, rows }) {
-  if (state.data) return html`<${Trouble} error=${state.error} retry=${state.reload} />${children(state.data)}`;
+  // The shell says already that the cluster does not answer.
+  const known = look.value?.problem && state.data;
+  if (state.data) return html`<${Trouble} error=${known ? null : state.error} retry=${state.reload} />${children(state.data)}`;
   if (state.error) return html`<${Trouble} error=${state.error} retry=${state.reload} />`;
   return html`<${Loading} rows=${rows} />`;
 }

@@ -148,8 +148,8 @@ function Rows({ rows }) {
       <tbody>
         ${rows.map(
           (row) => html`<tr key=${`${row.partition}-${row.offset}`} class="clickable" onClick=${(event) => !event.target.closest("a, button") && !String(getSelection()) && open(row)}>
-            <td class="when">${moment(row.timestamp)}</td>
-            <td class="place"><button type="button" class="link" onClick=${() => open(row)} aria-label=${`Message ${row.offset} of partition ${row.partition}`}><span class="quiet-text">${row.partition}:</span>${row.offset}</button></td>
+            <td class="when"><${When} ms=${row.timestamp} /></td>
+            <td class="place"><button type="button" class="link" onClick=${() => open(row)} aria-label=${`Message ${row.partition}:${row.offset}`}><span class="quiet-text">${row.partition}:</span>${row.offset}</button></td>
             <td class="key"><${Preview} content=${row.key} /></td>
             <td class="preview"><${Preview} content=${row.value} />${row.header_count > 0 && html` <${Badge} title=${row.headers.map(([name]) => name).join(", ")}>${plural(row.header_count, "header")}<//>`}</td>
             <td class="number wide-only">${bytes(row.size)}</td>
@@ -158,6 +158,12 @@ function Rows({ rows }) {
       </tbody>
     </table>
   </div>`;
+}
+
+/** The date is left out on a phone. */
+function When({ ms }) {
+  const [date, time] = moment(ms).split(" ");
+  return html`<span title=${moment(ms)}><span class="wide-only">${date} </span>${time}</span>`;
 }
 
 // -- live -------------------------------------------------------------------------------------------------
