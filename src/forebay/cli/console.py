@@ -47,6 +47,9 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
     multiple=True,
     help="A name by which browsers reach the console; may be repeated.",
 )
+@click.option(
+    "--registry", metavar="URL", help="A schema registry, to show values of Avro, Protobuf and JSON Schema."
+)
 @click.option("--tls-certificate", "certificate", metavar="FILE", help="Serve HTTPS with this certificate.")
 @click.option("--tls-key", "key", metavar="FILE", help="The key of the certificate.")
 @click.option("--token", envvar="FOREBAY_CONSOLE_TOKEN", show_envvar=True, help="[default: a new one]")
@@ -58,6 +61,7 @@ def console(
     login: bool,
     clusters: list[tuple[str, str]],
     names: tuple[str, ...],
+    registry: str | None,
     certificate: str | None,
     key: str | None,
     token: str | None,
@@ -90,10 +94,15 @@ def console(
         host=host,
         port=port,
         names=names,
+        registry=registry or "",
         certificate=certificate or "",
         key=key or "",
     )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if registry:
+        from forebay.console.messages.registry import shared_decoder
+
+        shared_decoder(registry)  # says now what is missing
     running = serving.Console(settings)
     running.bind()
     running.run(lambda: click.echo(f"forebay console on {running.url}"))

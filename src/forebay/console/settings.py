@@ -33,6 +33,8 @@ class ConsoleSettings:
     port: int = 0
     names: tuple[str, ...] = ()
     """Names by which browsers may reach the console, besides addresses and localhost."""
+    registry: str = ""
+    """The address of a schema registry, for values of Avro, Protobuf and JSON Schema."""
     certificate: str = ""
     key: str = ""
     """Files for TLS; empty for plain HTTP."""

@@ -15,7 +15,7 @@ from typing import Any
 from forebay.console.messages.fetching import FETCH_BYTES, LATEST, TopicReader, batches_of
 from forebay.console.messages.filters import Filter, make_filter
 from forebay.console.messages.searching import parse_cursor
-from forebay.console.messages.shown import shown_record
+from forebay.console.messages.showing import show_for
 from forebay.console.watch.cluster_access import ClusterAccess
 from forebay.console.web.live import EventQueue
 from forebay.errors import ForebayError
@@ -27,7 +27,6 @@ _WAIT_MS = 400
 _PAUSE_SECONDS = 0.15
 """Between two events: more often nobody can see."""
 _AGAIN_SECONDS = 1.0
-_TAILS = threading.BoundedSemaphore(16)
 
 
 def tail(
@@ -43,7 +42,7 @@ def tail(
         header=query.get("header", ""),
         where=query.get("where", ""),
     )
-    if not _TAILS.acquire(blocking=False):
+    if not cluster.tails.acquire(blocking=False):
         raise CommandError("too many live views are open: close some")
     only = {int(text) for text in query.get("partition", "").split(",") if text.isdigit()}
     running = _Tail(cluster, topic, only, wanted, parse_cursor(last_id) or {}, queue)
@@ -67,6 +66,7 @@ class _Tail:
         self._wanted = wanted
         self._places = dict(places)
         self._queue = queue
+        self._show = show_for(cluster.settings)
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -84,7 +84,7 @@ class _Tail:
                     self._stopped.wait(_AGAIN_SECONDS)
         finally:
             connections.close()
-            _TAILS.release()
+            self._cluster.tails.release()
 
     def _follow(self, connections: BrokerConnections) -> None:
         """Until something changes: another leader, more partitions, an error."""
@@ -130,7 +130,7 @@ class _Tail:
                     for record in self._wanted.matching(batch, self._topic, fetched.partition, now_ms):
                         if record.offset >= at:
                             matched += 1
-                            rows.append(shown_record(fetched.partition, record))
+                            rows.append(self._show(fetched.partition, record))
                     del rows[: max(0, len(rows) - 4 * SHOWN_PER_EVENT_MAX)]
                 self._places[fetched.partition] = max(batches.next_offset, self._places[fetched.partition])
         rows.sort(key=lambda row: (row["timestamp"], row["partition"], row["offset"]))

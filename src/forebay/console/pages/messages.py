@@ -13,7 +13,8 @@ import orjson
 from forebay.console.messages.fetching import EARLIEST, LATEST, Moved, TopicReader, batches_of
 from forebay.console.messages.filters import Filter, make_filter
 from forebay.console.messages.searching import Effort, Found, Show, parse_cursor, search
-from forebay.console.messages.shown import WHOLE_BYTES_MAX, shown_record
+from forebay.console.messages.showing import show_for
+from forebay.console.messages.shown import WHOLE_BYTES_MAX
 from forebay.console.messages.tail import tail
 from forebay.console.pages.topic import seen
 from forebay.console.watch.snapshot import TopicSeen
@@ -45,7 +46,7 @@ def messages(ask: Ask) -> dict[str, Any]:
     """
     _, topic = seen(ask)
     limit = ask.number("limit", _ROWS_DEFAULT, least=1, most=_ROWS_MAX)
-    found = _search(ask, topic, limit, shown_record)
+    found = _search(ask, topic, limit, show_for(ask.cluster.settings))
     return {
         "rows": found.rows,
         "cursor": found.cursor,
@@ -148,7 +149,8 @@ def _places(
 @PAGE.get("/topics/{topic}/messages/{partition:int}/{offset:int}")
 def message(ask: Ask) -> dict[str, Any]:
     """One message, as much of it as a page can show."""
-    return shown_record(int(ask.path["partition"]), message_at(ask), WHOLE_BYTES_MAX)
+    show = show_for(ask.cluster.settings, WHOLE_BYTES_MAX)
+    return show(int(ask.path["partition"]), message_at(ask))
 
 
 @PAGE.get("/topics/{topic}/messages/{partition:int}/{offset:int}/{part}")

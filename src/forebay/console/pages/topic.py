@@ -65,9 +65,11 @@ def topic(ask: Ask) -> dict[str, Any]:
 
 @PAGE.get("/topics/{topic}/settings")
 def settings(ask: Ask) -> dict[str, Any]:
-    """Every setting with its value and where that comes from."""
+    """Every setting with its value and where that comes from; those of the topic itself first."""
     _, found = seen(ask)
-    return {"rows": read_configs(ask.cluster.admin(), "topic", found.name)}
+    rows = read_configs(ask.cluster.admin(), "topic", found.name)
+    rows.sort(key=lambda row: (row["source"] != "DYNAMIC_TOPIC_CONFIG", row["name"]))
+    return {"rows": rows}
 
 
 @PAGE.get("/topics/{topic}/folds")

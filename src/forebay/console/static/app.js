@@ -70,7 +70,7 @@ function Menu({ clusters, cluster, page }) {
               ${clusters.map((each) => html`<option key=${each.name} value=${each.name}>${each.name}</option>`)}
             </select></label
           >`
-        : html`<p class="cluster-name" title=${clusters[0].bootstrap}>${clusters[0].bootstrap}</p>`}
+        : html`<p class="cluster-name" title=${clusters[0].bootstrap}>${shortAddress(clusters[0].bootstrap)}</p>`}
       <ul>
         ${pages.map(
           (each) => html`${each.group && html`<li class="menu-group" key=${`group-${each.group}`}>${each.group}</li>`}
@@ -88,6 +88,12 @@ function Menu({ clusters, cluster, page }) {
       </div>
     </div>
   </nav>`;
+}
+
+/** The first of several addresses. */
+function shortAddress(bootstrap) {
+  const [first, ...more] = bootstrap.split(",");
+  return more.length ? `${first} and ${more.length} more` : first;
 }
 
 async function logOut() {

@@ -26,6 +26,7 @@ class ClusterAccess:
 
     def __init__(self, cluster: ClusterSettings, client: Client, settings: ConsoleSettings) -> None:
         self.name = cluster.name
+        self.settings = settings
         self.client = client
         self.watcher = Watcher(
             client,
@@ -34,6 +35,8 @@ class ClusterAccess:
             history_s=settings.history_seconds,
         )
         self.moving = MovingJob(client)
+        self.tails = threading.BoundedSemaphore(settings.tails_max)
+        """Live views of messages that may still be opened."""
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._producer: Producer | None = None

@@ -93,9 +93,12 @@ class Registry:
 
     def schema(self, schema_id: int, kind: str) -> Schema:
         """NoSchemaError if it is of another kind."""
+        return _checked(self.schema_of_any_kind(schema_id), kind, f"schema {schema_id}")
+
+    def schema_of_any_kind(self, schema_id: int) -> Schema:
         if schema_id not in self._by_id:
             self._by_id[schema_id] = self._found(schema_id)
-        return _checked(self._by_id[schema_id], kind, f"schema {schema_id}")
+        return self._by_id[schema_id]
 
     def _found(self, schema_id: int) -> Schema:
         since_s, said = self._missing.get(schema_id, (0.0, ""))

@@ -28,7 +28,7 @@ export default function Topic({ cluster, rest }) {
     <${Loaded} state=${state}>
       ${(topic) => html`<div class="stats">
           <${Stat} label="Coming in" value=${rate(topic.rate)} hint="messages" />
-          <${Stat} label="Messages" value=${compact(topic.messages)} hint=${count(topic.messages)} />
+          <${Stat} label="Messages" value=${compact(topic.messages)} hint=${topic.messages >= 10000 ? count(topic.messages) : "kept"} />
           <${Stat} label="Size" value=${bytes(topic.size)} hint="of the leaders" />
           <${Stat} label="Lag" value=${compact(topic.lag)} hint=${topic.groups.length ? "the slowest group" : "nobody reads it"} />
           <${Stat} label="Replicas" value=${topic.replication} tone=${topic.under_replicated ? "warning" : ""} hint=${topic.under_replicated ? `${topic.under_replicated} partitions lack one` : "all in sync"} />
