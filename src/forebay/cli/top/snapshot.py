@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 
-from forebay.cli.cluster.cluster_state import BrokerLoad
-from forebay.cli.log_offsets import Place
 from forebay.lazy import dataclass
+from forebay.operations.cluster_state import BrokerLoad
+from forebay.operations.log_offsets import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
