@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from forebay.broker.partition.opening import PartitionOpener
 from forebay.broker.partition.opening_queue import OpeningQueue
 from forebay.errors import ErrorCode
 from forebay.storage.datadir import BOOT_ID, CLEAN_SHUTDOWN
+from forebay.storage.put_aside import PutAside
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest
 from support.brokers.broker_process import running_broker
 from support.brokers.local_broker import LocalBroker, local_broker
@@ -156,6 +158,23 @@ def test_a_topic_that_is_deleted_before_it_was_opened_leaves_nothing(
         assert read_all(client, OTHER) == [(0, b"other")]
         create(client, TOPIC)
         assert offset_at(client, TOPIC, LATEST) == 0
+
+
+def test_a_disk_that_keeps_a_deleted_topic_holds_up_no_other(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> str:
+        raise OSError(errno.EIO, "the disk refuses")
+
+    with held_broker(data, monkeypatch) as (local, client, gate):
+        assert is_refused(client, TOPIC)
+        request = DeleteTopicsRequest(topics=[], topic_names=[OTHER], timeout_ms=30_000)
+        assert client.call(request, 5).responses[0].error_code == ErrorCode.NONE
+        monkeypatch.setattr(PutAside, "delete", refuse)
+        gate.release()
+        wait_until_all_is_open(local)
+        wait_for("all is served", lambda: not any(is_refused(client, TOPIC, n) for n in range(MANY)))
+        check_all(client)
 
 
 def test_after_a_loss_of_power_all_is_opened_first(data: Path) -> None:

@@ -242,8 +242,16 @@ class Assignment:
         found: list[TopicPartition],
         wanted: list[tuple[TopicImage, PartitionState]],
     ) -> _Opened:
-        """`found`: those that were here when the broker started. What became of them meanwhile?"""
-        self.unused_logs.sort_out(image, [key for key in found if self._data.has_log(*key)])
+        """`found`: those that were here when the broker started. What became of them meanwhile?
+
+        A disk that refuses to move some of them away does not hold up the others.
+        """
+        try:
+            self.unused_logs.sort_out(image, [key for key in found if self._data.has_log(*key)])
+        except (OSError, StorageError):
+            log.exception("logs that are not used any more stay on the disk until the next start")
+            for key in found if not self._data.clean else ():
+                self._data.distrust(*key)
         opened: _Opened = [(*item, self._opener.open(image, *item)) for item in wanted]
         self._queue.unchecked.difference_update(found)
         return opened

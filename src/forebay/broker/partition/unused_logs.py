@@ -35,7 +35,8 @@ class UnusedLogs:
 
     def sort_out(self, image: ClusterImage, keys: Iterable[TopicPartition]) -> None:
         """Decide about directories that are not open yet. Blocks; any thread."""
-        self._deleted.extend(sort_out_strays(self._data, image, self._node_id, self._now_ms(), keys))
+        found = sort_out_strays(self._data, image, self._node_id, self._now_ms(), keys)
+        self._deleted.extend(found)  # only now: `work_off` takes the list away meanwhile
 
     def let_go(self, partition: Partition, image: ClusterImage) -> None:
         """Close the log of a partition and delete it or put it aside. Raises OSError and StorageError."""
