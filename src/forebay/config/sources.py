@@ -23,7 +23,8 @@ _ENV_PREFIX = "FOREBAY_"
 # into every container of a namespace with a service called "forebay", or "forebay-etcd"; what `forebay work`
 # tells a command about its message.
 _ENV_OTHERS = re.compile(
-    r"FOREBAY_(BOOTSTRAP_SERVERS|CLIENT_CONFIG|CACHE_DIR|STATE_DIR|(ETCD_)?(SERVICE_(HOST|PORT).*|PORT|PORT_\d+_.*)"
+    r"FOREBAY_(BOOTSTRAP_SERVERS|CLIENT_CONFIG|CONSOLE_TOKEN|CACHE_DIR|STATE_DIR"
+    r"|(ETCD_)?(SERVICE_(HOST|PORT).*|PORT|PORT_\d+_.*)"
     r"|TOPIC|PARTITION|OFFSET|TIMESTAMP_MS|GROUP|DELIVERY_COUNT|KEY(_BASE64)?|NULL_VALUE|HEADERS|HEADER_.*)"
 )
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, settle
 from forebay.operations.log_offsets import Place, ends_of
 from forebay.operations.partition_counts import Closed, closed_partitions, closing_note
-from forebay.operations.partition_waits import waits
 from forebay.operations.settings import read_configs
 
 if TYPE_CHECKING:
@@ -104,6 +103,10 @@ def _closing(
     """The description of folded partitions, if the topic has some or is opening some again."""
     if closed is None:
         return None
+    from forebay.operations.partition_waits import (
+        waits,
+    )  # it takes the whole format of batches, for a few topics
+
     retention_ms = next(int(entry["value"]) for entry in entries if entry["name"] == "retention.ms")
     note = closing_note(closed, retention_ms)
     return {
