@@ -222,7 +222,7 @@ class Assignment:
         image, table = self._metadata.image, self._table
         wanted: list[tuple[TopicImage, PartitionState]] = []
         found: list[TopicPartition] = []
-        while len(wanted) + len(found) < _OPENED_AT_ONCE and (key := self._queue.take()) is not None:
+        while max(len(wanted), len(found)) < _OPENED_AT_ONCE and (key := self._queue.take()) is not None:
             if key in self._queue.unchecked:
                 found.append(key)
             state = image.partition(*key)
