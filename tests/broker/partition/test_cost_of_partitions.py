@@ -124,3 +124,15 @@ def test_partitions_with_the_same_settings_share_them(tmp_path: Path) -> None:
         create(client, "alike", partitions=20)
         create(client, "alike_too", partitions=20)
         assert local.on_loop(shared) == (1, 1, 1)
+
+
+def test_a_stop_syncs_nothing_of_partitions_that_never_had_a_message(tmp_path: Path) -> None:
+    with (
+        local_broker(tmp_path / "data", QUIET, make_disk=CountingDisk) as local,
+        WireClient(local.bootstrap) as client,
+    ):
+        create(client, "many", partitions=MANY)
+        disk = disk_of(local)
+    assert not {folder for (call, folder) in disk.calls if call != "list" and folder.startswith("many-")}
+    with local_broker(tmp_path / "data", QUIET) as local, WireClient(local.bootstrap) as client:
+        send_one_to_each(client, "many", range(MANY))

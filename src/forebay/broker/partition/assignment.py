@@ -36,8 +36,9 @@ from forebay.broker.partition.late_roles import LateRoles
 from forebay.broker.partition.log_jobs import LogJobs
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.opening import PartitionOpener
+from forebay.broker.partition.opening_queue import may_open_behind
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.producer_replay import save_producers
+from forebay.broker.partition.settling import settle_all
 from forebay.broker.partition.strays import is_in_doubt
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.partition.unused_logs import UnusedLogs
@@ -55,8 +56,6 @@ from forebay.storage.datadir import DataDir
 log = logging.getLogger(__name__)
 
 _OPENED_AT_ONCE = 16
-_CLOSED_BESIDE = 16
-"""The number of shares into which the partitions are divided when they are closed."""
 _WITHDRAW_AGAIN_S = 1.0
 
 T = TypeVar("T")
@@ -146,7 +145,7 @@ class Assignment:
         Of very many only the brokers' own topics are opened now, and the others when the broker serves.
         """
         wanted = list(self._assigned(image))
-        if self._may_open_behind(len(wanted)):
+        if may_open_behind(self._settings.current, self._data, len(wanted)):
             own = [item for item in wanted if item[0].name in INTERNAL_TOPICS]
             self._queue.add_behind((topic.name, state.index) for topic, state in wanted)
             self._queue.forget((topic.name, state.index) for topic, state in own)
@@ -160,18 +159,6 @@ class Assignment:
                 self._table.broken[topic.name, state.index] = found
             else:
                 self._add((topic.name, state.index), found, image)
-
-    def _may_open_behind(self, count: int) -> bool:
-        """True if partitions may be opened after this broker is ready.
-
-        Not in a cluster: a broker joins it knowing which of its logs lack messages. Not after a loss of
-        power, which is accepted as a whole when all logs have been checked. Not if the store may have lost
-        the producer ids that were given out: the logs know them.
-        """
-        current, data = self._settings.current, self._data
-        is_known = data.store_evidence is not None and not data.store_behind
-        may = current.cluster.embedded and is_known and not data.power_lost
-        return may and count > current.storage.open_before_ready_max
 
     @property
     def has_unchecked(self) -> bool:
@@ -477,11 +464,9 @@ class Assignment:
         partitions = list(table.usable.values())
         for partition in partitions:
             partition.closed = True
-        shares = [partitions[number::_CLOSED_BESIDE] for number in range(_CLOSED_BESIDE)]
-        with self._closing_pool() as pool:
-            settled = list(pool.map(self._settle_all, filter(None, shares)))
+        settled = settle_all(partitions, self._closing_pool(), self._data)
         # Logs that were not opened since an unclean stop have to be checked at the next start.
-        clean = all(settled) and (self._data.clean or not self._queue.unchecked)
+        clean = settled and (self._data.clean or not self._queue.unchecked)
         for partition in partitions:
             partition.log.files.let_go()
         try:
@@ -491,26 +476,6 @@ class Assignment:
             log.exception("no checkpoints were written; the logs are looked at when the broker starts again")
             clean = False
         return clean
-
-    def _settle_all(self, partitions: list[Partition]) -> bool:
-        settled = [self._settle(partition) for partition in partitions]  # all of them, whatever happens
-        return all(settled)
-
-    def _settle(self, partition: Partition) -> bool:
-        """Write and sync what there is of a log; whether it was left in order. In any thread."""
-        log_ = partition.log
-        try:
-            if log_.end_offset and not log_.offline_for_good and not log_.has_snapshot:
-                # For a log that is, the producers in memory may differ from those in it (truncation.py).
-                save_producers(log_, partition.producers, sync=True)
-            log_.files.settle()
-            if log_.offline_for_good:
-                # What it wrote may be gone, or was never whole: an orderly stop does not change that.
-                self._data.distrust(partition.topic, partition.index)
-        except (OSError, StorageError):
-            log.exception("a log did not close cleanly", extra={"partition": str(partition)})
-            return False
-        return True
 
 
 def _known_states(before: ClusterImage, after: ClusterImage, topic: TopicImage) -> tuple[PartitionState, ...]:

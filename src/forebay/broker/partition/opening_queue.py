@@ -7,8 +7,25 @@ most of them only after it is ready, behind all urgent ones.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from forebay.core.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from forebay.config import BrokerConfig
+    from forebay.storage.datadir import DataDir
+
+
+def may_open_behind(config: BrokerConfig, data: DataDir, count: int) -> bool:
+    """True if that many partitions may be opened after this broker is ready.
+
+    Not in a cluster: a broker joins it knowing which of its logs lack messages. Not after a loss of power,
+    which is accepted as a whole when all logs have been checked. Not if the store may have lost the producer
+    ids that were given out: the logs know them.
+    """
+    is_known = data.store_evidence is not None and not data.store_behind
+    may = config.cluster.embedded and is_known and not data.power_lost
+    return may and count > config.storage.open_before_ready_max
 
 
 class OpeningQueue:

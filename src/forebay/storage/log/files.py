@@ -139,7 +139,7 @@ class LogFiles(LogTruncation):
             if log.offline is not None and not log.offline_for_good:
                 log._cut_torn()
             log._active.seal()
-            if not log.offline_for_good:
+            if log.end_offset and not log.offline_for_good:  # there is nothing to lose before the first batch
                 if self.before_sync is not None:
                     self.before_sync()  # what it writes may have changed since the last batch was synced
                 self.datasync()
