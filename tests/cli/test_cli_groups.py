@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from forebay.cli.output import total_lag_seconds
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, forebay
 from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_consumer, create_topic
@@ -259,3 +260,22 @@ def test_a_group_with_members_is_not_deleted(group: Group, member: Consumer) -> 
     assert done.code == 1
     assert "NON_EMPTY_GROUP" in done.err
     assert group.committed() == {0: 4, 1: 2}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "seconds"),
+    [
+        ([(0, 0.0), (6, 12.5), (3, 2.0)], 12.5),
+        ([(0, 0.0), (0, 0.0)], 0.0),
+        ([(0, 0.0), (6, None)], None),
+        ([(0, 0.0), (None, None)], None),
+        ([(6, 12.5), (3, None)], None),
+        ([], None),
+    ],
+)
+def test_a_lag_in_seconds_that_is_unknown_is_not_shown_as_zero(
+    partitions: list[tuple[int | None, float | None]], seconds: float | None
+) -> None:
+    """As where the one who asks may not read the messages, or one of them did not come in time."""
+    found = [{"lag": lag, "lag_seconds": age_s} for lag, age_s in partitions]
+    assert total_lag_seconds(found) == seconds

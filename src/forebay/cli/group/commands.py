@@ -10,7 +10,7 @@ import click
 from forebay.cli import deletion
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, failed, settle
 from forebay.cli.group.reset_offsets import reset_offsets
-from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text
+from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text, total_lag_seconds
 from forebay.operations.group_lag import PartitionLag, describe_group, group_lag, group_state, word
 from forebay.operations.log_offsets import Place
 
@@ -104,7 +104,7 @@ def _assigned(member: MemberDescription) -> list[Any]:
 def _as_dict(
     found: ConsumerGroupDescription, lags: Sequence[PartitionLag], owners: Mapping[Place, str]
 ) -> dict[str, Any]:
-    seconds = [each.lag_seconds for each in lags if each.lag_seconds is not None]
+    partitions = [_lag_dict(each, owners.get((each.topic, each.partition))) for each in lags]
     return {
         "group": found.group_id,
         "state": group_state(found),
@@ -121,9 +121,9 @@ def _as_dict(
             }
             for member in found.members
         ],
-        "partitions": [_lag_dict(each, owners.get((each.topic, each.partition))) for each in lags],
+        "partitions": partitions,
         "lag": sum(each.lag or 0 for each in lags),
-        "lag_seconds": max(seconds, default=None),
+        "lag_seconds": total_lag_seconds(partitions),
     }
 
 

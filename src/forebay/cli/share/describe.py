@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from forebay.cli.client import Client, client_options
-from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text
+from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text, total_lag_seconds
 from forebay.operations.log_offsets import Place
 from forebay.operations.message_ages import message_ages
 from forebay.operations.settings import read_configs
@@ -82,7 +82,6 @@ def _as_dict(
         }
         for (topic, partition), each in progress.items()
     ]
-    seconds = [each["lag_seconds"] for each in partitions if each["lag_seconds"] is not None]
     return {
         "group": found.group_id,
         "state": found.group_state,
@@ -98,7 +97,7 @@ def _as_dict(
         ],
         "partitions": partitions,
         "lag": sum(each.lag or 0 for each in progress.values()),
-        "lag_seconds": max(seconds, default=None),
+        "lag_seconds": total_lag_seconds(partitions),
         "settings": settings,
     }
 
