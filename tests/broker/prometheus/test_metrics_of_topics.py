@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from forebay.broker.prometheus import group_lag
 from forebay.broker.prometheus.catalog import CATALOG
 from forebay.broker.prometheus.families import Page, labels
 from forebay.errors import ErrorCode
@@ -111,27 +112,23 @@ def test_partitions_have_the_metrics_of_kafka_exporter(local: LocalBroker) -> No
     assert found("kafka_log_log_size", **at) == found("forebay_log_bytes") > 0
 
 
-def test_only_the_leader_shows_a_partition_and_every_replica_its_size(tmp_path: Path) -> None:
-    async def story() -> list[Scraped]:
-        async with local_cluster(tmp_path, METRICS) as cluster:
-            await cluster.ask(1, create_topic("a"), CREATE_TOPICS)
-            await cluster.knows("a")
-            leader = cluster.leader("a")
-            await cluster.ask(leader, produce("a", batch(b"one"), acks=-1), PRODUCE)
-            return [await scraped_of(cluster, node) for node in (leader, *({1, 2, 3} - {leader}))]
-
-    leader, *followers = asyncio.run(story())
+async def test_only_the_leader_shows_a_partition_and_every_replica_its_size(tmp_path: Path) -> None:
     at = {"topic": "a", "partition": "0"}
-    assert leader("kafka_topic_partition_current_offset", **at) == 1
-    assert leader("kafka_topic_partition_in_sync_replica", **at) == 3
-    for follower in followers:
+    async with local_cluster(tmp_path, METRICS) as cluster:
+        await cluster.ask(1, create_topic("a"), CREATE_TOPICS)
+        await cluster.knows("a")
+        leader = cluster.leader("a")
+        await cluster.ask(leader, produce("a", batch(b"one"), acks=-1), PRODUCE)
+        pages = {node: await scraped_of(cluster, node) for node in (1, 2, 3)}
+    page = pages.pop(leader)
+    assert page("kafka_topic_partition_current_offset", **at) == 1
+    assert page("kafka_topic_partition_in_sync_replica", **at) == 3
+    for follower in pages.values():
         assert follower.get("kafka_topic_partition_current_offset", **at) is None
-        assert follower("kafka_log_log_size", **at) == leader("kafka_log_log_size", **at)
+        assert follower("kafka_log_log_size", **at) == page("kafka_log_log_size", **at)
     out = "kafka_server_brokertopicmetrics_replicationbytesout_total"
-    assert leader(out) >= 2 * leader("kafka_log_log_size", **at)
-    assert leader("kafka_server_brokertopicmetrics_bytesout_total") == 0, (
-        "what followers get is counted apart"
-    )
+    assert page(out) >= 2 * page("kafka_log_log_size", **at)
+    assert page("kafka_server_brokertopicmetrics_bytesout_total") == 0, "what followers get is counted apart"
 
 
 def test_delayed_messages_are_shown_until_they_are_due(local: LocalBroker) -> None:
@@ -219,31 +216,53 @@ def test_names_of_groups_cannot_forge_lines(local: LocalBroker) -> None:
     assert found("forebay_ready") == 1
 
 
-def test_a_coordinator_asks_the_leaders_of_other_brokers(tmp_path: Path) -> None:
-    """One group reads nine partitions that three brokers lead; its coordinator shows the lag of all."""
+async def read_by_one_group(cluster: LocalCluster) -> int:
+    """Nine partitions that three brokers lead, with messages of an hour ago; the coordinator of the group."""
+    await cluster.ask(1, create_topic("a", 9), CREATE_TOPICS)
+    await cluster.knows("a")
+    old_ms = int((time.time() - HOUR_S) * 1000)
+    for index in range(9):
+        request = produce("a", batch(b"x", b"y", timestamp=old_ms), partition=index, acks=-1)
+        await cluster.ask(cluster.leader("a", index), request, PRODUCE)
+    assert len({cluster.leader("a", index) for index in range(9)}) == 3
+    found = await retried(partial(find_coordinator, cluster), *PASSING)
+    for index in range(9):
+        committed = commit_request("readers", "a", 1, index)
+        await retried(partial(commit_at, cluster, found.node_id, committed), *PASSING)
+    node: int = found.node_id
+    return node
 
-    async def story() -> list[Scraped]:
-        async with local_cluster(tmp_path, METRICS) as cluster:
-            await cluster.ask(1, create_topic("a", 9), CREATE_TOPICS)
-            await cluster.knows("a")
-            old_ms = int((time.time() - HOUR_S) * 1000)
-            for index in range(9):
-                leader = cluster.leader("a", index)
-                request = produce("a", batch(b"x", b"y", timestamp=old_ms), partition=index, acks=-1)
-                await cluster.ask(leader, request, PRODUCE)
-            assert len({cluster.leader("a", index) for index in range(9)}) == 3
-            found = await retried(partial(find_coordinator, cluster), *PASSING)
-            for index in range(9):
-                committed = commit_request("readers", "a", 1, index)
-                await retried(partial(commit_at, cluster, found.node_id, committed), *PASSING)
-            return [await scraped_of(cluster, node) for node in (1, 2, 3)]
 
-    pages = asyncio.run(story())
+async def test_a_coordinator_asks_the_leaders_of_other_brokers(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, METRICS) as cluster:
+        coordinator = await read_by_one_group(cluster)
+        pages = {node: await scraped_of(cluster, node) for node in (1, 2, 3)}
     name = {"consumergroup": "readers", "topic": "a"}
-    (page,) = [page for page in pages if page.get(f"{LAG}_sum", **name) is not None]
+    page = pages.pop(coordinator)
     assert page(f"{LAG}_sum", **name) == 9
     assert [page(LAG, partition=str(index), **name) for index in range(9)] == [1] * 9
     assert HOUR_S - 60 <= page(SECONDS, **name) < HOUR_S + 600
+    assert [other.get(f"{LAG}_sum", **name) for other in pages.values()] == [None, None]
+
+
+async def test_what_a_leader_does_not_answer_in_time_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(*_: Any, **__: Any) -> Any:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(group_lag, "_ASKING_S_MAX", 0.1)
+    async with local_cluster(tmp_path, METRICS) as cluster:
+        coordinator = await read_by_one_group(cluster)
+        monkeypatch.setattr(cluster[coordinator].peers, "ask", silent)
+        page = await scraped_of(cluster, coordinator)
+        led_here = [str(i) for i in range(9) if cluster.leader("a", i) == coordinator]
+    name = {"consumergroup": "readers", "topic": "a"}
+    shown = [str(i) for i in range(9) if page.get(LAG, partition=str(i), **name) is not None]
+    assert shown == led_here
+    assert page.get(f"{LAG}_sum", **name) is None
+    assert page.get(SECONDS, **name) is None
+    assert page("kafka_consumergroup_current_offset_sum", **name) == 9
 
 
 async def find_coordinator(cluster: LocalCluster) -> tuple[Any, int]:

@@ -127,8 +127,9 @@ class GroupLags:
     async def _ask(self, leader: int, wanted: Wanted) -> Found:
         if leader == self._node_id:
             return await self._positions.find({at: list(each) for at, each in wanted.items()})
-        with contextlib.suppress(KafkaError):
-            response = await self._peers.ask(leader, _request(wanted), version=0, timeout_s=_ASKING_S_MAX)
+        with contextlib.suppress(KafkaError, TimeoutError):
+            async with asyncio.timeout(_ASKING_S_MAX):  # which connecting takes from, too
+                response = await self._peers.ask(leader, _request(wanted), version=0)
             assert isinstance(response, DescribePositionsResponse)
             return _read(wanted, response)
         return {}
