@@ -2,6 +2,7 @@
 
     make demo                      # all of them, about two minutes
     make demo ARGS="cluster"       # some of them
+    make demo ARGS="--console"     # a web console, and something to see there, until Ctrl-C
 
 Everything here is what a user would do, with the clients that users have. All servers listen on free ports of
 the loopback interface, live in temporary directories, and are gone afterwards, also after Ctrl-C.
@@ -55,14 +56,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, interrupt)
     begun = time.perf_counter()
     try:
-        outcomes = [_play(name, given.short) for name in given.chapters or CHAPTERS]
+        failed = _play_all(given, begun)
+        if given.console:
+            importlib.import_module("demo_console").show()
     except BaseException:
         if not interrupted:  # the Kafka client can turn the interrupt into an error of its own
             raise
         console.print("\ninterrupted; everything is stopped")
         return 130
-    _summarise(outcomes, time.perf_counter() - begun)
-    return int(any(outcome.verdict == BROKEN for outcome in outcomes))
+    return int(failed)
+
+
+def _play_all(given: argparse.Namespace, begun: float) -> bool:
+    """True if a chapter has failed."""
+    names = given.chapters or ([] if given.console else CHAPTERS)
+    outcomes = [_play(name, given.short) for name in names]
+    if outcomes:
+        _summarise(outcomes, time.perf_counter() - begun)
+    return any(outcome.verdict == BROKEN for outcome in outcomes)
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -70,6 +81,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "chapters", nargs="*", type=_chapter, metavar="CHAPTER", help=f"{NAMES}; all unless given"
     )
+    parser.add_argument("--console", action="store_true", help="a web console of a small shop, until Ctrl-C")
     parser.add_argument("--short", action="store_true", help="with fewer messages and fewer events")
     return parser.parse_args(arguments)
 
@@ -113,7 +125,7 @@ def _summarise(outcomes: Sequence[Outcome], seconds: float) -> None:
         console.print(f"[bold green]{words}[/], in {seconds:.0f} s")
     console.print(
         "Try it yourself: [bold].venv/bin/forebay serve[/], or [bold].venv/bin/forebay cluster start[/]; "
-        "then [bold].venv/bin/forebay --help[/]",
+        "then [bold].venv/bin/forebay --help[/]. To see it in a browser: [bold]make demo ARGS=--console[/]",
         soft_wrap=True,
     )
 

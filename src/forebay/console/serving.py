@@ -60,6 +60,7 @@ class Console:
         config = uvicorn.Config(
             make_app(self._settings, cookie_name=f"forebay_console_{self.port}"),
             log_config=None,
+            log_level="warning",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=_STOP_SECONDS,

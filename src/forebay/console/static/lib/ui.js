@@ -172,6 +172,8 @@ export function Dialog({ title, onClose, children, wide }) {
   useEffect(() => {
     const dialog = element.current;
     dialog.showModal();
+    // Without an input to begin with, nothing should look chosen.
+    if (!dialog.querySelector("[autofocus]")) dialog.querySelector("h2").focus();
     return () => dialog.close();
   }, []);
   return html`<dialog
@@ -186,7 +188,7 @@ export function Dialog({ title, onClose, children, wide }) {
   >
     <div class="dialog-body">
       <header class="dialog-head">
-        <h2>${title}</h2>
+        <h2 tabindex="-1">${title}</h2>
         <button type="button" class="button quiet" aria-label="Close" onClick=${onClose}>✕</button>
       </header>
       ${children}
