@@ -60,12 +60,20 @@ def test_what_reads_no_topic_has_no_lag(brokers: Brokers) -> None:
     assert lag_of(brokers, [{"endOffset": '{"0": 5}'}, {"endOffset": None}], NOW_S) is None
 
 
-def running(*ends: int) -> Job:
-    batch = {"batchId": 0, "numInputRows": 5, "processedRowsPerSecond": 1.0, "sources": [source(*ends)]}
+def running(*ends: int, **more: Any) -> Job:
+    about = {"batchId": 0, "numInputRows": 5, "processedRowsPerSecond": 1.0}
+    batch = {**about, "sources": [source(*ends)], **more}
     query: Any = SimpleNamespace(isActive=True, recentProgress=[batch], exception=lambda: None)
     job = Job("a job", query, ends=False)
     job.advance()
     return job
+
+
+def test_lost_offsets_are_counted_and_the_rows_that_stand_for_them_are_none(brokers: Brokers) -> None:
+    job = running(5, 5, observedMetrics={"forebay_lost lagging": {"rows": 70, "stretches": 2}})
+    assert job.counts() == {"rows": 3, "batches": 1, "lost": 70}
+    text = page([Watched("sql to b", job, 0)], brokers, NOW_S)
+    assert 'forebay_pipeline_lost_total{step="sql to b"} 70' in text.splitlines()
 
 
 PAGE = """\

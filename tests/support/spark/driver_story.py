@@ -26,7 +26,7 @@ COUNTRIES = ("de", "fr", "it")
 PARTITIONS = 2
 BAD_EVERY = 13
 MINUTE_MS = 60_000
-BURST = 20
+BURST = 6
 BURST_PAUSE_S = 0.3
 END_MS = NINE_MS + 10 * 86_400_000
 ORDER = Schema(
@@ -87,7 +87,7 @@ class DriverStory:
         archive = {
             "topic": ORDERS,
             "to": "lake",
-            "batch-records": 100,
+            "batch-records": 500,
             "decode": "confluent-avro",
             "registry": self._registry,
             "dead-letters": LETTERS[0],

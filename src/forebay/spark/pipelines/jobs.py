@@ -240,6 +240,11 @@ class Job:
         return self._rows_out or 0
 
 
+def query_name(what: str, checkpoint: str) -> str:
+    """A name that no other query of a session has: no two of them share a checkpoint."""
+    return f"{what}, {checkpoint}"
+
+
 def explain(error: BaseException) -> str:
     return cause_of(error).text
 

@@ -18,6 +18,7 @@ from forebay.spark.pipelines.queries.values import AVRO, ValueFormat, misfits
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import forebay
 from support.spark.topics import NINE_MS, Sent, contents, make, send
+from support.waiting import Patience
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +93,25 @@ def test_from_the_latest_on_results_and_dead_letters_begin_at_the_same_message(
         {"id": 2, "at": 3}
     ]
     assert [one.key for one in contents(bootstrap, "dl-late-letters")] == [b"b"]
+
+
+def test_queries_over_one_topic_have_their_dead_letters_at_the_same_time(
+    spark: SparkSession, brokers: Brokers, tmp_path: Path
+) -> None:
+    bootstrap = brokers.bootstrap
+    make(bootstrap, dl_both=1, dl_both_out=1, dl_both_letters=1)
+    send(bootstrap, "dl-both", [Sent(b"no json", b"a"), Sent(b'{"id": 1}', b"b")])
+    query = "SELECT id FROM stream('dl-both', schema => 'id INT')"
+    jobs = []
+    for name in ("one", "two"):
+        chosen = SqlSettings(checkpoint=str(tmp_path / name), dead_letters="dl-both-letters")
+        jobs.append(sql(spark, brokers, query, "dl-both-out", chosen))
+    patience = Patience("both have their letters")
+    while len(contents(bootstrap, "dl-both-letters")) < 2:
+        patience.check()
+    for job in jobs:
+        job.stop()
+    assert [one.key for one in contents(bootstrap, "dl-both-letters")] == [b"a", b"a"]
 
 
 def test_avro_that_does_not_fit(spark: SparkSession, brokers: Brokers) -> None:

@@ -23,7 +23,7 @@ from forebay.spark.pipelines.archiving.letters import Letters, are_written
 from forebay.spark.pipelines.archiving.tables.catalogs import CatalogSettings
 from forebay.spark.pipelines.archiving.tables.table import open_table
 from forebay.spark.pipelines.brokers import NO_TOLERANCE, Brokers, Tolerance
-from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Trigger
+from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Trigger, query_name
 from forebay.spark.pipelines.lake import Lake, absolute
 from forebay.spark.pipelines.versions import require_limited_batches
 
@@ -82,8 +82,8 @@ def archive(
         writer = BatchWriter(lake, table, position, settings.decode, letters)
         start = _starting_offsets(topic, position, partitions)
         rows = _stream(spark, brokers, topic, start, settings)
-        stream = rows.writeStream.queryName(f"archive {topic}").foreachBatch(writer)
         checkpoint = absolute(settings.checkpoint or lake.uri(CHECKPOINT))
+        stream = rows.writeStream.queryName(query_name(f"archive {topic}", checkpoint)).foreachBatch(writer)
         stream = stream.option("checkpointLocation", checkpoint)
         query = settings.trigger.apply(stream).start()
     except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 QUERY_ID = "sql.streaming.queryId"
+LOOK_S = 10.0
+"""A schema that has changed is found after this time, at most, or with the next batch."""
 log = logging.getLogger(__name__)
 
 
@@ -43,6 +46,7 @@ class BatchWriter:
         self._files = 0
         self._bytes = 0
         self._misfits = 0
+        self._look_again_s = 0.0
         self._added: list[str] = []
         self._kept_types: Sequence[str] = ()
 
@@ -59,9 +63,10 @@ class BatchWriter:
             )
         self._follow_schema()
         written = hour_files.write(batch, self._lake, query, batch_id, self._column)
-        self._announce(query, batch_id, written)
-        if self._letters is not None and self._column is not None and any(file.misfits for file in written):
-            self._letters.write(batch, query, batch_id, self._column)
+        note = self._note(query, batch_id, written)
+        self._announce(query, batch_id, written, note)
+        if note is not None and self._letters is not None and self._column is not None:
+            self._letters.write(batch.sparkSession, self._lake, note, self._column)
         self._table.add(written, query, batch_id)
         self._finish()
         self._count(written)
@@ -83,8 +88,10 @@ class BatchWriter:
 
     def _follow_schema(self) -> None:
         """New fields become columns before the first file that has them."""
-        if self._column is None:
+        now_s = time.monotonic()
+        if self._column is None or now_s < self._look_again_s:
             return
+        self._look_again_s = now_s + LOOK_S
         found = evolved(self._position, self._decode)
         if found.position is self._position:
             return
@@ -108,15 +115,20 @@ class BatchWriter:
                 f" of its query: remove the checkpoint, and the archive goes on from its own position"
             )
 
-    def _announce(self, query: str, batch_id: int, written: list[Written]) -> None:
+    def _note(self, query: str, batch_id: int, written: list[Written]) -> Note | None:
+        """Of the dead letters of a batch; None if there are none to write."""
+        if self._letters is None or not any(file.misfits for file in written):
+            return None
+        return Note(topic=self._letters.topic, query=query, batch=batch_id, files=written)
+
+    def _announce(self, query: str, batch_id: int, written: list[Written], note: Note | None) -> None:
         """Keep the next position beside the present one: letters and the table are written in between."""
         last_offsets: dict[int, int] = {}
         for file in written:
             last_offsets[file.partition] = max(last_offsets.get(file.partition, -1), file.last_offset)
         partitions = max([self._position.partitions, *(at + 1 for at in last_offsets)])
         after = self._position.after(query, batch_id, last_offsets, partitions)
-        if self._letters is not None and any(file.misfits for file in written):
-            note = Note(topic=self._letters.topic, query=query, batch=batch_id, files=written)
+        if note is not None:
             self._lake.write(NOTE, note.to_json())
         self._lake.write(NEXT_POSITION, after.to_json())
 

@@ -20,13 +20,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from forebay.lazy import dataclass
 from forebay.spark.arrow.schema import spark_schema
 from forebay.spark.dead_letters import dead_letters
 from forebay.spark.pipelines.archiving.decoded import DecodedColumn, decoded_values
 from forebay.spark.pipelines.archiving.hour_files import Written, without_null_arrays
-from forebay.spark.pipelines.archiving.layout import SCHEMA
+from forebay.spark.pipelines.archiving.layout import FIELDS, SCHEMA
 from forebay.spark.pipelines.brokers import SOURCE, Brokers
 from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.lake import OWN, Lake
@@ -34,10 +36,12 @@ from forebay.spark.sink.transactions import stream_names
 from forebay.spark.sink.transactions.batch_decisions import Ledger
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
 
 NOTE = f"{OWN}/dead-letters.json"
 _REASON = "_forebay_reason"
+_SINCE_THEN = "its schema became known since then"
+TASKS_MAX = 32
 _SCHEMA = SCHEMA.append(pa.field(_REASON, pa.string()))
 
 
@@ -78,17 +82,21 @@ class Letters:
             raise PipelineError("dead letters need a topic other than the one that is archived")
         self._brokers.partitions(self.topic)
 
-    def write(self, batch: DataFrame, query: str, batch_id: int, column: DecodedColumn) -> None:
-        """Returns when they are committed, now or in an earlier attempt."""
+    def write(self, spark: SparkSession, lake: Lake, note: Note, column: DecodedColumn) -> None:
+        """Returns when they are committed, now or in an earlier attempt.
+
+        They are made of the files of the batch: of exactly the rows that have no fields there.
+        """
         from pyspark.sql import functions as F
         from pyspark.sql.types import StringType, StructField, StructType
 
+        paths = sorted({file.path for file in note.files if file.misfits})
         fields = [*spark_schema(headers=True).fields, StructField(_REASON, StringType())]
-        rows = batch.withColumn("headers", without_null_arrays("headers"))
-        found = rows.mapInArrow(_misfits(column), StructType(fields))
+        numbers = spark.range(0, len(paths), 1, min(len(paths), TASKS_MAX))
+        found = numbers.mapInArrow(_misfits(lake.location, paths, column), StructType(fields))
         options = {**self._brokers.writing(self.topic), "delivery": "exactly-once"}
-        named = {"streamId": query, "batchId": str(batch_id)}
-        letters = dead_letters(found, F.col(_REASON))
+        named = {"streamId": note.query, "batchId": str(note.batch)}
+        letters = dead_letters(found, F.col(_REASON)).withColumn("headers", without_null_arrays("headers"))
         letters.write.format(SOURCE).options(**options, **named).mode("append").save()
 
 
@@ -100,15 +108,30 @@ def are_written(brokers: Brokers, note: Note) -> bool:
     return decision is not None and decision.batch_id >= note.batch
 
 
-def _misfits(column: DecodedColumn) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For a task: the rows whose values do not fit, each with the reason."""
+def _misfits(
+    location: str, paths: Sequence[str], column: DecodedColumn
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For a task that is given numbers of files: their rows without fields, each with the reason."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        lake = Lake(location)
         for batch in batches:
-            rows = pa.Table.from_batches([batch]).select(SCHEMA.names).cast(SCHEMA)
-            _, reasons = decoded_values(column, rows.column("value"))
-            said = pa.array([reason and f"the value does not fit its schema: {reason}" for reason in reasons])
-            found = rows.append_column(_REASON, said.cast(pa.string())).filter(said.is_valid())
-            yield from found.cast(_SCHEMA).to_batches()
+            for number in batch.column(0).to_pylist():
+                for rows in _rows_without_fields(lake, paths[number]):
+                    _, reasons = decoded_values(column, rows.column("value"))
+                    said = [f"the value does not fit its schema: {each or _SINCE_THEN}" for each in reasons]
+                    told = rows.append_column(_REASON, pa.array(said, pa.string()))
+                    yield from told.cast(_SCHEMA).to_batches()
 
     return run
+
+
+def _rows_without_fields(lake: Lake, path: str) -> Iterator[pa.Table]:
+    with lake.files.open_input_file(lake.path(path)) as stream:
+        file = pq.ParquetFile(stream)
+        for number in range(file.num_row_groups):
+            rows = file.read_row_group(number, [*SCHEMA.names, FIELDS]).select([*SCHEMA.names, FIELDS])
+            wrong = pc.and_(pc.is_valid(rows.column("value")), pc.is_null(rows.column(FIELDS)))
+            found = rows.filter(wrong).drop_columns([FIELDS])
+            if found.num_rows:
+                yield found

@@ -23,7 +23,7 @@ from forebay.spark.pipelines.archiving.hour_files import without_null_arrays
 from forebay.spark.pipelines.archiving.index import ALWAYS, TimeRange
 from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.brokers import Brokers
-from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError
+from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, query_name
 from forebay.spark.pipelines.lake import OWN, Lake, absolute
 from forebay.spark.pipelines.versions import require_limited_batches
 from forebay.spark.sink.transactions.batch_decisions import Ledger
@@ -66,7 +66,8 @@ def replay(
         rows = _stream(spark, lake, settings).select(*columns)
         rows = rows.withColumn("headers", without_null_arrays("headers"))
         writer = brokers.write_stream(rows, topic)
-        writer = writer.queryName(f"replay to {topic}").option("checkpointLocation", checkpoint)
+        writer = writer.queryName(query_name(f"replay to {topic}", checkpoint))
+        writer = writer.option("checkpointLocation", checkpoint)
         query = ONCE.apply(writer).start()
     except BaseException:
         lock.release()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from forebay.spark.pipelines.brokers import (
     Tolerance,
     without_counted,
 )
-from forebay.spark.pipelines.jobs import WRITTEN, Job, PipelineError, Trigger, explain
+from forebay.spark.pipelines.jobs import WRITTEN, Job, PipelineError, Trigger, explain, query_name
 from forebay.spark.pipelines.lake import Lake, absolute
 from forebay.spark.pipelines.queries import values
 from forebay.spark.pipelines.queries.checkpoints import default_checkpoint
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 APPEND, COMPLETE, UPDATE = MODES = ("append", "complete", "update")
 LATEST, EARLIEST = "latest", -2
 _SAVED = "forebay-query.json"
+_views = threading.Lock()
+"""Held from making views until they are used: steps of one session may read the same topic, each its way."""
 _HINTS = {
     "UNRESOLVED_COLUMN": (
         "a stream has the fields of its values, which --schema TOPIC='id INT' names, and _key, _partition,"
@@ -86,15 +89,17 @@ def sql(
     checkpoint = checkpoint_of(brokers, query, to, settings)
     begun = _begun(spark, brokers, query, calls, settings, Lake(checkpoint))
     try:
-        for call in calls:
-            stream = _view(spark, brokers, call, begun, settings)
-            stream.createOrReplaceTempView(call.view(calls))
-        results = _counted(messages(spark.sql(text), settings.key))
+        with _views:
+            for call in calls:
+                stream = _view(spark, brokers, call, begun, settings)
+                stream.createOrReplaceTempView(call.view(calls))
+            found = spark.sql(text)
+        results = _counted(messages(found, settings.key))
         if settings.mode == UPDATE:
             writer = in_update_mode(results, brokers.writing(to))
         else:
             writer = brokers.write_stream(results, to).outputMode(settings.mode)
-        writer = writer.queryName(f"sql to {to}")
+        writer = writer.queryName(query_name(f"sql to {to}", checkpoint))
         started = settings.trigger.apply(writer.option("checkpointLocation", checkpoint)).start()
         letters = _letters(spark, brokers, begun, settings, checkpoint)
     except PySparkException as error:
@@ -122,8 +127,9 @@ def _letters(
         found = values.misfits(rows, format)
         if found is not None:
             writer = brokers.write_stream(_counted(found), settings.dead_letters)
-            writer = writer.queryName(f"dead letters of {topic}")
-            writer = writer.option("checkpointLocation", f"{checkpoint}/dead-letters/{topic}")
+            own = f"{checkpoint}/dead-letters/{topic}"
+            writer = writer.queryName(query_name(f"dead letters of {topic}", own))
+            writer = writer.option("checkpointLocation", own)
             query = settings.trigger.apply(writer).start()
             jobs.append(Job(f"dead letters of {topic}", query, ends=settings.trigger.once))
     return jobs
