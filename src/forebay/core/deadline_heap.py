@@ -48,19 +48,19 @@ class DeadlineHeap(Generic[K]):
 
     def next_ms(self) -> int | None:
         """The earliest deadline."""
-        self._settle()
+        self._drop_stale_entries()
         return self.heap[0][0] if self.heap else None
 
     def pop_due(self, now_ms: int) -> K | None:
         """Take out one timer whose time has come."""
-        self._settle()
+        self._drop_stale_entries()
         if not self.heap or self.heap[0][0] > now_ms:
             return None
         _, key = heappop(self.heap)
         del self._queued[key], self._deadlines[key]
         return key
 
-    def _settle(self) -> None:
+    def _drop_stale_entries(self) -> None:
         """Make the first entry of the heap a valid one."""
         while self.heap:
             at, key = self.heap[0]

@@ -255,7 +255,7 @@ async def test_nothing_is_told_that_only_the_leader_has(tmp_path: Path) -> None:
             await cluster.kill(node)
         shard = cluster[home].groups.coordinator.at(_index())
         commit = asyncio.create_task(_committed(cluster, home, 2))
-        await eventually(lambda: shard.last)
+        await eventually(lambda: shard.newest_commit)
         reading = asyncio.create_task(cluster[home].peers.ask(home, _fetch_all(), version=5))
         await eventually(lambda: len(shard.tickets) == 2)
         await asyncio.sleep(0.1)

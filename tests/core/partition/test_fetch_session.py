@@ -67,7 +67,7 @@ def test_without_a_session_everything_is_read_and_answered() -> None:
     assert [t.topic for t in context.targets] == ["t", "t"]
     assert all(context.must_answer(t, 5, 0, 0) for t in context.targets)
     assert not context.targets[0].changed()
-    context.targets[0].settle()
+    context.targets[0].skip_until_changed()
     assert len(sessions) == 0
 
 
@@ -191,8 +191,8 @@ def test_partitions_that_gave_records_go_to_the_end() -> None:
 def test_settled_targets_are_left_alone_until_they_change() -> None:
     sessions = cache()
     zero, one = resolve(sessions, fetch((0, 0), (1, 0))).targets
-    zero.settle()
-    one.settle()
+    zero.skip_until_changed()
+    one.skip_until_changed()
     assert resolve(sessions, fetch(session=1, epoch=1)).targets == []
     assert one.changed()
     assert resolve(sessions, fetch(session=1, epoch=2)).targets == [one]

@@ -8,7 +8,7 @@ from forebay.core.cluster.image_changes import BrokerPut, ConfigOwner, ConfigPut
 from forebay.core.cluster.images.topic_image import TopicImage, TopicRecord
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.topics.fewer_partitions import FoldRequest, remove_closed, set_partitions
-from forebay.core.cluster.topics.more_partitions import settle
+from forebay.core.cluster.topics.more_partitions import record_growth
 
 TOPIC_ID = bytes(range(16))
 NOW_MS = 1_800_000_000_000
@@ -55,4 +55,4 @@ def emptied(image: ClusterImage) -> ClusterImage:
 
 def settled(image: ClusterImage) -> ClusterImage:
     """All partitions have gathered what they need, and no transaction is left."""
-    return image.apply(settle(image, topic_of(image), range(10_000), range(10_000)))
+    return image.apply(record_growth(image, topic_of(image), range(10_000), range(10_000)))

@@ -69,7 +69,7 @@ def elect_outside_the_in_sync_set(patch: pytest.MonkeyPatch) -> None:
         isr_ = state.isr if heir in state.isr else (heir,)
         return controller.lead(replace(state, isr=isr_), heir)
 
-    patch.setattr(controller, "settle", any_live)
+    patch.setattr(controller, "desired_state", any_live)
 
 
 def do_not_raise_the_leader_epoch(patch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ class Shard(Generic[M]):
         self.machine = machine
         self.ready = False
         """True while the machine is loaded and in its term."""
-        self.last: Commit | None = None
+        self.newest_commit: Commit | None = None
         """The newest step whose records are not committed yet."""
         self.tickets: dict[Ticket, None] = {}
         """Requests that have not been answered, the oldest first."""

@@ -73,8 +73,8 @@ class StepRunner(Generic[M]):
                 self._unwritable(shard, error)
                 return
             self.await_commit(shard, commit)
-        elif shard.last is not None:
-            shard.last.followers.append(commit)
+        elif shard.newest_commit is not None:
+            shard.newest_commit.followers.append(commit)
         else:
             self._deliver(shard, commit)
         self.schedule(shard, step.deadline_ms)
@@ -133,7 +133,7 @@ class StepRunner(Generic[M]):
 
     def await_commit(self, shard: Shard[M], commit: Commit) -> None:
         """Deliver replies and effects once everything that was appended so far is committed."""
-        shard.last = commit
+        shard.newest_commit = commit
 
         def done(refusal: KafkaError | None) -> None:
             if not shard.ready:
@@ -141,8 +141,8 @@ class StepRunner(Generic[M]):
             if refusal is not None:
                 self._unwritable(shard, refusal)
                 return
-            if shard.last is commit:
-                shard.last = None
+            if shard.newest_commit is commit:
+                shard.newest_commit = None
             try:
                 self._deliver(shard, commit)
             except Exception as error:

@@ -100,7 +100,7 @@ class Transactions:
         try:
             leader = self.coordinator.leader_of(transactional_id)
             shard = self._shard(transactional_id) if leader == self._host.node_id else None
-            if question.add or shard is None or shard.last is not None:
+            if question.add or shard is None or shard.newest_commit is not None:
                 self._host.background.spawn(
                     self._verify_later(leader, question, answer),
                     f"verifying a transaction of {transactional_id!r}",

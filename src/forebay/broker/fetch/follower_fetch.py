@@ -225,7 +225,7 @@ class ReplicaFetch(Fetch):
         """There is nothing more: the partition says when there is."""
         told = target.high_watermark == partition.high_watermark
         if told and target.log_start_offset == partition.log.start_offset:
-            target.settle()
+            target.skip_until_changed()
         watchers = partition.follower_fetches
         if len(watchers) > _WATCHERS_MAX:  # sessions that have ended since the last append
             partition.follower_fetches = {

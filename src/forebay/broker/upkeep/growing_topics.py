@@ -22,7 +22,7 @@ from forebay.broker.produce.commit_wait import committed
 from forebay.broker.upkeep.folded_numbers import append_seeds, received, to_send
 from forebay.coordination.store import StoreError
 from forebay.core.cluster.partition_state import NO_LEADER
-from forebay.core.cluster.topics.more_partitions import gathered_by, growth_of, is_same_growth, settle
+from forebay.core.cluster.topics.more_partitions import gathered_by, growth_of, is_same_growth, record_growth
 from forebay.core.partition.folds.aliases import alias_of, named_by
 from forebay.core.partition.folds.closed_partition import takes
 from forebay.core.partition.folds.gathered import (
@@ -170,7 +170,7 @@ class GrowingTopics:
             await self._note(topic, done, empty)
 
     async def _note(self, topic: TopicImage, gathered: set[int], drained: set[int]) -> None:
-        plan = partial(settle, seen=topic, gathered=gathered, drained=drained)
+        plan = partial(record_growth, seen=topic, gathered=gathered, drained=drained)
         try:
             await self._metadata.change(plan)
         except StoreError as error:
@@ -244,8 +244,8 @@ class GrowingTopics:
             answer = await self._ask(topic, request)
             for producer in answer.producers:
                 named = named_by(producer.producer_id, source)
-                home = wanted[named.partition, named.generation]
-                found.append(received(producer, alias_of(producer.producer_id, source, home)))
+                target = wanted[named.partition, named.generation]
+                found.append(received(producer, alias_of(producer.producer_id, source, target)))
             if answer.is_last or not answer.producers:
                 return found
             request.after = answer.producers[-1].producer_id

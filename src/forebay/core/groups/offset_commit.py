@@ -100,7 +100,7 @@ class _Committer:
         """True if the records do not fit into a batch: then none of them is written, as in Kafka."""
         return self._bytes_left < 0
 
-    def settle(
+    def refuse_if_too_large(
         self, partitions: Iterable[OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition]
     ) -> None:
         """Set the answer for each partition, after all have been checked."""
@@ -146,7 +146,7 @@ def commit(
         topics.append(
             OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
         )
-    committer.settle(partition for topic in topics for partition in topic.partitions)
+    committer.refuse_if_too_large(partition for topic in topics for partition in topic.partitions)
     return committer.records, OffsetCommitResponse(topics=topics)
 
 
@@ -172,7 +172,7 @@ def commit_in_transaction(
         )
         for topic in request.topics
     ]
-    committer.settle(partition for topic in topics for partition in topic.partitions)
+    committer.refuse_if_too_large(partition for topic in topics for partition in topic.partitions)
     return committer.records, TxnOffsetCommitResponse(topics=topics)
 
 

@@ -5,8 +5,8 @@ about it. A request adds, changes and forgets partitions; an answer leaves out t
 number the requests of a session, so that a lost or repeated one is noticed.
 
 A session also spares the broker from looking at every partition for every request. A target that was read to
-its end can be `settle`d by a caller that will call `changed` on it when anything happens to it; until then
-later requests do not include it. A caller that never settles targets gets all of them every time.
+its end can be skipped (`skip_until_changed`) by a caller that will call `changed` when anything happens to
+it. A caller that never skips targets gets all of them every time.
 
 Sessions are a cache: there are `slots_max` of them, with `partitions_max` partitions. The least recently used
 one is evicted once it has been unused for `eviction_ms`, and a follower's session may replace a consumer's at
@@ -62,7 +62,7 @@ class FetchTarget:
             session.on_changed()
         return True
 
-    def settle(self) -> None:
+    def skip_until_changed(self) -> None:
         """Leave this target out of later requests until it has changed."""
         if self.session is not None:
             self.session.unsettled.pop(self, None)

@@ -30,7 +30,14 @@ from forebay.core.cluster.image_changes import (
 from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.replicas.controller import departure, new_terms, plan, prefer, settle, withdrawal
+from forebay.core.cluster.replicas.controller import (
+    departure,
+    desired_state,
+    new_terms,
+    plan,
+    prefer,
+    withdrawal,
+)
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, commits, is_last, with_isr
 from forebay.core.cluster.replicas.reassignment import reassign
 from forebay.core.cluster.replicas.requested_elections import elect
@@ -177,7 +184,7 @@ def test_every_partition_of_three_replicas_is_settled_at_once() -> None:
     for isr, alive, unclean in product(subsets((1, 2, 3)), subsets((1, 2, 3)), (False, True)):
         for leader in (NO_LEADER, *isr):
             before = partition(leader, isr)
-            after = settle(before, alive, unclean=unclean)
+            after = desired_state(before, alive, unclean=unclean)
             check_settled(before, after, alive, unclean=unclean)
 
 
@@ -194,14 +201,14 @@ def test_every_moving_partition_is_settled_at_once(data: st.DataObject) -> None:
         removing=tuple(r for r, role in zip(replicas, roles, strict=True) if role == "goes"),
     )
     alive, unclean = data.draw(st.sets(st.integers(1, 5))), data.draw(st.booleans())
-    check_settled(before, settle(before, alive, unclean=unclean), alive, unclean=unclean)
+    check_settled(before, desired_state(before, alive, unclean=unclean), alive, unclean=unclean)
 
 
 def check_settled(
     before: PartitionState, after: PartitionState, alive: Iterable[int], *, unclean: bool
 ) -> None:
     live = set(alive)
-    assert settle(after, live, unclean=unclean) is after
+    assert desired_state(after, live, unclean=unclean) is after
     assert after.leader == NO_LEADER or after.leader in live & set(after.isr) & set(after.replicas)
     assert set(after.isr) <= set(after.replicas)
     assert after.leader_epoch == before.leader_epoch + (after.leader != before.leader)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
-from forebay.core.cluster.replicas.controller import hand_over, settle
+from forebay.core.cluster.replicas.controller import desired_state, hand_over
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, commits, needed, with_isr, without
 from forebay.core.cluster.stored.image_text import decode_partition, encode_partition
 from support.machines.partition_states import NODES, depart, partition
@@ -78,14 +78,14 @@ def test_being_synced_ends_with_any_other_in_sync_set() -> None:
 def test_the_controller_elects_an_eligible_replica(
     before: PartitionState, alive: tuple[int, ...], after: PartitionState
 ) -> None:
-    assert settle(before, alive) == after
-    assert settle(after, alive) is after
+    assert desired_state(before, alive) == after
+    assert desired_state(after, alive) is after
 
 
 def test_an_unclean_election_prefers_an_eligible_replica_and_ends_the_eligibility_of_others() -> None:
     before = partition(NO_LEADER, (1,), (3,))
-    assert settle(before, (2, 3), unclean=True) == partition(3, (3,), (1,), epoch=6)
-    assert settle(before, (2,), unclean=True) == partition(2, (2,), epoch=6)
+    assert desired_state(before, (2, 3), unclean=True) == partition(3, (3,), (1,), epoch=6)
+    assert desired_state(before, (2,), unclean=True) == partition(2, (2,), epoch=6)
 
 
 @pytest.mark.parametrize(

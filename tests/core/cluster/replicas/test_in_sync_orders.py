@@ -18,7 +18,7 @@ import pytest
 
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.replicas import controller, isr_changes
-from forebay.core.cluster.replicas.controller import settle
+from forebay.core.cluster.replicas.controller import desired_state
 from forebay.core.cluster.replicas.isr_changes import commits, with_heir, with_isr
 from support.machines.partition_states import NODES, depart, partition
 
@@ -62,7 +62,7 @@ def at(values: tuple[int, int, int], node: int, value: int) -> tuple[int, int, i
 
 @cache
 def settled(state: PartitionState, alive: frozenset[int], minimum: int) -> PartitionState:
-    return settle(state, alive, minimum=minimum)
+    return desired_state(state, alive, minimum=minimum)
 
 
 @cache

@@ -51,9 +51,9 @@ def test_several_folds_lead_to_an_open_partition(broker: BrokerConfig) -> None:
         image = folded(image, broker, count)
         before = topic_of(image)
         for index in range(24):
-            home = before.path(index)[-1]
-            assert home < count and home == index % count
-            assert before.folded_into(home) is None
+            target = before.path(index)[-1]
+            assert target < count and target == index % count
+            assert before.folded_into(target) is None
             steps = list(before.path(index))
             assert steps == sorted(steps, reverse=True)
             if index >= count:

@@ -13,7 +13,7 @@ from forebay.core.cluster.image_changes import ConfigOwner, ConfigPut
 from forebay.core.cluster.images.topic_folds import GENERATIONS_END, Fold, Folding, Stop
 from forebay.core.cluster.stored.image_text import decode_topic, encode_topic
 from forebay.core.cluster.topics.fewer_partitions import remove_closed
-from forebay.core.cluster.topics.more_partitions import gathered_by, marker_stops, settle
+from forebay.core.cluster.topics.more_partitions import gathered_by, marker_stops, record_growth
 from forebay.errors import ErrorCode, KafkaError
 from support.brokers.folded_images import (
     ENDS,
@@ -53,17 +53,17 @@ def test_closed_partitions_take_messages_again(broker: BrokerConfig) -> None:
 
 def test_partitions_open_one_by_one_and_then_nothing_is_left_of_the_growth(broker: BrokerConfig) -> None:
     image = grown(folded(with_topic(12), broker, 4), broker, 8)
-    assert settle(image, topic_of(image), {1, 9}, {9}) == []
-    image = image.apply(settle(image, topic_of(image), {4, 6}, {0}))
+    assert record_growth(image, topic_of(image), {1, 9}, {9}) == []
+    image = image.apply(record_growth(image, topic_of(image), {4, 6}, {0}))
     growth = folding_of(image).growth
     assert growth is not None and (growth.gathering, growth.draining) == ((5, 7), (1, 2, 3))
     assert [folding_of(image).is_gathering(index) for index in (4, 5, 9)] == [False, True, False]
-    image = image.apply(settle(image, topic_of(image), {5, 7}, ()))
+    image = image.apply(record_growth(image, topic_of(image), {5, 7}, ()))
     growth = folding_of(image).growth
     assert growth is not None and growth.draining == (1, 2, 3)
-    image = image.apply(settle(image, topic_of(image), (), {1, 2, 3}))
+    image = image.apply(record_growth(image, topic_of(image), (), {1, 2, 3}))
     assert folding_of(image).growth is None
-    assert settle(image, topic_of(image), {4}, {0}) == []
+    assert record_growth(image, topic_of(image), {4}, {0}) == []
 
 
 def test_markers_go_where_transactions_may_be_open(broker: BrokerConfig) -> None:
@@ -105,13 +105,15 @@ def test_whoever_loses_messages_to_another_is_asked_for_their_numbers(broker: Br
         }
         assert set(range(second, more)) <= moved
         asked = {
-            (named, source, generation, home)
-            for home in growth.gathering
-            for source, wanted in gathered_by(new, home).items()
+            (named, source, generation, target)
+            for target in growth.gathering
+            for source, wanted in gathered_by(new, target).items()
             for (named, generation) in wanted
         }
         assert asked == {(index, *old.stops(index)[-1], new.stops(index)[-1].partition) for index in moved}
-        assert all(second <= home < more for home in growth.gathering), "an open partition is never closed"
+        assert all(second <= target < more for target in growth.gathering), (
+            "an open partition is never closed"
+        )
         assert set(growth.draining) == {source for _, source, _, _ in asked}
         for index in set(range(24)) - moved:
             assert old.stops(index)[-1] == new.stops(index)[-1], "its numbers stay where they are"
@@ -155,7 +157,7 @@ def test_nothing_else_changes_the_count_meanwhile(broker: BrokerConfig) -> None:
             grown(image, broker, count)
         assert caught.value.code == ErrorCode.INVALID_PARTITIONS
     assert remove_closed(image, TOPIC_ID, ENDS, 1) == []
-    image = image.apply(settle(image, topic_of(image), range(12), ()))
+    image = image.apply(record_growth(image, topic_of(image), range(12), ()))
     with pytest.raises(KafkaError, match="transactions that were open"):
         grown(image, broker, 12)
     assert remove_closed(settled(image), TOPIC_ID, ENDS, 1)
@@ -187,5 +189,5 @@ def test_what_was_done_for_one_growth_does_not_count_for_the_next(broker: Broker
         grown(settled(first), broker, 12),
         grown(folded(emptied(settled(first)), broker, 4), broker, 8),
     ):
-        assert settle(later, topic_of(first), range(12), range(12)) == []
-        assert settle(later, topic_of(later), range(12), range(12))
+        assert record_growth(later, topic_of(first), range(12), range(12)) == []
+        assert record_growth(later, topic_of(later), range(12), range(12))

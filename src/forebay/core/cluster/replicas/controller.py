@@ -6,8 +6,8 @@ acks=all (an unclean election breaks this, and must be enabled). The last such r
 listed when they die, and there is no leader until one of them is back. And with every change of leader the
 leader epoch rises, so that requests and records of an earlier leader can be recognised.
 
-`settle` is the whole decision for one partition, and is idempotent. Nothing is written here: each new state
-carries the partition epoch of the state it was made from, and the store refuses it if the partition has
+`desired_state` is the whole decision for one partition, and is idempotent. Nothing is written here: each new
+state carries the partition epoch of the state it was made from, and the store refuses it if the partition has
 changed since.
 """
 
@@ -44,7 +44,7 @@ def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
         for state in topic.partitions:
             if state.unsettled:
                 continue  # its leader is elected by comparing the replicas' logs (`restored_partitions.py`)
-            after = settle(state, alive, registered=registered, unclean=unclean, minimum=minimum)
+            after = desired_state(state, alive, registered=registered, unclean=unclean, minimum=minimum)
             if after is not state:
                 changes.append(PartitionPut(topic_id=topic.topic_id, state=after))
     return changes
@@ -133,7 +133,7 @@ def new_terms(image: ClusterImage, node_id: int) -> list[PartitionPut]:
 # -- one partition ----------------------------------------------------------------------------------------
 
 
-def settle(
+def desired_state(
     state: PartitionState,
     alive: Container[int],
     *,

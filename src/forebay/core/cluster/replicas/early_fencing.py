@@ -12,7 +12,7 @@ from collections.abc import Container
 from forebay.config import ControllerConfig
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.partition_state import NO_LEADER
-from forebay.core.cluster.replicas.controller import may_be_unclean, settle
+from forebay.core.cluster.replicas.controller import desired_state, may_be_unclean
 from forebay.core.cluster.replicas.isr_changes import min_insync
 
 
@@ -45,7 +45,7 @@ def obstacle(image: ClusterImage, victim: int, config: ControllerConfig) -> str 
             if may_be_unclean(image, config, topic.name):
                 return f"{topic.name}-{state.index} allows unclean elections"
             minimum = min_insync(image, topic.name, config.min_insync_replicas)
-            if settle(state, others, minimum=minimum).leader in (NO_LEADER, victim):
+            if desired_state(state, others, minimum=minimum).leader in (NO_LEADER, victim):
                 return f"no other broker can lead {topic.name}-{state.index}"
     return None
 

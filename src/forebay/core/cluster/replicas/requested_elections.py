@@ -11,7 +11,7 @@ from collections.abc import Callable
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
-from forebay.core.cluster.replicas.controller import can_lead, lead, settle
+from forebay.core.cluster.replicas.controller import can_lead, desired_state, lead
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, min_insync
 from forebay.core.cluster.replicas.restored_partitions import ClaimBook, elect_by_claims
 from forebay.core.cluster.topics.topic_requests import existing_partition
@@ -77,7 +77,7 @@ def _elect_first(image: ClusterImage, state: PartitionState) -> PartitionState:
 def _elect_any(image: ClusterImage, state: PartitionState, minimum: int) -> PartitionState:
     if can_lead(state, state.leader, image.brokers):
         raise _not_needed(f"broker {state.leader} leads")
-    after = settle(state, image.brokers, unclean=True, minimum=minimum)
+    after = desired_state(state, image.brokers, unclean=True, minimum=minimum)
     if after.leader == NO_LEADER:
         raise KafkaError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,

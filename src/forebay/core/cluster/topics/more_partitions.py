@@ -30,7 +30,7 @@ class Moved(NamedTuple):
 
     named: int
     source: Stop
-    home: Stop
+    target: Stop
 
 
 def regrown(folding: Folding, open_count: int, count: int) -> Folding:
@@ -40,7 +40,7 @@ def regrown(folding: Folding, open_count: int, count: int) -> Folding:
     moved = list(_moved(folding.folds, left))
     growth = Growth(
         former=folding.folds,
-        gathering=tuple(sorted({each.home.partition for each in moved})),
+        gathering=tuple(sorted({each.target.partition for each in moved})),
         draining=tuple(sorted({each.source.partition for each in moved})),
     )
     return replace(
@@ -78,9 +78,9 @@ def _merged(folds: Iterator[Fold]) -> Iterator[Fold]:
 def _moved(before: tuple[Fold, ...], after: tuple[Fold, ...]) -> Iterator[Moved]:
     for index in range(before[0].first if before else 0, before[-1].end if before else 0):
         *_, source = stops(before, index)
-        *_, home = stops(after, index)
-        if source.partition != home.partition:
-            yield Moved(index, source, home)
+        *_, target = stops(after, index)
+        if source.partition != target.partition:
+            yield Moved(index, source, target)
 
 
 # -- while it grows ----------------------------------------------------------------------------------------
@@ -95,9 +95,9 @@ def gathered_by(topic: TopicImage, index: int) -> dict[int, dict[tuple[int, int 
     if folding is None or folding.growth is None:
         return wanted
     for moved in _moved(folding.growth.former, folding.folds):
-        if moved.home.partition == index:
+        if moved.target.partition == index:
             of_source = wanted.setdefault(moved.source.partition, {})
-            of_source[moved.named, moved.source.generation] = moved.home.generation
+            of_source[moved.named, moved.source.generation] = moved.target.generation
     return wanted
 
 
@@ -124,7 +124,7 @@ def is_same_growth(topic: TopicImage | None, before: TopicImage) -> bool:
     return growth is not None and earlier is not None and growth.former == earlier.former
 
 
-def settle(
+def record_growth(
     image: ClusterImage, seen: TopicImage, gathered: Container[int], drained: Container[int]
 ) -> list[Change]:
     """Record the partitions that have gathered what they need, and those that are drained.

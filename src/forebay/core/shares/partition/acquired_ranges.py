@@ -120,7 +120,7 @@ def choose(window: Window, read: LogRead, demand: Demand, delivery_count_limit: 
         first, last = max(span.first, position), min(span.last, read.last)
         if span.count >= threshold:
             if not chosen:
-                together = max(span.together, last - first + 1)
+                together = max(span.acquired_together, last - first + 1)
                 size = min(throttled_size(together, span.count, delivery_count_limit), room)
                 chosen.append((first, min(first + size - 1, last)))
             break

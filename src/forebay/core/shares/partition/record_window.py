@@ -44,6 +44,7 @@ class Span:
     """A range of offsets that have everything in common."""
 
     __slots__ = (
+        "acquired_together",
         "cause",
         "count",
         "failing_since_ms",
@@ -54,7 +55,6 @@ class Span:
         "member",
         "since_ms",
         "state",
-        "together",
         "until_ms",
         "write",
     )
@@ -78,7 +78,7 @@ class Span:
         0 if it may be acquired."""
         self.failing_since_ms: int | None = None
         """The time since which the disk does not return it intact."""
-        self.together = 0
+        self.acquired_together = 0
         """The number of offsets acquired together in the last delivery that was not throttled."""
         self.write = 0
         """Number of the write that persists its newest change."""
@@ -100,7 +100,7 @@ class Span:
         rest.hold = self.hold
         rest.is_sent = self.is_sent
         rest.failing_since_ms = self.failing_since_ms
-        rest.together = self.together
+        rest.acquired_together = self.acquired_together
         rest.since_ms = self.since_ms
         rest.until_ms = self.until_ms
         rest.write = self.write
@@ -303,7 +303,7 @@ class Window:
             if joined and joined[-1].equals(span, written):
                 joined[-1].last = span.last
                 joined[-1].write = max(joined[-1].write, span.write)
-                joined[-1].together = max(joined[-1].together, span.together)
+                joined[-1].acquired_together = max(joined[-1].acquired_together, span.acquired_together)
             else:
                 joined.append(span)
         spans[low:high] = joined

@@ -203,7 +203,7 @@ class SharePartition(ShareSteps):
         span.hold, span.is_sent = self._holds, False
         span.since_ms = now_ms
         if span.count < throttle_from(self.settings.delivery_count_limit):
-            span.together = span.size
+            span.acquired_together = span.size
         until_ms = now_ms + self.settings.lock_ms
         self._apply(ACQUIRE, span, until_ms=until_ms, member=member_id)
         return Acquired(span.first, span.last, span.count + 1)

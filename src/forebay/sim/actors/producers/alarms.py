@@ -72,7 +72,7 @@ class _SetsAlarms(Producer):
     def ends_under(self, key: bytes, sending: Sending) -> None:
         """Note that the messages that wait under this key are going to be ended."""
 
-    def settled(self, batch: Batch, offset: int) -> None:
+    def acknowledged(self, batch: Batch, offset: int) -> None:
         for number, value in enumerate(batch.values):
             if value:
                 self.model.alarms.acknowledge(value, self.latest_ms(), offset + number)
@@ -109,8 +109,8 @@ class AlarmTransactions(_SetsAlarms, ContinuingProducer):
     def ends_under(self, key: bytes, sending: Sending) -> None:  # noqa: ARG002 - there is one at a time
         self._keys.add(key)
 
-    def settled(self, batch: Batch, offset: int) -> None:
-        super().settled(batch, offset)
+    def acknowledged(self, batch: Batch, offset: int) -> None:
+        super().acknowledged(batch, offset)
         self.model.alarms.ended(self._ended, self.latest_ms())
         self._ended = []
 

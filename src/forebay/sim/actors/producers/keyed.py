@@ -62,7 +62,7 @@ class KeyedWriter(Producer):
         """Large ones, so that segments are full after a few."""
         return [value.ljust(self.chance.randrange(*_VALUE_BYTES), b".") for value in super().next_values(at)]
 
-    def settled(self, batch: Batch, offset: int) -> None:
+    def acknowledged(self, batch: Batch, offset: int) -> None:
         writes = self._writes.pop(batch)
         if offset >= 0:
             for delta, write in enumerate(writes):
@@ -74,8 +74,8 @@ class KeyedProducer(KeyedWriter, PipeliningProducer):
 
 
 class KeyedTransactions(KeyedWriter, ContinuingProducer):
-    def settled(self, batch: Batch, offset: int) -> None:
-        KeyedWriter.settled(self, batch, offset)
+    def acknowledged(self, batch: Batch, offset: int) -> None:
+        KeyedWriter.acknowledged(self, batch, offset)
         self.note_sequence(batch)
 
 

@@ -74,7 +74,7 @@ class Producer(Actor):
         batch = self.make(at, values, transaction)
         offset = await self.deliver(at, batch.data)
         if offset is not None:
-            self.settled(batch, offset)
+            self.acknowledged(batch, offset)
 
     def make(
         self, at: TopicPartition, values: Sequence[bytes], transaction: Transaction | None = None
@@ -125,7 +125,7 @@ class Producer(Actor):
     def codec_of(self, values: Sequence[bytes]) -> int:  # noqa: ARG002 - others compress
         return Codec.NONE
 
-    def settled(self, batch: Batch, offset: int) -> None:
+    def acknowledged(self, batch: Batch, offset: int) -> None:
         """Note that a batch was acknowledged, at this offset or, with -1, at an unknown one."""
         if self.acks == ACKS_ALL:
             for delta, value in enumerate(batch.values):
@@ -161,7 +161,7 @@ class Producer(Actor):
         left = []
         for batch, outcome in zip(window, outcomes, strict=True):
             if isinstance(outcome, int):
-                self.settled(batch, outcome)
+                self.acknowledged(batch, outcome)
                 continue
             left.append(batch)
             # A batch behind one that has not arrived is out of order, and is sent again with it.

@@ -195,8 +195,8 @@ class ContinuingProducer(TransactionalProducer):
         self._acknowledged: dict[TopicPartition, int] = {}
         """The sequence number after the last acknowledged batch, by partition."""
 
-    def settled(self, batch: Batch, offset: int) -> None:
-        super().settled(batch, offset)
+    def acknowledged(self, batch: Batch, offset: int) -> None:
+        super().acknowledged(batch, offset)
         self.note_sequence(batch)
 
     def note_sequence(self, batch: Batch) -> None:
