@@ -290,11 +290,11 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_an_older_index_finds_nothing_that_compaction_has_removed",
     forget_what_was_ended_out_of_order: "broker/delays/test_note_order.py::"
     "test_nothing_is_cut_that_an_index_made_anew_would_miss",
-    redeliver_before_it_is_persisted: "core/shares/test_share_writes.py::"
+    redeliver_before_it_is_persisted: "core/shares/partition/test_share_writes.py::"
     "test_the_first_delivery_waits_for_nothing_and_a_redelivery_for_a_write_of_those_before",
     give_up_the_neighbours_of_damaged_batches: "broker/shares/test_share_damage.py::"
     "test_a_damaged_batch_is_given_up_alone_with_its_letter",
-    do_not_fence_states_that_were_reset: "core/shares/test_share_coordinator.py::TestWrite::"
+    do_not_fence_states_that_were_reset: "core/shares/coordinator/test_share_coordinator.py::TestWrite::"
     "test_only_to_the_state_that_was_read",
     drop_dead_letters_that_cannot_be_written: "broker/shares/test_dead_letters.py::"
     "test_messages_that_are_too_large_for_the_target_go_without_their_value",
