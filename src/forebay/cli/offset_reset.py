@@ -11,7 +11,7 @@ from forebay.cli.client import Client, client_options
 from forebay.cli.durations import time_option
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.operations.log_offsets import Place
-from forebay.operations.offset_reset import NewOffset, Target, chosen_partitions, plan_reset
+from forebay.operations.offset_reset import NewOffset, Target, chosen_partitions, plan_reset, target
 from forebay.operations.positions import TIME_HELP
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ def reset_options(has: str, *more: Decorator) -> Decorator:
 class Reset:
     """The parsed options."""
 
-    def __init__(self, to: Mapping[str, Any], topics: Sequence[str], **more: Target) -> None:
-        """`more` are the targets of further options. Raises UsageError."""
-        self._wanted = _target(to, more)
+    def __init__(self, to: Mapping[str, Any], topics: Sequence[str]) -> None:
+        """`to` has every option that the command offers. Raises UsageError."""
+        self._wanted = _target(to)
         self._timestamp_ms = time_option(to["to_time"])
         self._topics = topics
 
@@ -96,17 +96,10 @@ def print_reset(
         click.echo("nothing was changed: add --execute to do it", err=True)
 
 
-def _target(to: Mapping[str, Any], more: Mapping[str, Target]) -> Target:
-    """The wanted offset, not yet clamped."""
-    targets: dict[str, Target] = {
-        "to_earliest": lambda logs, place: logs.starts[place],
-        "to_latest": lambda logs, place: logs.ends[place],
-        "to_offset": lambda _logs, _place: int(to["to_offset"]),
-        "to_time": lambda logs, place: logs.at_time.get(place, logs.ends[place]),
-        **more,
-    }
+def _target(to: Mapping[str, Any]) -> Target:
     given = [option for option, value in to.items() if value is not None and value is not False]
     if len(given) != 1:
-        options = ", ".join(f"--{option.replace('_', '-')}" for option in targets)
+        options = ", ".join(f"--{option.replace('_', '-')}" for option in to)
         raise click.UsageError(f"give one of {options}")
-    return targets[given[0]]
+    (option,) = given
+    return target(option, to[option] if isinstance(to[option], int) else 0)

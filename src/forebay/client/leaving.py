@@ -26,7 +26,7 @@ _ONE_COORDINATOR_VERSION = 3
 _REASON = "the consumer was closed"
 
 
-def leave_group(settings: Mapping[str, Any], group: str, member_id: str) -> None:
+def leave_group(settings: Mapping[str, Any], group: str, member_id: str, *, reason: str = _REASON) -> None:
     """Raises ForebayError when no broker answers, or the coordinator refuses.
 
     `settings`: those of the consumer. A member that is no longer in the group counts as left.
@@ -34,16 +34,16 @@ def leave_group(settings: Mapping[str, Any], group: str, member_id: str) -> None
     protection = security({name: str(value) for name, value in settings.items()})
     host, port = _coordinator(str(settings["bootstrap.servers"]), protection, group)
     with _connection(host, port, protection) as coordinator:
-        answer = coordinator.ask(_request(settings, group, member_id))
+        answer = coordinator.ask(_request(settings, group, member_id, reason))
     for code in (answer.error_code, *(each.error_code for each in getattr(answer, "members", ()))):
         if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID):
             raise KafkaError(known_code(code), f"the coordinator of group {group} refuses")
 
 
-def _request(settings: Mapping[str, Any], group: str, member_id: str) -> Request:
+def _request(settings: Mapping[str, Any], group: str, member_id: str, reason: str) -> Request:
     if str(settings.get("group.protocol", "")).lower() == "consumer":
         return ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=_LEAVES)
-    member = MemberIdentity(member_id=member_id, reason=_REASON)
+    member = MemberIdentity(member_id=member_id, reason=reason)
     return LeaveGroupRequest(group_id=group, member_id=member_id, members=[member])
 
 

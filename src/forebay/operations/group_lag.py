@@ -17,7 +17,12 @@ from forebay.operations.log_offsets import Place, ends_of
 from forebay.operations.message_ages import message_ages
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupListing
+    from confluent_kafka.admin import (
+        AdminClient,
+        ConsumerGroupDescription,
+        ConsumerGroupListing,
+        MemberDescription,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,19 @@ def word(value: Any) -> str:
     """PREPARING_REBALANCING in the client library is PreparingRebalance everywhere else."""
     name = "UNKNOWN" if value is None else str(value.name)
     return "".join(part.capitalize() for part in name.split("_")).replace("Rebalancing", "Rebalance")
+
+
+def owners_of(found: ConsumerGroupDescription) -> dict[Place, str]:
+    """The member that reads each partition now."""
+    return {
+        (place.topic, place.partition): member.member_id
+        for member in found.members
+        for place in assigned(member)
+    }
+
+
+def assigned(member: MemberDescription) -> list[Any]:
+    return (member.assignment.topic_partitions if member.assignment else None) or []
 
 
 def committed_offsets(admin: AdminClient, group: str) -> dict[Place, int]:

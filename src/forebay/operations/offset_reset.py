@@ -41,6 +41,23 @@ class NewOffset(NamedTuple):
 Target: TypeAlias = Callable[[Logs, Place], int]
 
 
+def target(name: str, number: int = 0) -> Target:
+    """The wanted offset, not yet clamped, for the name of an option: `to_time`, for example."""
+
+    def shifted(logs: Logs, place: Place) -> int:
+        # Where nothing was committed, the shift begins at the first message.
+        return logs.current.get(place, logs.starts[place]) + number
+
+    targets: dict[str, Target] = {
+        "to_earliest": lambda logs, place: logs.starts[place],
+        "to_latest": lambda logs, place: logs.ends[place],
+        "to_offset": lambda _logs, _place: number,
+        "to_time": lambda logs, place: logs.at_time.get(place, logs.ends[place]),
+        "shift_by": shifted,
+    }
+    return targets[name]
+
+
 def plan_reset(
     admin: AdminClient,
     places: Sequence[Place],

@@ -1,4 +1,4 @@
-"""`forebay group list|describe|reset-offsets|delete`."""
+"""`forebay group list|describe|reset-offsets|remove-member|delete`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ from forebay.cli import deletion
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, failed, settle
 from forebay.cli.group.reset_offsets import reset_offsets
 from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text, total_lag_seconds
-from forebay.operations.group_lag import PartitionLag, describe_group, group_lag, group_state, word
+from forebay.operations.group_admin import remove_member
+from forebay.operations.group_lag import (
+    PartitionLag,
+    assigned,
+    describe_group,
+    group_lag,
+    group_state,
+    owners_of,
+    word,
+)
 from forebay.operations.log_offsets import Place
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import ConsumerGroupDescription, MemberDescription
+    from confluent_kafka.admin import ConsumerGroupDescription
 
 
 @click.group()
@@ -58,7 +67,7 @@ def describe(name: str, as_json: bool, client: Client) -> None:
     """Show the members of a group, and how far it is behind: in messages and in seconds."""
     admin = client.admin()
     found = describe_group(admin, name)
-    owners = _owners(found)
+    owners = owners_of(found)
     lags = group_lag(client, admin, name, owners)
     if not lags and not found.members and group_state(found) == "Dead":
         raise no_group(name)
@@ -70,6 +79,20 @@ def describe(name: str, as_json: bool, client: Client) -> None:
 
 
 group.add_command(reset_offsets)
+
+
+@group.command(name="remove-member")
+@click.argument("name")
+@click.argument("member")
+@client_options
+def remove_member_(name: str, member: str, client: Client) -> None:
+    """Remove a member of a group: its partitions go to the others.
+
+    For one that hangs. A consumer that is still alive notices it, and joins again. `forebay group describe`
+    shows the members.
+    """
+    remove_member(client, client.admin(), name, member)
+    click.echo(f"removed member {member} from group {name}")
 
 
 @group.command()
@@ -89,18 +112,6 @@ def no_group(name: str) -> CommandError:
     return CommandError(f"there is no group {name}: `forebay group list` shows what there is")
 
 
-def _owners(found: ConsumerGroupDescription) -> dict[Place, str]:
-    return {
-        (place.topic, place.partition): member.member_id
-        for member in found.members
-        for place in _assigned(member)
-    }
-
-
-def _assigned(member: MemberDescription) -> list[Any]:
-    return (member.assignment.topic_partitions if member.assignment else None) or []
-
-
 def _as_dict(
     found: ConsumerGroupDescription, lags: Sequence[PartitionLag], owners: Mapping[Place, str]
 ) -> dict[str, Any]:
@@ -117,7 +128,7 @@ def _as_dict(
                 "client": member.client_id,
                 "host": member.host,
                 "instance": member.group_instance_id,
-                "partitions": len(_assigned(member)),
+                "partitions": len(assigned(member)),
             }
             for member in found.members
         ],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from forebay.console.settings import ClusterSettings, ConsoleSettings
 from forebay.console.watch.moving_job import MovingJob
+from forebay.console.watch.message_times import MessageTimes
 from forebay.console.watch.snapshot import Snapshot
 from forebay.console.watch.watcher import Watcher
 from forebay.operations.client import Client
@@ -28,6 +29,7 @@ class ClusterAccess:
         self.name = cluster.name
         self.settings = settings
         self.client = client
+        self.message_times = MessageTimes(client)
         self.watcher = Watcher(
             client,
             interval_s=settings.sample_seconds,

@@ -62,6 +62,13 @@ export function duration(ms) {
   return `${ms} ms`;
 }
 
+/** How long something is behind or has waited: 0 s, 4.2 s, 3 min. */
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value === 0) return "0 s";
+  return value < 60 ? `${value < 10 ? value.toFixed(1) : Math.round(value)} s` : duration(Math.round(value) * 1000);
+}
+
 export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }

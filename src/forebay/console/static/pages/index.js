@@ -4,6 +4,7 @@ export const pages = [
   { id: "overview", title: "Overview", icon: "home", load: () => import("./overview.js") },
   { id: "topics", title: "Topics", icon: "topics", load: () => import("./topics.js") },
   { id: "messages", title: "Messages", icon: "messages", load: () => import("./messages.js") },
+  { id: "groups", title: "Groups", icon: "groups", load: () => import("./groups.js") },
   { id: "transactions", title: "Transactions", icon: "swap", load: () => import("./transactions.js") },
   { id: "brokers", title: "Brokers", icon: "brokers", load: () => import("./brokers.js") },
   { id: "security", title: "Security", icon: "lock", load: () => import("./security.js") },
@@ -13,4 +14,5 @@ export const pages = [
 export const details = {
   topics: () => import("./topic.js"),
   brokers: () => import("./broker.js"),
+  groups: () => import("./group.js"),
 };
