@@ -108,7 +108,7 @@ APIS: dict[int, ServedApi] = {
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "groups", handler="group_request"),
     ApiKey.MOVE_JOURNAL: ServedApi(0, 0, "move_journal background"),
     ApiKey.RESUME_DEAD_LETTERS: ServedApi(0, 0, "shares"),
-    ApiKey.DESCRIBE_SHARE_WINDOWS: ServedApi(0, 0, "shares"),
+    ApiKey.DESCRIBE_SHARE_WINDOWS: ServedApi(0, 1, "shares"),
     ApiKey.DESCRIBE_DELAYS: ServedApi(0, 0, "delays background"),
     ApiKey.ALTER_DELAYS: ServedApi(0, 0, "delays background"),
     ApiKey.FOLDED_PRODUCE: ServedApi(0, 0, "produce peers"),

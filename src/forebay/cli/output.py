@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -56,14 +56,6 @@ def lag_text(messages: int, seconds: float | None) -> str:
     """The lag of a group: in messages, and if known in seconds."""
     text = f"{messages:,} message{'' if messages == 1 else 's'}"
     return text if seconds is None else f"{text}, {seconds_text(seconds)} s"
-
-
-def total_lag_seconds(partitions: Sequence[Mapping[str, Any]]) -> float | None:
-    """The age of the oldest message that a group waits for: 0 if it waits for none, None if it is unknown."""
-    waiting = [each["lag_seconds"] for each in partitions if each["lag"] != 0]
-    if any(seconds is None for seconds in waiting) or not partitions:
-        return None
-    return max(waiting, default=0.0)
 
 
 def seconds_text(value: float | None) -> str | None:

@@ -113,3 +113,11 @@ def group_lag(
 def _with_age(lag: PartitionLag, ages: Mapping[Place, float]) -> PartitionLag:
     age = 0.0 if lag.lag == 0 else ages.get((lag.topic, lag.partition))
     return replace(lag, lag_seconds=age)
+
+
+def total_lag_seconds(partitions: Sequence[Mapping[str, Any]]) -> float | None:
+    """The age of the oldest message that a group waits for: 0 if it waits for none, None if it is unknown."""
+    waiting = [each["lag_seconds"] for each in partitions if each["lag"] != 0]
+    if any(seconds is None for seconds in waiting) or not partitions:
+        return None
+    return max(waiting, default=0.0)

@@ -10,6 +10,7 @@ from forebay.wire.messages.describe_share_windows import (
     DescribeShareWindowsRequest,
     DescribeShareWindowsResponse,
     ShareHolder,
+    ShareSpan,
     ShareWindow,
 )
 
@@ -42,5 +43,16 @@ def _windows(service: ShareService, group_id: str) -> Iterator[ShareWindow]:
                     member_id=each.member_id, records=each.records, oldest_lock_ms=each.oldest_lock_ms
                 )
                 for each in found.holders
+            ],
+            spans=[
+                ShareSpan(
+                    first_offset=each.first_offset,
+                    last_offset=each.last_offset,
+                    state=each.state,
+                    deliveries=each.deliveries,
+                    member_id=each.member_id,
+                    left_ms=-1 if each.left_ms is None else each.left_ms,
+                )
+                for each in found.spans
             ],
         )

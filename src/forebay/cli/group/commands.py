@@ -10,7 +10,7 @@ import click
 from forebay.cli import deletion
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, failed, settle
 from forebay.cli.group.reset_offsets import reset_offsets
-from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text, total_lag_seconds
+from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text
 from forebay.operations.group_admin import remove_member
 from forebay.operations.group_lag import (
     PartitionLag,
@@ -19,6 +19,7 @@ from forebay.operations.group_lag import (
     group_lag,
     group_state,
     owners_of,
+    total_lag_seconds,
     word,
 )
 from forebay.operations.log_offsets import Place

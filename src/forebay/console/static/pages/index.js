@@ -5,6 +5,7 @@ export const pages = [
   { id: "topics", title: "Topics", icon: "topics", load: () => import("./topics.js") },
   { id: "messages", title: "Messages", icon: "messages", load: () => import("./messages.js") },
   { id: "groups", title: "Groups", icon: "groups", load: () => import("./groups.js") },
+  { id: "share-groups", title: "Share groups", icon: "share", load: () => import("./share-groups.js") },
   { id: "transactions", title: "Transactions", icon: "swap", load: () => import("./transactions.js") },
   { id: "brokers", title: "Brokers", icon: "brokers", load: () => import("./brokers.js") },
   { id: "security", title: "Security", icon: "lock", load: () => import("./security.js") },
@@ -15,4 +16,5 @@ export const details = {
   topics: () => import("./topic.js"),
   brokers: () => import("./broker.js"),
   groups: () => import("./group.js"),
+  "share-groups": () => import("./share-group.js"),
 };

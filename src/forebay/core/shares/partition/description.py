@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from forebay.core.shares.partition.record_window import Window
-from forebay.core.shares.partition.state_transitions import ACQUIRED, ARCHIVING
+from forebay.core.shares.partition.state_transitions import ACQUIRED, ARCHIVING, FINISHED
+
+_SPANS_MAX = 200
 
 
 class Holder(NamedTuple):
@@ -15,6 +18,19 @@ class Holder(NamedTuple):
     records: int
     oldest_lock_ms: int
     """The age of its oldest lock."""
+
+
+class Delivered(NamedTuple):
+    """Neighbouring records that were delivered at least once and are not finished."""
+
+    first_offset: int
+    last_offset: int
+    state: int
+    deliveries: int
+    member_id: str
+    """Empty unless they are acquired."""
+    left_ms: int | None
+    """Until the lock or the backoff ends."""
 
 
 class Description(NamedTuple):
@@ -35,6 +51,8 @@ class Description(NamedTuple):
     """Finished records behind an unfinished one."""
     holders: list[Holder]
     """The member with the oldest lock comes first."""
+    spans: list[Delivered]
+    """The first ones, up to a limit."""
 
     @property
     def window_size(self) -> int:
@@ -52,7 +70,24 @@ def describe(window: Window, window_max: int, now_ms: int) -> Description:
         window.totals[ARCHIVING],
         window.finished,
         _holders(window, now_ms),
+        _delivered(window, now_ms),
     )
+
+
+def _delivered(window: Window, now_ms: int) -> list[Delivered]:
+    found = (
+        Delivered(
+            span.first,
+            span.last,
+            int(span.state),
+            span.count,
+            span.member if span.state is ACQUIRED else "",
+            max(0, span.until_ms - now_ms) if span.until_ms else None,
+        )
+        for span in window.spans
+        if span.state not in FINISHED and (span.count or span.state is ACQUIRED)
+    )
+    return list(islice(found, _SPANS_MAX))
 
 
 def _holders(window: Window, now_ms: int) -> list[Holder]:
