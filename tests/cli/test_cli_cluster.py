@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from forebay.testing import Cluster
 from support.brokers.forebay_command import command, environment, forebay
+from support.scraping import scrape, visit
 
 PARTITIONS = 6
 MESSAGES = 200
@@ -216,6 +218,38 @@ def test_start_runs_until_it_is_stopped_and_keeps_its_data(tmp_path: Path) -> No
             assert sum(part["end_offset"] for part in offsets) == expected, json.dumps(offsets)
             child.send_signal(signal.SIGINT)
             assert child.wait(SECONDS_MAX) == 0
+
+
+def neighbouring_ports() -> int:
+    """The first of two ports that are free."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+def test_each_broker_serves_its_metrics_at_a_port_of_its_own() -> None:
+    port = neighbouring_ports()
+    with subprocess.Popen(
+        command("cluster", "start", "--brokers", "2", "--port", "0", "--metrics-port", str(port)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**environment(), "PYTHONUNBUFFERED": "1"},
+    ) as child:
+        assert child.stdout is not None
+        assert b"cluster ready" in child.stdout.readline()
+        addresses = [("127.0.0.1", port), ("127.0.0.1", port + 1)]
+        assert [visit(address, "/readyz").status for address in addresses] == [200, 200]
+        pages = [scrape(address) for address in addresses]
+        assert [page("kafka_brokers") for page in pages] == [2, 2]
+        assert sum(page("kafka_controller_kafkacontroller_activecontrollercount") for page in pages) == 1
+        child.send_signal(signal.SIGINT)
+        assert child.wait(SECONDS_MAX) == 0
 
 
 def test_a_broker_that_somebody_kills_is_told_and_is_no_failure() -> None:

@@ -41,8 +41,8 @@ class Cluster:
 
     `settings` apply to every broker; `racks` names the rack of each. A given `data_dir` is kept, and its data
     is used again; otherwise everything is removed by close(). With `port` the brokers listen on that port and
-    the following ones, else on free ones. `secure`: with TLS, logins and ACLs; `client_settings` then has an
-    administrator's login.
+    the following ones, else on free ones; metrics are served likewise with `metrics_port`, else nowhere.
+    `secure`: with TLS, logins and ACLs; `client_settings` then has an administrator's login.
     """
 
     def __init__(
@@ -54,12 +54,14 @@ class Cluster:
         etcd_servers: int = 1,
         data_dir: Path | str | None = None,
         port: int = 0,
+        metrics_port: int = 0,
         secure: bool = False,
     ) -> None:
         self._count = brokers
         self._settings = {name: setting_text(value) for name, value in (settings or {}).items()}
         self._racks = tuple(racks)
         self._port = port
+        self._metrics_port = metrics_port
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if data_dir is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="forebay-", ignore_cleanup_errors=True)
@@ -277,6 +279,8 @@ class Cluster:
         }
         if node_id <= len(self._racks) and self._racks[node_id - 1]:
             own["broker.rack"] = self._racks[node_id - 1]
+        if self._metrics_port:
+            own["forebay.metrics.listener"] = f"{HOST}:{self._metrics_port + node_id - 1}"
         # Data that is kept is kept as safely as by a normal broker.
         defaults = {} if self._kept else TEST_SETTINGS
         security = self._secure.settings() if self._secure is not None else {}

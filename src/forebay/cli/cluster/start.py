@@ -47,6 +47,12 @@ _REFRESH_SECONDS = 1.0
     "--etcd", "etcd_servers", type=click.IntRange(1, 7), default=1, show_default=True, help="etcd servers."
 )
 @click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65_000),
+    default=None,
+    help="Serve metrics at this port for the first broker, the others follow. [default: nowhere]",
+)
+@click.option(
     "--secure",
     is_flag=True,
     help="TLS, logins and ACLs, with certificates and an administrator made in DIR/security.",
@@ -67,6 +73,7 @@ def start(
     port: int,
     racks: str,
     etcd_servers: int,
+    metrics_port: int | None,
     secure: bool,
     console: bool,
     console_port: int,
@@ -87,6 +94,7 @@ def start(
         etcd_servers=etcd_servers,
         data_dir=data,
         port=port,
+        metrics_port=metrics_port or 0,
         secure=secure,
     )
     count = "1 broker" if brokers == 1 else f"{brokers} brokers"
@@ -98,6 +106,9 @@ def start(
         where = f"data {data}" if data is not None else "data gone when stopped"
         if cluster.client_file is not None:
             click.echo(f"log in with --command-config {cluster.client_file}", err=True)
+        if metrics_port is not None:
+            ports = ", ".join(str(metrics_port + number) for number in range(brokers))
+            click.echo(f"metrics at http://127.0.0.1:PORT/metrics, ports {ports}", err=True)
         click.echo(f"forebay cluster ready on {cluster.bootstrap_servers} ({count}, {where})")
         if console:
             shown.start(cluster.client_settings, port=console_port, on_line=click.echo)
