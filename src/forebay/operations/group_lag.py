@@ -7,7 +7,7 @@ per lagging partition is read, by a consumer that joins no group and commits not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from forebay.operations.client import Client
+from forebay.operations.group_lag import total_lag_seconds
 from forebay.operations.log_offsets import Place
 from forebay.operations.settings import read_configs
 from forebay.operations.share_admin import Progress, ShareAdmin

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from forebay.console.settings import ClusterSettings, ConsoleSettings
-from forebay.console.watch.moving_job import MovingJob
 from forebay.console.watch.message_times import MessageTimes
+from forebay.console.watch.moving_job import MovingJob
 from forebay.console.watch.snapshot import Snapshot
 from forebay.console.watch.watcher import Watcher
 from forebay.operations.client import Client
