@@ -20,7 +20,7 @@ from forebay.wire.messages.api_versions import OWN_SOFTWARE_NAME, ApiVersionsReq
 
 R = TypeVar("R", bound=Response)
 
-_ANSWER_SECONDS = 60.0
+ANSWER_SECONDS = 60.0
 _ANSWER_BYTES_MAX = 256 << 20
 
 
@@ -31,8 +31,8 @@ class WireConnection:
         self._connection = connection
 
     @classmethod
-    def open(cls, client: Client) -> WireConnection:
-        """Connect to the first of the client's addresses that answers."""
+    def open(cls, client: Client, *, answer_s: float = ANSWER_SECONDS) -> WireConnection:
+        """Connect to the first of the client's addresses that answers. `answer_s`: how long it may take."""
         protection = security(client.properties)
         connected, address = _connect(client, protection)
         try:
@@ -41,7 +41,7 @@ class WireConnection:
                     connected,
                     address,
                     client_id="forebay-cli",
-                    timeout_s=_ANSWER_SECONDS,
+                    timeout_s=answer_s,
                     frame_bytes_max=_ANSWER_BYTES_MAX,
                     new_login=protection.login,
                 )
@@ -85,8 +85,9 @@ class WireConnection:
 class BrokerConnections:
     """Connections to several brokers of a cluster, opened when they are needed."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, answer_s: float = ANSWER_SECONDS) -> None:
         self._client = client
+        self._answer_s = answer_s
         self._opened: dict[str, WireConnection] = {}
 
     def any(self) -> WireConnection:
@@ -94,7 +95,8 @@ class BrokerConnections:
 
     def at(self, address: str) -> WireConnection:
         if address not in self._opened:
-            self._opened[address] = WireConnection.open(replace(self._client, bootstrap=address))
+            client = replace(self._client, bootstrap=address)
+            self._opened[address] = WireConnection.open(client, answer_s=self._answer_s)
         return self._opened[address]
 
     def forget(self, address: str) -> None:

@@ -26,6 +26,7 @@ SHOWN_PER_EVENT_MAX = 100
 _WAIT_MS = 400
 _PAUSE_SECONDS = 0.15
 """Between two events: more often nobody can see."""
+_ANSWER_SECONDS = 20.0
 _AGAIN_SECONDS = 1.0
 
 
@@ -73,7 +74,7 @@ class _Tail:
         self._stopped.set()
 
     def run(self) -> None:
-        connections = BrokerConnections(self._cluster.client)
+        connections = BrokerConnections(self._cluster.client, answer_s=_ANSWER_SECONDS)
         try:
             while not self._stopped.is_set():
                 try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.console.settings import ClusterSettings, ConsoleSettings
 from forebay.console.watch.message_times import MessageTimes
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 _IDLE_CONNECTIONS_MAX = 4
+_IDLE_SECONDS_MAX = 60.0
+_ANSWER_SECONDS = 20.0
+"""A person waits no longer."""
+
+
+class _Idle(NamedTuple):
+    connections: BrokerConnections
+    since: float
+    troubles: int
+    """As the watcher had counted then."""
 
 
 class ClusterAccess:
@@ -42,7 +53,7 @@ class ClusterAccess:
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._producer: Producer | None = None
-        self._idle: list[BrokerConnections] = []
+        self._idle: list[_Idle] = []
 
     def start(self) -> None:
         self.watcher.start()
@@ -52,8 +63,8 @@ class ClusterAccess:
         with self._lock:
             idle, self._idle = self._idle, []
             self._admin = self._producer = None
-        for connections in idle:
-            connections.close()
+        for each in idle:
+            each.connections.close()
 
     def snapshot(self) -> Snapshot:
         """The last picture of the cluster; raises CommandError if it does not answer."""
@@ -82,8 +93,7 @@ class ClusterAccess:
     @contextmanager
     def connections(self) -> Iterator[BrokerConnections]:
         """Connections of our own for one piece of work. They are kept for the next if nothing fails."""
-        with self._lock:
-            borrowed = self._idle.pop() if self._idle else BrokerConnections(self.client)
+        borrowed = self._borrow()
         try:
             yield borrowed
         except BaseException:
@@ -91,6 +101,18 @@ class ClusterAccess:
             raise
         with self._lock:
             if len(self._idle) < _IDLE_CONNECTIONS_MAX:
-                self._idle.append(borrowed)
+                self._idle.append(_Idle(borrowed, time.monotonic(), self.watcher.troubles))
                 return
         borrowed.close()
+
+    def _borrow(self) -> BrokerConnections:
+        """One that was used a moment ago, else a new one: brokers close those that are idle for long."""
+        since = time.monotonic() - _IDLE_SECONDS_MAX
+        while True:
+            with self._lock:
+                idle = self._idle.pop() if self._idle else None
+            if idle is None:
+                return BrokerConnections(self.client, answer_s=_ANSWER_SECONDS)
+            if idle.since > since and idle.troubles == self.watcher.troubles:
+                return idle.connections
+            idle.connections.close()

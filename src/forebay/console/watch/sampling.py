@@ -73,7 +73,8 @@ class Sampler:
         asking = _Asking(self._connections, brokers, silent)
         topics = _topics_of(metadata)
         starts, ends = _log_ends(asking, topics, EARLIEST), _log_ends(asking, topics, LATEST)
-        groups = _groups(asking, ends, starts, hidden)
+        found = _groups(asking, ends, starts, hidden)
+        groups = dict(sorted({**self._remembered(silent), **found}.items()))
         self._read_sizes(asking, began, hidden)
         seen = {name: self._measured(topic, starts, ends, now_s) for name, topic in sorted(topics.items())}
         picture = Snapshot(
@@ -94,6 +95,12 @@ class Sampler:
 
     def close(self) -> None:
         self._connections.close()
+
+    def _remembered(self, silent: set[int]) -> dict[str, GroupSeen]:
+        """The groups of the picture before whose coordinators did not answer now: they have not gone."""
+        if self._before is None or not silent:
+            return {}
+        return {name: group for name, group in self._before.groups.items() if group.coordinator in silent}
 
     def _measured(
         self, topic: TopicSeen, starts: Mapping[Place, int], ends: Mapping[Place, int], now_s: float
@@ -260,7 +267,7 @@ def _groups(
                     if place in ends
                 },
             )
-    return dict(sorted(found.items()))
+    return found
 
 
 def _is_share(group: ListedGroup) -> bool:

@@ -21,6 +21,8 @@ from forebay.operations.wire import BrokerConnections
 log = logging.getLogger(__name__)
 
 _FIRST_WAIT_SECONDS = 10.0
+_ANSWER_SECONDS = 10.0
+"""A broker that takes longer counts as one that does not answer."""
 _AGAIN_SECONDS = 1.0
 """After a failed look."""
 
@@ -38,6 +40,8 @@ class Watcher:
         self._problem: str | None = None
         self._looks = 0
         """Counts successes and failures."""
+        self.troubles = 0
+        """Counts the looks at which something failed: connections of that time are worth nothing."""
         self._looking = self._wanted = self._stopped = False
         self._listeners: set[Callable[[], None]] = set()
         self._thread = threading.Thread(target=self._run, name="console-watch", daemon=True)
@@ -93,7 +97,7 @@ class Watcher:
     # -- looking -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        sampler = Sampler(BrokerConnections(self._client))
+        sampler = Sampler(BrokerConnections(self._client, answer_s=_ANSWER_SECONDS))
         while not self._stopped:
             began = time.monotonic()
             succeeded = self._look(sampler)
@@ -112,6 +116,7 @@ class Watcher:
             try:
                 picture = sampler.look(time.time())
             except ForebayError:
+                self.troubles += 1
                 sampler.close()  # a connection that was lost says little: a new one says why
                 picture = sampler.look(time.time())
         except ForebayError as error:

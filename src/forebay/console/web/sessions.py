@@ -70,9 +70,12 @@ class Sessions:
     def find(self, cookie: str) -> Session | None:
         with self._lock:
             session = self._sessions.get(cookie)
-            if session is not None:
+            if session is not None and session.used_at >= self._now() - IDLE_SECONDS_MAX:
                 session.used_at = self._now()
-        return session
+                return session
+        if session is not None:
+            self.log_out(session)
+        return None
 
     def with_token(self, token: str) -> Session | None:
         """A session for the holder of the token; None if it is wrong."""
