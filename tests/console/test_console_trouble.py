@@ -5,11 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from forebay.client import Admin, Producer
+from forebay.console.settings import ClusterSettings
+from forebay.local.ports import ReservedPort
 from forebay.testing import Broker
 from support.console.browser import needs_browser, opened_page, picture
 from support.console.running_console import RunningConsole, running_console
@@ -113,6 +116,20 @@ def test_unknown_sources_and_topics_are_refused(console: RunningConsole) -> None
     events = Events(console, "sources=tail&tail_topic=nowhere")
     assert "nowhere" in events.next("trouble")["error"]
     events.close()
+
+
+def test_a_cluster_that_is_down_does_not_hide_another(console: RunningConsole, broker: Broker) -> None:
+    with closing(ReservedPort()) as port:
+        clusters = (
+            ClusterSettings(name="up", bootstrap=broker.bootstrap_servers),
+            ClusterSettings(name="down", bootstrap=f"127.0.0.1:{port.number}"),
+        )
+        with running_console("", clusters=clusters) as both:
+            assert [each["name"] for each in both.get("session")["clusters"]] == ["up", "down"]
+            assert [row["name"] for row in both.get("up/topics")["rows"]] == ["flow"]
+            answer = both.ask("GET", "/api/down/topics")
+            assert answer.status == 502
+            assert "no broker answers" in answer.json["error"]
 
 
 @needs_browser
