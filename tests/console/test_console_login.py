@@ -73,6 +73,35 @@ def test_a_user_sees_and_does_what_the_rules_allow(login: RunningConsole) -> Non
     assert any("sizes on disk" in text for text in login.get("local/overview")["hidden"])
 
 
+def test_masked_fields_are_for_users_who_may_alter_the_topic(login: RunningConsole, secure: Broker) -> None:
+    settings = secure.client_settings
+    properties = {name: settings[name] for name in ("security.protocol", "ssl.ca.location", "sasl.mechanism")}
+    masks = ("card", "Token")
+    with running_console(secure.bootstrap_servers, login=True, properties=properties, masks=masks) as console:
+        _log_in(console, "ada", PASSWORD)
+        for value in ('{"id": 1, "pay": [{"card": "4111"}]}', "card 4111", "plain", '{"id": 2}'):
+            console.change("local/topics/ada.own/produce", {"value": value, "headers": [["token", "t-1"]]})
+        rows = console.get("local/topics/ada.own/messages?from=-4")["rows"]
+        texts = [row["value"]["text"] for row in rows]
+        assert texts[0] == '{"id":1,"pay":[{"card":"•••"}]}'
+        assert texts[1].startswith("(hidden")
+        assert texts[2:] == ["plain", '{"id": 2}']
+        assert rows[0]["headers"][0][1]["text"] == "•••"
+        place = f"local/topics/ada.own/messages/0/{rows[0]['offset']}"
+        assert "4111" not in console.get(place)["value"]["text"]
+        for path in (
+            f"{place}/value",
+            "local/topics/ada.own/export",
+            "local/topics/ada.own/export?format=csv",
+        ):
+            assert b"4111" not in console.ask("GET", f"/api/{path}").body
+        assert console.get("local/topics/ada.own/messages?text=4111")["rows"] == []
+        assert console.ask("GET", "/api/local/topics/ada.own/messages?where=value.id=1").status == 422
+
+        _log_in(console, settings["sasl.username"], settings["sasl.password"])
+        assert len(console.get("local/topics/ada.own/messages?text=4111")["rows"]) == 2
+
+
 def test_logging_out_ends_the_session(login: RunningConsole, secure: Broker) -> None:
     settings = secure.client_settings
     _log_in(login, settings["sasl.username"], settings["sasl.password"])

@@ -50,6 +50,13 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @click.option(
     "--registry", metavar="URL", help="A schema registry, to show values of Avro, Protobuf and JSON Schema."
 )
+@click.option(
+    "--mask",
+    "masks",
+    metavar="FIELD",
+    multiple=True,
+    help="Hide this field of messages, except from users who may alter the topic; may be repeated.",
+)
 @click.option("--tls-certificate", "certificate", metavar="FILE", help="Serve HTTPS with this certificate.")
 @click.option("--tls-key", "key", metavar="FILE", help="The key of the certificate.")
 @click.option("--token", envvar="FOREBAY_CONSOLE_TOKEN", show_envvar=True, help="[default: a new one]")
@@ -62,6 +69,7 @@ def console(
     clusters: list[tuple[str, str]],
     names: tuple[str, ...],
     registry: str | None,
+    masks: tuple[str, ...],
     certificate: str | None,
     key: str | None,
     token: str | None,
@@ -95,6 +103,7 @@ def console(
         port=port,
         names=names,
         registry=registry or "",
+        masks=masks,
         certificate=certificate or "",
         key=key or "",
     )

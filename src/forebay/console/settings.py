@@ -35,6 +35,8 @@ class ConsoleSettings:
     """Names by which browsers may reach the console, besides addresses and localhost."""
     registry: str = ""
     """The address of a schema registry, for values of Avro, Protobuf and JSON Schema."""
+    masks: tuple[str, ...] = ()
+    """Names of fields that are shown only to users who may alter the topic."""
     certificate: str = ""
     key: str = ""
     """Files for TLS; empty for plain HTTP."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from forebay.console.messages.masking import Mask
 from forebay.console.web.asking import WrongInput
 from forebay.core.views.filtering import filter_batches
 from forebay.core.views.view import CompiledView, ViewError, compile_view
@@ -24,10 +25,12 @@ class Filter(NamedTuple):
     header: str = ""
     header_value: bytes | None = None
     view: CompiledView | None = None
+    mask: Mask | None = None
+    """Applied before anything else sees a message."""
 
     @property
     def is_empty(self) -> bool:
-        return self == Filter()
+        return self._replace(mask=None) == Filter()
 
     def matching(self, batch: memoryview, topic: str, partition: int, now_ms: int) -> Iterator[Record]:
         """The messages of a batch that match. A batch that cannot be unpacked has none."""
@@ -47,8 +50,9 @@ class Filter(NamedTuple):
                     return
                 batch = memoryview(filtered.data)
             for record in records(batch, _UNPACKED_BYTES_MAX):
-                if self._matches(record):
-                    yield record
+                shown = record if self.mask is None else self.mask(record)
+                if self._matches(shown):
+                    yield shown
         except ProtocolError:
             return
 
@@ -72,8 +76,12 @@ class Filter(NamedTuple):
         )
 
 
-def make_filter(*, text: str = "", key: str = "", header: str = "", where: str = "") -> Filter:
+def make_filter(
+    *, text: str = "", key: str = "", header: str = "", where: str = "", mask: Mask | None = None
+) -> Filter:
     """`header` is NAME or NAME=VALUE. Raises WrongInput."""
+    if mask is not None and where.strip():
+        raise WrongInput("conditions are for users who may see all fields: this console masks some", "where")
     name, equals, value = header.partition("=")
     return Filter(
         text=text.lower().encode(),
@@ -81,6 +89,7 @@ def make_filter(*, text: str = "", key: str = "", header: str = "", where: str =
         header=name.strip(),
         header_value=value.encode() if equals else None,
         view=_compiled(where) if where.strip() else None,
+        mask=mask,
     )
 
 

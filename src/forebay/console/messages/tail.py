@@ -15,7 +15,7 @@ from typing import Any
 from forebay.console.messages.fetching import FETCH_BYTES, LATEST, TopicReader, batches_of
 from forebay.console.messages.filters import Filter, make_filter
 from forebay.console.messages.searching import parse_cursor
-from forebay.console.messages.showing import show_for
+from forebay.console.messages.showing import mask_of, show_for
 from forebay.console.watch.cluster_access import ClusterAccess
 from forebay.console.web.live import EventQueue
 from forebay.errors import ForebayError
@@ -42,6 +42,7 @@ def tail(
         key=query.get("key", ""),
         header=query.get("header", ""),
         where=query.get("where", ""),
+        mask=mask_of(cluster, topic, cluster.user),
     )
     if not cluster.tails.acquire(blocking=False):
         raise CommandError("too many live views are open: close some")

@@ -13,7 +13,7 @@ import orjson
 from forebay.console.messages.fetching import EARLIEST, LATEST, Moved, TopicReader, batches_of
 from forebay.console.messages.filters import Filter, make_filter
 from forebay.console.messages.searching import Effort, Found, Show, parse_cursor, search
-from forebay.console.messages.showing import show_for
+from forebay.console.messages.showing import mask_of, show_for
 from forebay.console.messages.shown import WHOLE_BYTES_MAX
 from forebay.console.messages.tail import tail
 from forebay.console.pages.topic import seen
@@ -58,7 +58,7 @@ def messages(ask: Ask) -> dict[str, Any]:
 
 
 def _search(ask: Ask, topic: TopicSeen, limit: int, show: Show, effort: Effort | None = None) -> Found:
-    wanted = _filter(ask)
+    wanted = _filter(ask, topic.name)
     try:
         return _search_once(ask, topic, wanted, limit, show, effort)
     except Moved:
@@ -86,9 +86,13 @@ def _search_once(
         )
 
 
-def _filter(ask: Ask) -> Filter:
+def _filter(ask: Ask, topic: str) -> Filter:
     return make_filter(
-        text=ask.text("text"), key=ask.text("key"), header=ask.text("header"), where=ask.text("where")
+        text=ask.text("text"),
+        key=ask.text("key"),
+        header=ask.text("header"),
+        where=ask.text("where"),
+        mask=mask_of(ask.cluster, topic, ask.user),
     )
 
 
@@ -150,13 +154,13 @@ def _places(
 def message(ask: Ask) -> dict[str, Any]:
     """One message, as much of it as a page can show."""
     show = show_for(ask.cluster.settings, WHOLE_BYTES_MAX)
-    return show(int(ask.path["partition"]), message_at(ask))
+    return show(int(ask.path["partition"]), _for_reader(ask, message_at(ask)))
 
 
 @PAGE.get("/topics/{topic}/messages/{partition:int}/{offset:int}/{part}")
 def part(ask: Ask) -> Download:
     """The bytes of its key or value."""
-    record = message_at(ask)
+    record = _for_reader(ask, message_at(ask))
     name = ask.path["part"]
     if name not in ("key", "value"):
         raise NotThere("a message has a key and a value")
@@ -165,7 +169,14 @@ def part(ask: Ask) -> Download:
     return Download(data or b"", f"{place}.{name}")
 
 
+def _for_reader(ask: Ask, record: Record) -> Record:
+    """The message as this user may see it."""
+    mask = mask_of(ask.cluster, ask.path["topic"], ask.user)
+    return record if mask is None else mask(record)
+
+
 def message_at(ask: Ask) -> Record:
+    """The message that the address names, as it is; raises NotThere."""
     partition, offset = int(ask.path["partition"]), int(ask.path["offset"])
     _, topic = seen(ask)
     if not 0 <= partition < len(topic.partitions):

@@ -36,8 +36,12 @@ class _Idle(NamedTuple):
 class ClusterAccess:
     """Thread-safe. Everything here may block; pages use it in threads."""
 
-    def __init__(self, cluster: ClusterSettings, client: Client, settings: ConsoleSettings) -> None:
+    def __init__(
+        self, cluster: ClusterSettings, client: Client, settings: ConsoleSettings, user: str = ""
+    ) -> None:
         self.name = cluster.name
+        self.user = user
+        """Who has logged in; empty for holders of the token."""
         self.settings = settings
         self.client = client
         self.message_times = MessageTimes(client)

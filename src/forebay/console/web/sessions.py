@@ -118,7 +118,7 @@ class Sessions:
                 **login,
             }
         client = Client(bootstrap=cluster.bootstrap, properties=properties)
-        return ClusterAccess(cluster, client, self._settings)
+        return ClusterAccess(cluster, client, self._settings, login.get("sasl.username", ""))
 
     def _keep(self, session: Session) -> Session:
         """Old sessions end when there are too many, the longest unused first."""
