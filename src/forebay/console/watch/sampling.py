@@ -7,6 +7,7 @@ with less in it; what was refused is named in the picture.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -44,7 +45,7 @@ EARLIEST, LATEST = -2, -1
 _SHARE = "share"
 _BY_NAME_VERSION = 9
 """The last version of OffsetFetch that names topics."""
-_SIZES_SECONDS = 15.0
+_SLOWLY_SECONDS = 15.0
 _RATE_SECONDS_MIN = 0.5
 
 
@@ -56,7 +57,11 @@ class Sampler:
         self._before: Snapshot | None = None
         self._sizes: dict[tuple[int, str, int], int] = {}
         self._disks: dict[int, tuple[int, int | None, int | None]] = {}
-        self._sizes_at = 0.0
+        self._sizes_refused = False
+        self._starts: dict[tuple[str, int], int] = {}
+        """By the id of the topic: one of the same name may begin elsewhere."""
+        self._slowly_at = -math.inf
+        """When that was asked for which changes slowly: sizes, and where logs begin."""
 
     def look(self, now_s: float) -> Snapshot:
         """Raises CommandError if no broker answers."""
@@ -64,6 +69,7 @@ class Sampler:
         metadata = self._connections.any().ask(
             MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse
         )
+        metadata_s = time.monotonic() - began
         brokers = {
             each.node_id: BrokerSeen(id=each.node_id, host=each.host, port=each.port, rack=each.rack)
             for each in metadata.brokers
@@ -72,10 +78,17 @@ class Sampler:
         silent: set[int] = set()
         asking = _Asking(self._connections, brokers, silent)
         topics = _topics_of(metadata)
-        starts, ends = _log_ends(asking, topics, EARLIEST), _log_ends(asking, topics, LATEST)
+        slowly = began - self._slowly_at >= _SLOWLY_SECONDS
+        if slowly:
+            self._slowly_at = began
+            self._starts.clear()
+        ends, starts = _log_ends(asking, topics, LATEST), self._log_starts(asking, topics)
         found = _groups(asking, ends, starts, hidden)
         groups = dict(sorted({**self._remembered(silent), **found}.items()))
-        self._read_sizes(asking, began, hidden)
+        if slowly:
+            self._read_sizes(asking)
+        if self._sizes_refused:
+            hidden.add("sizes on disk: the right Describe on the cluster is missing")
         seen = {name: self._measured(topic, starts, ends, now_s) for name, topic in sorted(topics.items())}
         picture = Snapshot(
             time_s=now_s,
@@ -87,7 +100,7 @@ class Sampler:
             groups=groups,
             readers=_readers(groups.values()),
             topic_lags=_topic_lags(groups.values()),
-            took_s=time.monotonic() - began,
+            took_s=metadata_s + asking.waited_s,
             hidden=tuple(sorted(hidden)),
         )
         self._before = picture
@@ -143,17 +156,31 @@ class Sampler:
             disk_free_bytes=free,
         )
 
-    def _read_sizes(self, asking: _Asking, now: float, hidden: set[str]) -> None:
-        if self._sizes and now - self._sizes_at < _SIZES_SECONDS:
-            return
-        self._sizes_at = now
+    def _log_starts(self, asking: _Asking, topics: Mapping[str, TopicSeen]) -> dict[Place, int]:
+        """The first offsets; asked for only where they are not known."""
+        unknown = {
+            name: topic
+            for name, topic in topics.items()
+            if any((topic.id, part.index) not in self._starts for part in topic.partitions)
+        }
+        for (name, index), offset in _log_ends(asking, unknown, EARLIEST).items():
+            self._starts[topics[name].id, index] = offset
+        return {
+            (name, part.index): self._starts[topic.id, part.index]
+            for name, topic in topics.items()
+            for part in topic.partitions
+            if (topic.id, part.index) in self._starts
+        }
+
+    def _read_sizes(self, asking: _Asking) -> None:
         self._sizes.clear()
+        self._sizes_refused = False
         for node in asking.brokers:
             answer = asking.ask(node, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
             if answer is None:
                 continue
             if answer.error_code:
-                hidden.add("sizes on disk: the right Describe on the cluster is missing")
+                self._sizes_refused = True
                 continue
             used = 0
             for directory in answer.results:
@@ -175,18 +202,23 @@ class _Asking:
         self._connections = connections
         self.brokers = brokers
         self._silent = silent
+        self.waited_s = 0.0
+        """For answers: what the brokers needed, at most."""
 
     def ask(self, node: int, request: Request, response: type[R], limit: int | None = None) -> R | None:
         """None if the broker does not answer; it is not asked again in this picture."""
         broker = self.brokers.get(node)
         if broker is None or node in self._silent:
             return None
+        began = time.monotonic()
         try:
             return self._at(broker).ask(request, response, limit)
         except CommandError:
             self._connections.forget(broker.address)
             self._silent.add(node)
             return None
+        finally:
+            self.waited_s += time.monotonic() - began
 
     def _at(self, broker: BrokerSeen) -> WireConnection:
         return self._connections.at(broker.address)

@@ -117,7 +117,7 @@ class Snapshot:
     topic_lags: Mapping[str, int]
     """The largest lag that a group has on each topic that is read."""
     took_s: float
-    """The time of this look, which is the brokers' work and ours."""
+    """The time that was spent on waiting for answers: the brokers' work, at most."""
     hidden: tuple[str, ...] = ()
     """What this user may not see, in words."""
 

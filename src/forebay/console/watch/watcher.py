@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 _FIRST_WAIT_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
 """A broker that takes longer counts as one that does not answer."""
+_PAUSE_SECONDS_MAX = 30.0
+"""Waiting for answers is not all the brokers' work: on a busy machine it says little."""
 _AGAIN_SECONDS = 1.0
 """After a failed look."""
 
@@ -102,11 +104,16 @@ class Watcher:
             began = time.monotonic()
             succeeded = self._look(sampler)
             took_s = time.monotonic() - began
-            pause_s = max(self._interval_s - took_s, took_s / self._share) if succeeded else _AGAIN_SECONDS
+            pause_s = self._pause_s(took_s) if succeeded else _AGAIN_SECONDS
             with self._condition:
                 self._condition.wait_for(lambda: self._wanted or self._stopped, pause_s)
                 self._wanted = False
         sampler.close()
+
+    def _pause_s(self, took_s: float) -> float:
+        assert self._snapshot is not None
+        by_cost = min(self._snapshot.took_s / self._share, _PAUSE_SECONDS_MAX)
+        return max(self._interval_s - took_s, by_cost, 0.0)
 
     def _look(self, sampler: Sampler) -> bool:
         picture, problem = None, None
