@@ -187,7 +187,7 @@ def test_an_iceberg_archive_in_an_object_store_needs_a_catalog(in_store: ObjectS
 # -- with Spark, as commands -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", ["iceberg", pytest.param("delta", marks=pytest.mark.chaos)])
 def test_commands_archive_merge_count_and_replay_a_table_in_an_object_store(
     broker: BrokerProcess, in_store: ObjectStore, tmp_path: Path, jvm_options: str, form: str
 ) -> None:
