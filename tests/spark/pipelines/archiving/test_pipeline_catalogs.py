@@ -188,7 +188,7 @@ def test_an_iceberg_archive_in_an_object_store_needs_a_catalog(in_store: ObjectS
 
 
 @pytest.mark.parametrize("form", ["iceberg", pytest.param("delta", marks=pytest.mark.chaos)])
-def test_commands_archive_merge_count_and_replay_a_table_in_an_object_store(
+def test_commands_archive_merge_and_replay_a_table_in_an_object_store(
     broker: BrokerProcess, in_store: ObjectStore, tmp_path: Path, jvm_options: str, form: str
 ) -> None:
     topic, again = f"stored-{form}", f"stored-{form}-again"
