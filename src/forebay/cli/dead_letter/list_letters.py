@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from contextlib import closing
 from itertools import islice
 
@@ -11,22 +10,9 @@ import click
 from forebay.cli.client import Client, client_options
 from forebay.cli.dead_letter.options import filter_options
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.operations.dead_letters.letters import (
-    HEADINGS,
-    Filter,
-    Letter,
-    json_row,
-    letter_of,
-    table_row,
-)
+from forebay.operations.dead_letters.letters import HEADINGS, Filter, json_row, table_row
 from forebay.operations.dead_letters.positions import last_committed
-from forebay.operations.dead_letters.reading import (
-    bounds,
-    first_since,
-    places_of,
-    read_lines,
-    reader_settings,
-)
+from forebay.operations.dead_letters.reading import read_letters
 
 
 @click.command(name="list")
@@ -41,7 +27,7 @@ def list_letters(topic: str, wanted: Filter, limit: int | None, as_json: bool, c
       forebay dead-letter list jobs.dead --since 1h
       forebay dead-letter list jobs.dead --group thumbnails --reason rejected
     """
-    with closing(_letters(client, topic, wanted)) as letters:
+    with closing(read_letters(client, topic, wanted)) as letters:
         found = list(islice(letters, limit))
     moved = last_committed(client, topic, {letter.line.partition for letter in found})
     rows = [
@@ -56,20 +42,3 @@ def list_letters(topic: str, wanted: Filter, limit: int | None, as_json: bool, c
         print_table((*HEADINGS, "REDRIVEN"), cells)
     else:
         click.echo(f"no such dead letters in {topic}", err=True)
-
-
-def _letters(client: Client, topic: str, wanted: Filter) -> Generator[Letter]:
-    """The letters without their contents, which may be large."""
-    admin = client.admin()
-    starts, ends = bounds(admin, places_of(client, admin, topic))
-    if wanted.since_ms is not None:
-        starts = first_since(admin, wanted.since_ms, starts, ends)
-    consumer = client.consumer(reader_settings())
-    try:
-        for lines in read_lines(consumer, starts, ends):
-            for letter in map(letter_of, lines):
-                if letter is not None and wanted.matches(letter):
-                    line = letter.line._replace(key=None, value=None, headers=())
-                    yield letter._replace(line=line, headers=())
-    finally:
-        consumer.close()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from forebay.cli.durations import time_option
-from forebay.operations.dead_letters.letters import Filter
+from forebay.operations.client import CommandError
+from forebay.operations.dead_letters.letters import Filter, place_of, source_of
 from forebay.operations.positions import TIME_HELP
 
 
@@ -38,13 +38,10 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _filter(options: Mapping[str, Any]) -> Filter:
-    topic, partitions = None, frozenset[int]()
-    if (source := options["source"]) is not None:
-        match = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", source)
-        if match is None:
-            raise click.UsageError(f"--source: {source!r} is not TOPIC or TOPIC:0,1")
-        topic = match[1]
-        partitions = frozenset(int(number) for number in (match[2] or "").split(",") if number)
+    try:
+        topic, partitions = source_of(options["source"])
+    except CommandError as error:
+        raise click.UsageError(f"--source: {error}") from None
     return Filter(
         group=options["group"],
         source=topic,
@@ -56,10 +53,10 @@ def _filter(options: Mapping[str, Any]) -> Filter:
 
 
 def place(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d{1,9}):(\d{1,18})", text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not PARTITION:OFFSET, such as 0:17")
-    return int(match[1]), int(match[2])
+    try:
+        return place_of(text)
+    except CommandError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _places(_ctx: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from forebay.cli.client import Client, CommandError, client_options
 from forebay.cli.dead_letter.options import filter_options
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.operations.dead_letters.letters import HEADINGS, Filter, json_row, table_row
-from forebay.operations.settings import read_configs
+from forebay.operations.dead_letters.topics import uncommitted_readers
 
 if TYPE_CHECKING:
     from forebay.operations.dead_letters.redrive_pass import RedriveReport
@@ -59,7 +59,8 @@ def redrive(
     else:
         _print_report(topic, outcome, execute)
     if outcome.moved and to is None:
-        _warn_of_uncommitted_readers(client, {each.group for each in outcome.moved if each.group is not None})
+        for line in uncommitted_readers(client.admin(), outcome.moved):
+            click.echo(line, err=True)
     if execute and outcome.left:
         raise CommandError(f"{_count(len(outcome.left))} could not be moved")
 
@@ -87,19 +88,6 @@ def _print_report(topic: str, outcome: RedriveReport, executed: bool) -> None:
         click.echo(f"{count} would be moved; nothing was changed: add --execute", err=True)
     else:
         click.echo(f"nothing to move in {topic}", err=True)
-
-
-def _warn_of_uncommitted_readers(client: Client, groups: set[str]) -> None:
-    admin = client.admin()
-    for name in sorted(groups):
-        settings = {entry["name"]: entry["value"] for entry in read_configs(admin, "group", name)}
-        if settings.get("share.isolation.level") == "read_uncommitted":
-            click.echo(
-                f"share group {name} reads uncommitted: if a redrive is killed, the group may be given the "
-                f"messages of the unfinished transaction too; `forebay config set group {name} "
-                f"share.isolation.level=read_committed` prevents that",
-                err=True,
-            )
 
 
 def _count(letters: int) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from forebay.cli.client import Client, CommandError, client_options
+from forebay.cli.client import Client, client_options
 from forebay.cli.dead_letter.options import place
 from forebay.cli.output import json_option, print_json
-from forebay.operations.dead_letters.letters import Letter, json_row, letter_of
-from forebay.operations.dead_letters.reading import bounds, places_of, read_lines, reader_settings
-from forebay.operations.message_formats import Line, iso_time, json_bytes, json_headers
+from forebay.operations.dead_letters.letters import Letter, json_contents, json_row
+from forebay.operations.dead_letters.reading import read_letter
+from forebay.operations.message_formats import iso_time
 
 
 @click.command()
@@ -24,43 +22,11 @@ def show(topic: str, at: str, as_json: bool, client: Client) -> None:
 
     The first column of `forebay dead-letter list` says where it is.
     """
-    partition, offset = place(at)
-    line = _read(client, topic, partition, offset)
-    letter = None if line is None else letter_of(line)
-    if letter is None:
-        found = "a message that is no dead letter" if line is not None else "no message"
-        raise CommandError(f"at {at} of {topic} there is {found}: `forebay dead-letter list {topic}`")
+    letter = read_letter(client, topic, *place(at))
     if as_json:
-        print_json({**json_row(letter), **_contents(letter)})
+        print_json({**json_row(letter), **json_contents(letter)})
     else:
         _print_letter(letter)
-
-
-def _read(client: Client, topic: str, partition: int, offset: int) -> Line | None:
-    admin = client.admin()
-    wanted = (topic, partition)
-    if wanted not in places_of(client, admin, topic):
-        raise CommandError(f"topic {topic} has no partition {partition}")
-    starts, ends = bounds(admin, [wanted])
-    if not starts[wanted] <= offset < ends[wanted]:
-        return None
-    consumer = client.consumer(reader_settings())
-    try:
-        lines = [
-            line for each in read_lines(consumer, {wanted: offset}, {wanted: offset + 1}) for line in each
-        ]
-    finally:
-        consumer.close()
-    return lines[0] if lines else None
-
-
-def _contents(letter: Letter) -> dict[str, Any]:
-    return {
-        "copied": letter.is_copy,
-        **json_bytes("key", letter.line.key),
-        **json_bytes("value", letter.line.value),
-        "headers": json_headers(letter.headers),
-    }
 
 
 def _print_letter(letter: Letter) -> None:

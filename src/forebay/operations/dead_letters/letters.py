@@ -10,7 +10,8 @@ import re
 from typing import Any, NamedTuple
 
 from forebay.lazy import dataclass
-from forebay.operations.message_formats import Line, iso_time
+from forebay.operations.client import CommandError
+from forebay.operations.message_formats import Line, iso_time, json_bytes, json_headers
 
 PREFIX = "__dlq.errors."
 TOPIC, PARTITION, OFFSET = "topic", "partition", "offset"
@@ -106,6 +107,24 @@ class Filter:
         )
 
 
+def source_of(text: str | None) -> tuple[str | None, frozenset[int]]:
+    """The topic and the partitions that TOPIC or TOPIC:0,1 stand for."""
+    if text is None:
+        return None, frozenset()
+    match = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", text)
+    if match is None:
+        raise CommandError(f"{text!r} is not TOPIC or TOPIC:0,1", exit_code=2)
+    return match[1], frozenset(int(number) for number in (match[2] or "").split(",") if number)
+
+
+def place_of(text: str) -> tuple[int, int]:
+    """The partition and the offset in 0:17."""
+    match = re.fullmatch(r"(\d{1,9}):(\d{1,18})", text)
+    if match is None:
+        raise CommandError(f"{text!r} is not PARTITION:OFFSET, such as 0:17", exit_code=2)
+    return int(match[1]), int(match[2])
+
+
 HEADINGS = ("AT", "WHEN", "SOURCE", "GROUP", "DELIVERIES", "REASON")
 
 
@@ -123,4 +142,13 @@ def json_row(letter: Letter) -> dict[str, Any]:
         "group": letter.group,
         "deliveries": letter.deliveries,
         "reason": letter.reason,
+    }
+
+
+def json_contents(letter: Letter) -> dict[str, Any]:
+    return {
+        "copied": letter.is_copy,
+        **json_bytes("key", letter.line.key),
+        **json_bytes("value", letter.line.value),
+        "headers": json_headers(letter.headers),
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from forebay.operations.client import Client, CommandError
+from forebay.operations.dead_letters.letters import Filter, Letter, letter_of
 from forebay.operations.log_offsets import LogOffsets, Place, ends_of, log_offsets
 from forebay.operations.message_formats import Line, line_of
 
@@ -54,6 +55,54 @@ def _complete(offsets: LogOffsets) -> dict[Place, int]:
     for (topic, partition), error in offsets.problems.items():
         raise CommandError(f"{topic}-{partition}: {error.str().rstrip('.')} ({error.name()})")
     return offsets.found
+
+
+def read_letters(client: Client, topic: str, wanted: Filter, newest: int | None = None) -> Generator[Letter]:
+    """The letters without their contents, which may be large. `newest`: only the last ones by offset."""
+    admin = client.admin()
+    starts, ends = bounds(admin, places_of(client, admin, topic))
+    if wanted.since_ms is not None:
+        starts = first_since(admin, wanted.since_ms, starts, ends)
+    if newest is not None:
+        share = max(1, newest // max(1, len(starts)))
+        starts = {place: max(start, ends[place] - share) for place, start in starts.items()}
+    consumer = client.consumer(reader_settings())
+    try:
+        for lines in read_lines(consumer, starts, ends):
+            for letter in map(letter_of, lines):
+                if letter is not None and wanted.matches(letter):
+                    line = letter.line._replace(key=None, value=None, headers=())
+                    yield letter._replace(line=line, headers=())
+    finally:
+        consumer.close()
+
+
+def read_letter(client: Client, topic: str, partition: int, offset: int) -> Letter:
+    """One letter with its contents. Raises CommandError if there is none."""
+    line = _read_one(client, topic, partition, offset)
+    letter = None if line is None else letter_of(line)
+    if letter is None:
+        found = "a message that is no dead letter" if line is not None else "no message"
+        raise CommandError(
+            f"at {partition}:{offset} of {topic} there is {found}: `forebay dead-letter list {topic}`"
+        )
+    return letter
+
+
+def _read_one(client: Client, topic: str, partition: int, offset: int) -> Line | None:
+    admin = client.admin()
+    wanted = (topic, partition)
+    if wanted not in places_of(client, admin, topic):
+        raise CommandError(f"topic {topic} has no partition {partition}")
+    starts, ends = bounds(admin, [wanted])
+    if not starts[wanted] <= offset < ends[wanted]:
+        return None
+    consumer = client.consumer(reader_settings())
+    try:
+        batches = read_lines(consumer, {wanted: offset}, {wanted: offset + 1})
+        return next((line for lines in batches for line in lines), None)
+    finally:
+        consumer.close()
 
 
 def read_lines(

@@ -21,8 +21,11 @@ export function ResetDialog({ base, name, topics, places, blocked, verb = "Commi
   const [chosen, setChosen] = useState("");
   const [partitions, setPartitions] = useState("");
   const [problem, setProblem] = useState("");
-  const params = useSettled({ to, value, topics: chosen && partitions.trim() ? `${chosen}:${partitions.replace(/\s/g, "")}` : chosen });
+  const wanted = { to, value, topics: chosen && partitions.trim() ? `${chosen}:${partitions.replace(/\s/g, "")}` : chosen };
+  const params = useSettled(wanted);
   const state = useData(`${base}/reset`, params);
+  // What is agreed to must be what is shown.
+  const ready = state.data?.changed && !state.loading && !state.error && JSON.stringify(wanted) === JSON.stringify(params);
   const wrong = (field) => (state.error?.field === field ? state.error.message : "");
   const submit = async (event) => {
     event.preventDefault();
@@ -62,7 +65,7 @@ export function ResetDialog({ base, name, topics, places, blocked, verb = "Commi
       ${problem && html`<p class="trouble wide" role="alert">${problem}</p>`}
       <div class="dialog-actions wide">
         <${Button} onClick=${() => onClose(null)}>Cancel<//>
-        <${Button} type="submit" kind="primary" disabled=${Boolean(blocked || state.error || !state.data?.changed)}>Continue<//>
+        <${Button} type="submit" kind="primary" disabled=${Boolean(blocked || !ready)}>Continue<//>
       </div>
     </form>
   <//>`;

@@ -6,6 +6,7 @@ export const pages = [
   { id: "messages", title: "Messages", icon: "messages", load: () => import("./messages.js") },
   { id: "groups", title: "Groups", icon: "groups", load: () => import("./groups.js") },
   { id: "share-groups", title: "Share groups", icon: "share", load: () => import("./share-groups.js") },
+  { id: "dead-letters", title: "Dead letters", icon: "letters", load: () => import("./dead-letters.js") },
   { id: "transactions", title: "Transactions", icon: "swap", load: () => import("./transactions.js") },
   { id: "brokers", title: "Brokers", icon: "brokers", load: () => import("./brokers.js") },
   { id: "security", title: "Security", icon: "lock", load: () => import("./security.js") },
@@ -17,4 +18,5 @@ export const details = {
   brokers: () => import("./broker.js"),
   groups: () => import("./group.js"),
   "share-groups": () => import("./share-group.js"),
+  "dead-letters": () => import("./dead-letter-topic.js"),
 };

@@ -90,7 +90,7 @@ function Locks({ cluster, group, locks }) {
   const clients = Object.fromEntries(group.members.map((member) => [member.member, member.client]));
   const most = Number(group.settings["share.delivery.count.limit"]) || 0;
   const columns = [
-    { key: "place", title: "Messages", render: (row) => html`<b>${row.topic}</b><span class="quiet-text">-</span>${row.partition} <a href=${href(cluster, ["messages", row.topic], { partition: row.partition, offset: row.first_offset })}>@${count(row.first_offset)}${row.last_offset > row.first_offset && html`–${count(row.last_offset)}`}</a>` },
+    { key: "place", title: "Messages", render: (row) => html`<b>${row.topic}</b><span class="quiet-text">-</span>${row.partition} <a href=${href(cluster, ["messages", row.topic], { partition: row.partition, from: row.first_offset })}>@${count(row.first_offset)}${row.last_offset > row.first_offset && html`–${count(row.last_offset)}`}</a>` },
     { key: "count", title: "Count", number: true, wide: true, render: (row) => count(row.last_offset - row.first_offset + 1) },
     { key: "state", title: "State", render: (row) => { const [text, tone] = STATES[row.state] ?? [row.state, "plain"]; return html`<${Badge} tone=${tone}>${text}<//>`; } },
     { key: "deliveries", title: "Deliveries", number: true, render: (row) => html`<span class=${most && row.deliveries >= most ? "lagging" : ""}>${count(row.deliveries)}${most > 0 && html`<span class="quiet-text"> of ${most}</span>`}</span>` },
