@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from forebay.cli.client import Client, CommandError, client_options
+from forebay.cli.client import Client, client_options
 from forebay.operations.delay_admin import DelayAdmin, ScheduleId, schedule_id
+from forebay.operations.delay_lists import all_waiting, alter_waiting
 from forebay.wire.messages.alter_delays import CANCEL, FIRE
-
-_PROBLEMS_SHOWN_MAX = 20
 
 
 def _change_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,28 +62,13 @@ def _change(
         raise click.UsageError("name messages by their IDs, or all of them with --all")
     with DelayAdmin(client, topic) as admin:
         if everything:
-            ids = _all(admin)
+            ids = all_waiting(admin)
             if ids and not yes:
                 _confirm(len(ids), topic, done)
-        outcomes = admin.alter(action, list(dict.fromkeys(ids)))
-    problems = {each: problem for each, problem in outcomes.items() if problem is not None}
-    count = len(outcomes) - len(problems)
+        count, problem = alter_waiting(admin, action, ids, everything=everything)
     click.echo(f"{done} {count:,} message{'' if count == 1 else 's'} of {topic}")
-    if everything:  # a message that was delivered meanwhile is not the user's mistake
-        problems = {each: why for each, why in problems.items() if not why.startswith("does not wait")}
-    if problems:
-        lines = [f"{each}: {why}" for each, why in list(problems.items())[:_PROBLEMS_SHOWN_MAX]]
-        if len(problems) > len(lines):
-            lines.append(f"and {len(problems) - len(lines):,} more")
-        raise CommandError("\n".join(lines))
-
-
-def _all(admin: DelayAdmin) -> list[ScheduleId]:
-    return [
-        ScheduleId(partition, message.id)
-        for partition in admin.partitions()
-        for message in admin.messages(partition)
-    ]
+    if problem is not None:
+        raise problem
 
 
 def _confirm(count: int, topic: str, done: str) -> None:
