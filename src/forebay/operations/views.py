@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,8 @@ from forebay.core.cluster.resources import ResourceType
 from forebay.core.views.catalog import KEEP_TOMBSTONES, MATERIALIZE, SELECT, SOURCE, WHERE
 from forebay.errors import ErrorCode
 from forebay.lazy import dataclass
-from forebay.operations.client import Client, CommandError
+from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, settle
+from forebay.operations.log_offsets import Place, ends_of
 from forebay.operations.wire import BrokerConnections, WireConnection, check
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -65,6 +66,43 @@ def read_views(connection: WireConnection, names: Collection[str] | None = None)
                 materialized=settings.get(MATERIALIZE) == "true",
             )
     return views
+
+
+def existing_view(connection: WireConnection, name: str) -> View:
+    """Raises CommandError if there is no such view."""
+    found = read_views(connection, [name]).get(name)
+    if found is None:
+        raise CommandError(f"there is no view {name}: `forebay view list` shows those that there are")
+    return found
+
+
+def create_view(
+    admin: AdminClient,
+    view: View,
+    *,
+    replication_factor: int | None = None,
+    configs: Mapping[str, str] | None = None,
+) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    settings = {SOURCE: view.source, WHERE: view.where, SELECT: view.select}
+    query = {key: value for key, value in settings.items() if value is not None}
+    if view.keep_tombstones:
+        query[KEEP_TOMBSTONES] = "true"
+    if view.materialized:
+        query |= {MATERIALIZE: "true", **(configs or {})}
+    new = NewTopic(view.name, num_partitions=-1, replication_factor=replication_factor or -1, config=query)
+    settle(admin.create_topics([new], request_timeout=REQUEST_SECONDS)[view.name])
+
+
+def view_lags(admin: AdminClient, source: str, ends: Mapping[Place, int]) -> dict[int, int]:
+    """The number of offsets of its source that each partition of a materialized view has not reached yet."""
+    _, source_ends = ends_of(admin, [(source, index) for _, index in ends])
+    return {
+        index: max(source_ends.found[source, index] - end, 0)
+        for (_, index), end in ends.items()
+        if (source, index) in source_ends.found
+    }
 
 
 def read_stops(client: Client, admin: AdminClient, name: str) -> dict[int, str]:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from forebay.cli import deletion
-from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, pairs_option, settle
+from forebay.cli.client import REQUEST_SECONDS, Client, client_options, pairs_option
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.core.views.catalog import KEEP_TOMBSTONES, MATERIALIZE, SELECT, SOURCE, WHERE
-from forebay.operations.log_offsets import Place, ends_of
-from forebay.operations.views import View, read_stops, read_views
+from forebay.operations.log_offsets import ends_of
+from forebay.operations.views import View, create_view, existing_view, read_stops, read_views, view_lags
 from forebay.operations.wire import WireConnection
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 _KINDS = {False: "filter", True: "topic"}
 """By whether it is materialized."""
@@ -72,17 +68,15 @@ def create(
     """
     if (replication_factor or configs) and not materialize:
         raise click.UsageError("--replication-factor and --config are for views with --materialize")
-    from confluent_kafka.admin import NewTopic
-
-    settings = {SOURCE: source, WHERE: where, SELECT: select}
-    query = {key: value for key, value in settings.items() if value is not None}
-    if keep_tombstones:
-        query[KEEP_TOMBSTONES] = "true"
-    admin = client.admin()
-    if materialize:
-        query |= {MATERIALIZE: "true", **dict(configs)}
-    new = NewTopic(name, num_partitions=-1, replication_factor=replication_factor or -1, config=query)
-    settle(admin.create_topics([new], request_timeout=REQUEST_SECONDS)[name])
+    new = View(
+        name=name,
+        source=source,
+        where=where,
+        select=select,
+        keep_tombstones=keep_tombstones,
+        materialized=materialize,
+    )
+    create_view(client.admin(), new, replication_factor=replication_factor, configs=dict(configs))
     kind = "materialized view" if materialize else "view"
     click.echo(f"created {kind} {name} of topic {source}")
 
@@ -124,7 +118,7 @@ def describe(name: str, as_json: bool, client: Client) -> None:
         for place in places
     ]
     if found.materialized:
-        lags = _lags(admin, found.source, ends.found)
+        lags = view_lags(admin, found.source, ends.found)
         stops = read_stops(client, admin, name)
         partitions = [
             {**each, "lag": lags.get(each["partition"]), "stopped": stops.get(each["partition"])}
@@ -156,22 +150,9 @@ def delete(name: str, yes: bool, client: Client) -> None:
     deletion.settle_each("view", admin.delete_topics([name], request_timeout=REQUEST_SECONDS))
 
 
-def _lags(admin: AdminClient, source: str, ends: Mapping[Place, int]) -> dict[int, int]:
-    """The number of offsets of its source that each partition has not reached yet."""
-    _, source_ends = ends_of(admin, [(source, index) for _, index in ends])
-    return {
-        index: max(source_ends.found[source, index] - end, 0)
-        for (_, index), end in ends.items()
-        if (source, index) in source_ends.found
-    }
-
-
 def _existing(client: Client, name: str) -> View:
     with WireConnection.open(client) as connection:
-        found = read_views(connection, [name]).get(name)
-    if found is None:
-        raise CommandError(f"there is no view {name}: `forebay view list` shows those that there are")
-    return found
+        return existing_view(connection, name)
 
 
 def _lines(found: View) -> Mapping[str, Any]:

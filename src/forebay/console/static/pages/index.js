@@ -8,6 +8,7 @@ export const pages = [
   { id: "share-groups", title: "Share groups", icon: "share", load: () => import("./share-groups.js") },
   { id: "dead-letters", title: "Dead letters", icon: "letters", load: () => import("./dead-letters.js") },
   { id: "delays", title: "Delayed", icon: "clock", load: () => import("./delays.js") },
+  { id: "views", title: "Views", icon: "views", load: () => import("./views.js") },
   { id: "transactions", title: "Transactions", icon: "swap", load: () => import("./transactions.js") },
   { id: "brokers", title: "Brokers", icon: "brokers", load: () => import("./brokers.js") },
   { id: "security", title: "Security", icon: "lock", load: () => import("./security.js") },
@@ -21,4 +22,5 @@ export const details = {
   "share-groups": () => import("./share-group.js"),
   "dead-letters": () => import("./dead-letter-topic.js"),
   delays: () => import("./delay-topic.js"),
+  views: () => import("./view.js"),
 };
