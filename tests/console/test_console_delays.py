@@ -41,7 +41,7 @@ def test_waiting_messages_are_listed_in_the_order_in_which_they_are_due(console:
     found = console.get("local/delays/reminders")
     assert [row["key"] for row in found["rows"]] == [f"customer-{number}" for number in range(4)]
     assert topic["due_ms"] == found["rows"][0]["due_ms"]
-    assert {each["name"]: each["count"] for each in found["due"]}["in a day"] >= 3
+    assert {each["name"]: each["count"] for each in found["due"]}["within a day"] >= 3
     one = console.get(f"local/delays/reminders/message?id={found['rows'][2]['id']}")
     assert (one["key"], one["value"]) == ("customer-2", '{"call": 2}')
     assert console.ask("GET", "/api/local/delays/reminders/message?id=0-99999").status == 404

@@ -22,10 +22,10 @@ PAGE = Page()
 
 _SHOWN_MAX = 200
 _HORIZONS = (
-    ("in a minute", 60),
-    ("in an hour", 3_600),
-    ("in a day", 86_400),
-    ("in a week", 604_800),
+    ("within a minute", 60),
+    ("within an hour", 3_600),
+    ("within a day", 86_400),
+    ("within a week", 604_800),
     ("later", None),
 )
 _COUNTED_MAX = 5_000

@@ -12,15 +12,24 @@ export function Contents({ message }) {
   </dl>`;
 }
 
+const SHOWN_MAX = 200000;
+const DEPTH_MAX = 40;
+
 /** One field of a server's answer: NAME is text, NAME_base64 anything else. */
 export function Bytes({ message, name, large }) {
   const encoded = message[`${name}_base64`];
   const text = encoded ?? message[name];
   if (text === null || text === undefined) return html`<span class="quiet-text">none</span>`;
-  const shown = encoded === undefined ? indented(text) : text;
+  const whole = text.length <= SHOWN_MAX;
+  const shown = !whole ? text.slice(0, SHOWN_MAX) : encoded === undefined ? indented(text) : text;
   if (!large) return html`<span class="value">${shown}</span>${encoded !== undefined && html` <span class="quiet-text">base64</span>`}`;
   return html`<div class="payload"><pre tabindex="0">${shown}</pre><${Copy} text=${text} /></div>
+    ${!whole && html`<span class="quiet-text">The first ${SHOWN_MAX} of ${text.length} characters. Copy takes all. </span>`}
     ${encoded !== undefined && html`<span class="quiet-text">Not text: shown as base64.</span>`}`;
+}
+
+function indent(depth) {
+  return "  ".repeat(Math.min(depth, DEPTH_MAX));
 }
 
 function indented(text) {
@@ -48,9 +57,9 @@ function indented(text) {
       if (close) {
         out += sign + close[1];
         at += close[0].length;
-      } else out += `${sign}\n${"  ".repeat(++depth)}`;
-    } else if (sign === "}" || sign === "]") out += `\n${"  ".repeat(--depth)}${sign}`;
-    else if (sign === ",") out += `,\n${"  ".repeat(depth)}`;
+      } else out += `${sign}\n${indent(++depth)}`;
+    } else if (sign === "}" || sign === "]") out += `\n${indent(--depth)}${sign}`;
+    else if (sign === ",") out += `,\n${indent(depth)}`;
     else if (sign === ":") out += ": ";
     else if (!/\s/.test(sign)) out += sign;
   }
