@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from forebay.console.offset_resets import Plan, choice_of, plan_of
 from forebay.console.pages.groups import group_row, unread
-from forebay.console.pages.resetting import Plan, choice_of, plan_of
 from forebay.console.watch.snapshot import GroupSeen, Snapshot
 from forebay.console.web.asking import Ask, Change, NotThere, body_text
 from forebay.console.web.page import Page

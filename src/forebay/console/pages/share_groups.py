@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from forebay.console.offset_resets import Plan, choice_of, plan_of
 from forebay.console.pages.group import seen
 from forebay.console.pages.groups import ages_of, group_row, most_lagging
-from forebay.console.pages.resetting import Plan, choice_of, plan_of
 from forebay.console.web.asking import Ask, Change
 from forebay.console.web.page import Page
 from forebay.console.web.paging import ROWS_DEFAULT, page_of
