@@ -12,8 +12,8 @@ import pytest
 
 from forebay.config import broker_config
 from forebay.coordination.etcd.store import EtcdStore
-from forebay.coordination.known_store import mismatch
 from forebay.coordination.store import MismatchReason, Put, StoreError, StoreMismatch
+from forebay.coordination.store_identity import mismatch
 from forebay.local.etcd import EtcdCluster
 from support.brokers.local_cluster import eventually
 

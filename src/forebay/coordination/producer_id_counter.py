@@ -2,7 +2,7 @@
 
 Everything else that a broker takes from the store is in its image, and the image is only built from a trusted
 store. A block of ids would come from an answer alone. The answer may come from an older state of the store
-that others have written to, so that its revision proves nothing (`known_store.py`). Such a state allocates
+that others have written to, so that its revision proves nothing (`store_identity.py`). Such a state allocates
 ids that other brokers have, or will get when the newer state is back. Two producers with one id are treated
 as the same: a message of the second is acknowledged as a repeat of the first, and is not stored.
 

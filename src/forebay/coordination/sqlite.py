@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from forebay.coordination.keyspace import HISTORY_MAX, Keyspace
-from forebay.coordination.known_store import KnownStore
 from forebay.coordination.store import (
     Compare,
     Delete,
@@ -32,6 +31,7 @@ from forebay.coordination.store import (
     StoreIdentity,
     TxnResult,
 )
+from forebay.coordination.store_identity import KnownStore
 
 T = TypeVar("T")
 

@@ -52,7 +52,7 @@ class StoreClosed(StoreError):
 class StoreMismatch(StoreError):
     """The answering store is not the one that this process has used so far, or is an older state of it.
 
-    Nothing that it says is trusted. See `known_store.py`.
+    Nothing that it says is trusted. See `store_identity.py`.
     """
 
     def __init__(self, reason: MismatchReason, message: str) -> None:
@@ -159,7 +159,7 @@ class StoreIdentity:
 
 
 class Trust(Protocol):
-    """Is told if the contents of the answering store are the right ones: see `known_store.py`."""
+    """Is told if the contents of the answering store are the right ones: see `store_identity.py`."""
 
     contents_refused: bool
 

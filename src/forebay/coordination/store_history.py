@@ -1,7 +1,7 @@
 """Checks that the contents of a store can follow its earlier contents.
 
-A store shows its identity with each answer (`known_store.py`). This checks the contents, for cases that the
-identity does not reveal: the keys of the cluster were deleted or replaced in the same etcd, or a backup was
+A store shows its identity with each answer (`store_identity.py`). This checks the contents, for cases that
+the identity does not reveal: the keys of the cluster were deleted or replaced in the same etcd, or a backup was
 restored and has been written to since, so that its revision is higher again.
 
 A key that was last changed at a revision which the image in use has seen must be in it, at that very
@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from forebay.coordination.keys import Keys
-from forebay.coordination.known_store import mismatch
 from forebay.coordination.store import Event, EventKind, MismatchReason
+from forebay.coordination.store_identity import mismatch
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import ConfigOwner
 

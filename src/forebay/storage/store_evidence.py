@@ -2,7 +2,7 @@
 
 One small file, `store-evidence`, replaced atomically. It records the store's progress as this broker has seen
 it, and what the broker wrote there last. A store that was restored from a backup lacks some of it
-(`core/cluster/store_comparison.py`).
+(`core/cluster/restore_detection.py`).
 """
 
 from __future__ import annotations

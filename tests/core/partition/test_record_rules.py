@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forebay.core.partition.batch_rules import AppendPolicy
-from forebay.core.partition.delayed_records import DelayPolicy
+from forebay.core.partition.delayed_on_append import DelayPolicy
 from forebay.core.partition.record_rules import (
     AT_ONCE_BYTES_MAX,
     AT_ONCE_RECORDS_MAX,

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from forebay.coordination.keyspace import HISTORY_MAX, Keyspace
-from forebay.coordination.known_store import KnownStore
 from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, StoreIdentity, TxnResult
+from forebay.coordination.store_identity import KnownStore
 
 
 class MemoryLease:

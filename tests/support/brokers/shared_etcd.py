@@ -13,8 +13,8 @@ from dataclasses import replace
 from forebay.config import ClusterConfig, broker_config
 from forebay.coordination.etcd.lease import EtcdLease
 from forebay.coordination.etcd.store import EtcdStore
-from forebay.coordination.known_store import KnownStore
 from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, StoreIdentity, TxnResult
+from forebay.coordination.store_identity import KnownStore
 from forebay.local.etcd import EtcdCluster
 
 _numbers = itertools.count()

@@ -7,9 +7,9 @@ import pytest
 from forebay.broker.coordinators import producer_ids
 from forebay.broker.partition import strays, unused_logs
 from forebay.coordination import metadata, producer_id_counter
-from forebay.coordination.known_store import Header, KnownStore
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Store
+from forebay.coordination.store_identity import Header, KnownStore
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.replicas import log_fate
 from forebay.core.cluster.replicas.log_fate import Fate, Verdict

@@ -34,8 +34,8 @@ from forebay.coordination.store import Compare, KeyValue, Put, Store, StoreError
 from forebay.coordination.translate import changes_of_range
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut, TopicPut
+from forebay.core.cluster.restore_detection import signs_of_restore
 from forebay.core.cluster.restore_image import Restore
-from forebay.core.cluster.store_comparison import signs_of_restore
 from forebay.core.cluster.stored.restore_text import decode_restore, encode_restore
 from forebay.core.partition.folds.aliases import PRODUCER_IDS_END
 from forebay.errors import ProtocolError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.core.partition.batch_rules import AppendPolicy
-from forebay.core.partition.delayed_records import Delayed
+from forebay.core.partition.delayed_on_append import Delayed
 from forebay.core.partition.producer_admission import VERIFY, Decision, Refused
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined, examine_at_once

@@ -27,8 +27,8 @@ from forebay.config import TopicConfig
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.partition import producer_admission as admission
 from forebay.core.partition.batch_rules import AppendPolicy, patch_place, place, placed, restore, validate
-from forebay.core.partition.commit_rules import commit_rules
 from forebay.core.partition.fetch_session import FetchTarget
+from forebay.core.partition.high_watermark_rules import commit_rules
 from forebay.core.partition.leadership import Leadership
 from forebay.core.partition.producer_admission import APPEND, Repeats
 from forebay.core.partition.producer_table import ProducerTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.config import TopicConfig
 from forebay.core.partition.batch_rules import AppendPolicy
-from forebay.core.partition.delayed_records import DelayPolicy
+from forebay.core.partition.delayed_on_append import DelayPolicy
 from forebay.core.partition.topic_due_offset import DueOffset
 from forebay.storage.log.config import LogConfig
 from forebay.wire.compression import Codec

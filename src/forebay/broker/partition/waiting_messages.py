@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from forebay.core.delays.unindexed import UnindexedNotes
 from forebay.core.partition.batch_rules import AppendPolicy, place
-from forebay.core.partition.delayed_records import Delayed
+from forebay.core.partition.delayed_on_append import Delayed
 from forebay.core.partition.record_rules import UNEXAMINED, Unexamined
 from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError
 from forebay.storage.delays.index import IndexState

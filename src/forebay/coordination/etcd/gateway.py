@@ -7,8 +7,8 @@ An expired login is renewed on the way.
 Every request carries `hasleader`: a server that is cut off from the others then says so instead of staying
 silent. A server whose raft term is older than one seen before is cut off too, and not trusted.
 
-Nor is a server of another etcd, or of one that has lost data that it had returned (`known_store.py`). Such an
-answer is ignored. If no server gives a better one, StoreMismatch is raised.
+Nor is a server of another etcd, or of one that has lost data that it had returned (`store_identity.py`). Such
+an answer is ignored. If no server gives a better one, StoreMismatch is raised.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from forebay.coordination.etcd.failures import (
 from forebay.coordination.etcd.http import Connection, HttpError, Response
 from forebay.coordination.etcd.messages import key_text
 from forebay.coordination.etcd.tls import EtcdClientTls
-from forebay.coordination.known_store import Header, KnownStore, Position
 from forebay.coordination.store import StoreAway, StoreClosed, StoreError, StoreMismatch
+from forebay.coordination.store_identity import Header, KnownStore, Position
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from forebay.clock import Clock
 from forebay.config import ClusterConfig
 from forebay.coordination.etcd.failures import Refused, refusal_in
 from forebay.coordination.etcd.gateway import Gateway
-from forebay.coordination.known_store import KnownStore
 from forebay.coordination.store import StoreError
+from forebay.coordination.store_identity import KnownStore
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,6 @@ from forebay.coordination.etcd.messages import (
     txn_request,
 )
 from forebay.coordination.etcd.watch import watch
-from forebay.coordination.known_store import KnownStore
 from forebay.coordination.store import (
     Compare,
     Delete,
@@ -34,6 +33,7 @@ from forebay.coordination.store import (
     TxnResult,
     check_txn,
 )
+from forebay.coordination.store_identity import KnownStore
 
 PAGE_KEYS = 1_000
 _RANGES_MAX = 5

@@ -14,7 +14,7 @@ from dataclasses import field
 from struct import Struct
 from struct import error as StructError
 
-from forebay.core.partition.delayed_records import DelayPolicy
+from forebay.core.partition.delayed_on_append import DelayPolicy
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 from forebay.wire.batch import (

@@ -3,7 +3,7 @@
 Most topics store a batch unread. Three kinds do not. A compacted topic needs the key of every record, and its
 compaction trusts what a record says of its offset and its time. A topic with its own compression type repacks
 batches of other types. A topic with delays looks for delayed records, and takes them out
-(`delayed_records.py`). Such batches are examined: every record is checked, and the batch is packed as the
+(`delayed_on_append.py`). Such batches are examined: every record is checked, and the batch is packed as the
 topic stores it.
 
 That can take long: a few kilobytes can stand for a million records. So `examine_at_once`, for the event loop,
@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from forebay.core.partition.batch_rules import AppendPolicy, out_of_range, too_large
-from forebay.core.partition.delayed_records import MARK, Delayed, cancels_by_id, take_delayed
+from forebay.core.partition.delayed_on_append import MARK, Delayed, cancels_by_id, take_delayed
 from forebay.errors import ErrorCode, InvalidRecords, KafkaError, ProtocolError
 from forebay.wire.batch import CODEC_MASK, HEADER_SIZE, NO_TIMESTAMP, BatchHeader, assemble, read_header
 from forebay.wire.compression import Codec, OutputTooLarge, compress

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.keyspace import Keyspace
-from forebay.coordination.known_store import Header, KnownStore
 from forebay.coordination.store import (
     Compacted,
     Compare,
@@ -32,6 +31,7 @@ from forebay.coordination.store import (
     StoreIdentity,
     TxnResult,
 )
+from forebay.coordination.store_identity import Header, KnownStore
 from forebay.coordination.translate import changes_of_range
 from forebay.core.cluster.image import ClusterImage
 from forebay.sim.world.loop import ProcessLoop

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from forebay.coordination.known_store import Header, KnownStore, Position
 from forebay.coordination.store import (
     Compacted,
     Compare,
@@ -28,6 +27,7 @@ from forebay.coordination.store import (
     StoreMismatch,
     TxnResult,
 )
+from forebay.coordination.store_identity import Header, KnownStore, Position
 from forebay.sim.world.loop import ProcessLoop
 from forebay.sim.world.store import SimStore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from forebay.coordination.keyspace import Keyspace
-from forebay.coordination.known_store import Header
+from forebay.coordination.store_identity import Header
 from forebay.lazy import dataclass
 
 _HISTORY_MAX = 300

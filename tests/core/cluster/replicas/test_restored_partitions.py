@@ -19,6 +19,7 @@ from forebay.core.cluster.replicas.restored_partitions import (
     settle_unsettled,
     unsettled_partitions,
 )
+from forebay.core.cluster.restore_detection import signs_of_restore
 from forebay.core.cluster.restore_image import (
     EPOCHS_SKIPPED,
     UNKNOWN,
@@ -29,7 +30,6 @@ from forebay.core.cluster.restore_image import (
     Restore,
     RestorePut,
 )
-from forebay.core.cluster.store_comparison import signs_of_restore
 from forebay.core.cluster.stored.image_text import decode_partition, encode_partition
 from forebay.core.cluster.stored.restore_text import decode_claims, encode_claims
 from forebay.core.cluster.topics.topic_requests import create_partitions

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from forebay.coordination.keys import Keys
-from forebay.coordination.known_store import Header, KnownStore, Position
 from forebay.coordination.metadata import Metadata, ensure_cluster_id, load
 from forebay.coordination.store import Delete, MismatchReason, Put, StoreMismatch
 from forebay.coordination.store_history import check_image
+from forebay.coordination.store_identity import Header, KnownStore, Position
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut, TopicPut
 from forebay.core.cluster.images.deleted_topics import DeletedTopic, TombstonePut
