@@ -102,6 +102,7 @@ class Answering:
                     "details": list(change.details),
                     "command": change.command_line,
                     "danger": change.danger,
+                    "verb": change.verb or ("Delete" if change.danger else "Do it"),
                     "name": change.name,
                 }
             )

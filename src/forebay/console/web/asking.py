@@ -55,6 +55,8 @@ class Change:
     name: str = ""
     details: Sequence[str] = ()
     """More lines for the question, such as a preview."""
+    verb: str = ""
+    """The text of the button; Delete if there is danger, else Do it."""
     stdin: str | None = None
     """What the command reads, if it reads something."""
     then: str = ""

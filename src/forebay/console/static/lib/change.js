@@ -62,7 +62,7 @@ function Asking({ path, body, question, resolve }) {
       <div class="dialog-actions">
         <${Button} onClick=${() => close(null)}>Cancel<//>
         <${Button} type="submit" kind=${question.danger ? "danger" : "primary"} disabled=${!ready || running}>
-          ${running ? "Working …" : question.danger ? "Delete" : "Do it"}
+          ${running ? "Working …" : question.verb}
         <//>
       </div>
     </form>
