@@ -116,6 +116,10 @@ def test_a_single_broker_that_is_ready_has_nothing_of(package: str, at_ready: Co
     assert [name for name in at_ready.ours if name == whole or name.startswith(f"{whole}.")] == []
 
 
+def test_a_broker_that_is_ready_has_nothing_of_the_console(at_ready: Counted) -> None:
+    assert [name for name in at_ready.ours if name.startswith("forebay.console")] == []
+
+
 def test_an_embedded_broker_is_as_light_and_a_second_one_makes_few_objects() -> None:
     embedded, (more,) = counted(_EMBEDDED)
     assert len(embedded.ours) <= 340
