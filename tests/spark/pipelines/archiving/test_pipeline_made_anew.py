@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from forebay.cli.pipeline.checks import check_archive_target
 from forebay.spark.pipelines import Brokers, PipelineError, ReplaySettings, archive, replay
 from forebay.spark.pipelines.archiving.beginning import begin
 from forebay.spark.pipelines.archiving.layout import POSITION, Position, require_position
@@ -55,6 +56,17 @@ def test_an_archive_does_not_go_on_with_another_topic_of_the_same_name(tmp_path:
     with pytest.raises(PipelineError, match=r"made anew since \(id one, now two\): give the new topic a dir"):
         begin(lake, "t", "parquet", 1, topic_id="two")
     assert begin(lake, "t", "parquet", 1).topic_id == "one", "brokers without topic ids"
+
+
+def test_a_topic_that_was_made_anew_is_found_before_spark_is_started(
+    brokers: Brokers, tmp_path: Path, topic: str
+) -> None:
+    make(brokers.bootstrap, **{topic: 1})
+    begin(Lake(str(tmp_path)), topic, "parquet", 1, topic_id=brokers.topic_id(topic))
+    check_archive_target(brokers, topic, str(tmp_path), "parquet")
+    remake(brokers.bootstrap, topic)
+    with pytest.raises(PipelineError, match="that was deleted and made anew since"):
+        check_archive_target(brokers, topic, str(tmp_path), "parquet")
 
 
 def test_an_archive_of_an_earlier_version_learns_the_id_of_its_topic(tmp_path: Path) -> None:
