@@ -1,8 +1,8 @@
 """Checks that the contents of a store can follow its earlier contents.
 
 A store shows its identity with each answer (`store_identity.py`). This checks the contents, for cases that
-the identity does not reveal: the keys of the cluster were deleted or replaced in the same etcd, or a backup was
-restored and has been written to since, so that its revision is higher again.
+the identity does not reveal: the keys of the cluster were deleted or replaced in the same etcd, or a backup
+was restored and has been written to since, so that its revision is higher again.
 
 A key that was last changed at a revision which the image in use has seen must be in it, at that very
 revision. Otherwise the two have different histories. The state of a partition must not be missing either: it
