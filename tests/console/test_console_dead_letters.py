@@ -9,7 +9,7 @@ import pytest
 from forebay.client import Producer, Queue, Record
 from forebay.testing import Broker
 from support.console.browser import needs_browser, opened_page, picture
-from support.console.running_console import RunningConsole
+from support.console.running_console import RunningConsole, running_console
 from support.waiting import Patience
 
 if TYPE_CHECKING:
@@ -57,6 +57,18 @@ def test_a_redrive_shows_what_it_would_move_and_refuses_what_cannot_be(console: 
     )
     itself = console.post("local/dead-letters/jobs.dead/redrive", {"to": "jobs.dead"})
     assert (itself.status, itself.json["field"]) == (422, "to")
+
+
+def test_masked_fields_are_hidden_in_letters_and_no_view_shows_them(broker: Broker) -> None:
+    with running_console(broker.bootstrap_servers, masks=("picture",)) as masked:
+        patience = Patience("the console sees the letters")
+        while not masked.get("local/dead-letters")["rows"]:
+            patience.check()
+        assert masked.get("local/dead-letters/jobs.dead/letter?at=0:0")["value"] == '{"picture":"•••"}'
+        preview = masked.ask("GET", "/api/local/view-preview?source=jobs&select=value.picture+as+p")
+        assert (preview.status, preview.json["field"]) == (422, "source")
+        view = {"name": "shown", "source": "jobs", "select": "value.picture as p"}
+        assert masked.post("local/views/create", view).status == 422
 
 
 @needs_browser

@@ -9,7 +9,7 @@ import pytest
 from forebay.client import Admin, Producer, Record
 from forebay.testing import Broker
 from support.console.browser import needs_browser, opened_page, picture
-from support.console.running_console import RunningConsole
+from support.console.running_console import RunningConsole, running_console
 from support.waiting import Patience
 
 if TYPE_CHECKING:
@@ -47,6 +47,16 @@ def test_waiting_messages_are_listed_in_the_order_in_which_they_are_due(console:
     assert console.ask("GET", "/api/local/delays/reminders/message?id=0-99999").status == 404
     wrong = console.post("local/delays/reminders/fire", {"ids": ["soon"]})
     assert (wrong.status, wrong.json["field"]) == (422, "ids")
+
+
+def test_masked_fields_of_waiting_messages_are_hidden(broker: Broker, console: RunningConsole) -> None:
+    first = console.get("local/delays/reminders")["rows"][0]["id"]
+    with running_console(broker.bootstrap_servers, masks=("call",)) as masked:
+        patience = Patience("the console sees the topic")
+        while masked.ask("GET", "/api/local/delays/reminders").status != 200:
+            patience.check()
+        one = masked.get(f"local/delays/reminders/message?id={first}")
+        assert (one["key"], one["value"]) == ("customer-0", '{"call":"•••"}')
 
 
 @needs_browser

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
+from forebay.console.messages.showing import mask_of
 from forebay.console.watch.snapshot import Snapshot
 from forebay.console.web.asking import Ask, Change, NotThere, WrongInput
 from forebay.console.web.page import Page
@@ -27,6 +28,7 @@ from forebay.operations.dead_letters.reading import read_letter, read_letters
 from forebay.operations.dead_letters.redrive_pass import RedriveReport
 from forebay.operations.dead_letters.topics import dead_letter_topics, uncommitted_readers
 from forebay.operations.positions import parse_time
+from forebay.wire.records import Record
 
 PAGE = Page()
 
@@ -114,7 +116,20 @@ def letter(ask: Ask) -> dict[str, Any]:
         found = read_letter(ask.cluster.client, _topic(ask), *place_of(ask.text("at")))
     except CommandError as error:
         raise NotThere(str(error)) from None
+    found = _masked(ask, found)
     return {"at": found.at, **json_row(found), **json_contents(found)}
+
+
+def _masked(ask: Ask, letter: Letter) -> Letter:
+    """Hides what this user may not see of the topic that the message came from."""
+    mask = mask_of(ask.cluster, letter.topic, ask.user)
+    if mask is None:
+        return letter
+    line = letter.line
+    seen = mask(Record(line.offset, line.timestamp_ms, line.key, line.value, letter.headers))
+    return letter._replace(
+        line=line._replace(key=seen.key, value=seen.value, headers=()), headers=tuple(seen.headers)
+    )
 
 
 @PAGE.get("/dead-letters/{topic}/redrive")

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from forebay.console.messages.masking import Mask
+from forebay.console.messages.showing import mask_of
 from forebay.console.watch.snapshot import Snapshot
 from forebay.console.web.asking import Ask, Change, NotThere, WrongInput
 from forebay.console.web.page import Page
@@ -16,7 +18,13 @@ from forebay.operations.delay_admin import DelayAdmin, ScheduleId, schedule_id
 from forebay.operations.delay_lists import all_waiting, alter_waiting, in_due_order, json_row
 from forebay.operations.message_formats import json_bytes, json_headers
 from forebay.wire.messages.alter_delays import CANCEL, FIRE
-from forebay.wire.messages.describe_delays import DescribeDelaysRequest, DescribeDelaysResponse
+from forebay.wire.messages.describe_delays import (
+    DelayedHeader,
+    DelayedMessage,
+    DescribeDelaysRequest,
+    DescribeDelaysResponse,
+)
+from forebay.wire.records import Record
 
 PAGE = Page()
 
@@ -82,11 +90,12 @@ def delays(ask: Ask) -> dict[str, Any]:
         pending = sum(admin.pending(each) for each in partitions)
         waiting = list(islice(in_due_order(admin, partitions, _SHOWN_MAX), _COUNTED_MAX))
     now_ms = time.time_ns() // 1_000_000
+    mask = mask_of(ask.cluster, topic, ask.user)
     return {
         "topic": topic,
         "waiting": pending,
         "now_ms": now_ms,
-        "rows": [json_row(*each) for each in waiting[:_SHOWN_MAX]],
+        "rows": [json_row(number, _masked(mask, each)) for number, each in waiting[:_SHOWN_MAX]],
         "due": _horizons([message.due_ms - now_ms for _, message in waiting]),
         "counted": len(waiting),
     }
@@ -109,8 +118,28 @@ def message(ask: Ask) -> dict[str, Any]:
             found = admin.message(wanted)
     except CommandError as error:
         raise NotThere(str(error)) from None
+    found = _masked(mask_of(ask.cluster, ask.path["topic"], ask.user), found)
     headers = [(each.key, each.value) for each in found.headers]
     return {**json_row(wanted, found), **json_bytes("value", found.value), "headers": json_headers(headers)}
+
+
+def _masked(mask: Mask | None, message: DelayedMessage) -> DelayedMessage:
+    """Hides what this user may not see."""
+    if mask is None:
+        return message
+    headers = [(each.key, each.value) for each in message.headers]
+    seen = mask(Record(message.id, message.due_ms, message.key, message.value, headers))
+    named = mask(Record(message.id, message.due_ms, message.schedule_key, None))
+    return DelayedMessage(
+        id=message.id,
+        due_ms=message.due_ms,
+        scheduled_ms=message.scheduled_ms,
+        schedule_key=named.key,
+        key=seen.key,
+        value=seen.value,
+        value_size=message.value_size,
+        headers=[DelayedHeader(key=name, value=value) for name, value in seen.headers],
+    )
 
 
 @PAGE.change("/delays/{topic}/fire")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from forebay.console.messages.showing import mask_of
 from forebay.console.web.asking import Ask, Change, NotThere, WrongInput, body_text
 from forebay.console.web.page import Page
 from forebay.console.web.paging import page_of
@@ -50,6 +51,7 @@ def preview(ask: Ask) -> dict[str, Any]:
     topic = picture.topics.get(ask.text("source"))
     if topic is None:
         raise WrongInput("choose a topic", "source")
+    _check_sees_all(ask, topic.name)
     parts = [part for part in topic.partitions if part.end and part.leader >= 0][:_PARTITIONS_MAX]
     share = max(1, _EXAMINED_MAX // max(1, len(parts)))
     found = []
@@ -82,6 +84,12 @@ def preview(ask: Ask) -> dict[str, Any]:
     }
 
 
+def _check_sees_all(ask: Ask, source: str) -> None:
+    """A condition tells of fields that it tests, and a selection can give them other names."""
+    if mask_of(ask.cluster, source, ask.user) is not None:
+        raise WrongInput("views are for users who may see all fields: this console masks some", "source")
+
+
 def _compiled(where: str, select: str, keep_tombstones: bool) -> CompiledView:
     """Each text alone first, so that the person learns which of them is wrong."""
     condition, selection = where.strip() or None, select.strip() or None
@@ -106,6 +114,7 @@ def create(ask: Ask) -> Change:
         raise WrongInput(f"there is a topic {name} already", "name")
     if source not in ask.cluster.snapshot().topics:
         raise WrongInput(f"there is no topic {source}", "source")
+    _check_sees_all(ask, source)
     _compiled(where or "", select or "", keeps)
     command = ["view", "create", name, "--from", source]
     command += [] if where is None else ["--where", where]
