@@ -57,11 +57,12 @@ _EMBEDDED = (
     _COUNT
     + """
 from forebay.testing import Broker
-with Broker():
+cold = {"forebay.warm.up.enable": "false"}  # which would import while objects are counted
+with Broker(settings=cold):
     count()
     gc.disable()
     before = len(gc.get_objects())
-    with Broker():
+    with Broker(settings=cold):
         print(json.dumps(len(gc.get_objects()) - before))
 """
 )

@@ -75,11 +75,11 @@ def test_a_person_fires_one_message_and_cancels_the_rest(browser: Browser, conso
         page.get_by_role("button", name=first, exact=True).wait_for(state="detached")
         page.get_by_label("Choose").first.check()
         page.get_by_role("button", name="Cancel 1", exact=True).click()
-        page.get_by_role("button", name="Do it").click()
+        page.get_by_role("button", name="Cancel them").click()
         page.get_by_text("cancelled 1 message of reminders").wait_for()
         page.get_by_role("button", name="Cancel all").click()
         page.get_by_role("dialog").get_by_role("textbox").fill("reminders")
-        page.get_by_role("dialog").get_by_role("button", name="Yes, cancel").click()
+        page.get_by_role("dialog").get_by_role("button", name="Cancel them").click()
         page.get_by_text("Nothing waits in this topic.").wait_for()
     patience = Patience("the message is delivered")
     while console.get("local/topics/reminders")["messages"] < 1:

@@ -56,6 +56,7 @@ def wait_for_files(lake: Path, count: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.chaos  # a minute; tests/chaos kills drivers of archives, too
 def test_a_killed_archive_is_taken_up_by_a_file_with_every_step(
     broker: BrokerProcess, tmp_path: Path, jvm_options: str
 ) -> None:

@@ -176,6 +176,7 @@ def _change(ask: Ask, verb: str, action: int, question: str, detail: str) -> Cha
         act=act,
         danger=everything and action == CANCEL,
         name=topic,
+        verb="Cancel them" if action == CANCEL else "",
     )
 
 

@@ -77,4 +77,5 @@ def abort(ask: Ask) -> Change:
         act=act,
         danger=True,
         name=name,
+        verb="Abort",
     )

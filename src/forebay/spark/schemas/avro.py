@@ -62,7 +62,8 @@ def reader(how: Decoding) -> ReadValue:
     @functools.cache
     def written_with(schema_id: int) -> Any:
         assert known is not None
-        return _parsed(known.schema(schema_id, AVRO))
+        # No registry is needed for values of the schema that the columns are made of.
+        return wanted if schema_id == how.schema_id else _parsed(known.schema(schema_id, AVRO))
 
     def read(value: bytes) -> Row:
         stream = io.BytesIO(value[FRAME_BYTES:] if how.framed else value)

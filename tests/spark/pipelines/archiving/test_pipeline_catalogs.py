@@ -150,7 +150,7 @@ def test_a_catalog_that_cannot_be_used(tmp_path: Path, properties: dict[str, str
 # -- object stores -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.chaos)])
 def test_a_table_in_an_object_store_is_interrupted_between_requests(in_store: ObjectStore, form: str) -> None:
     catalog = GLUE if form == "iceberg" else None
     lake = Lake(in_store.location())
@@ -187,7 +187,8 @@ def test_an_iceberg_archive_in_an_object_store_needs_a_catalog(in_store: ObjectS
 # -- with Spark, as commands -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["iceberg", pytest.param("delta", marks=pytest.mark.chaos)])
+@pytest.mark.chaos  # a minute each
+@pytest.mark.parametrize("form", ["iceberg", "delta"])
 def test_commands_archive_merge_and_replay_a_table_in_an_object_store(
     broker: BrokerProcess, in_store: ObjectStore, tmp_path: Path, jvm_options: str, form: str
 ) -> None:

@@ -68,9 +68,3 @@ function Asking({ path, body, question, resolve }) {
     </form>
   <//>`;
 }
-
-/** The word on the button of a question that begins with it: "Delete topic orders?". */
-function verbOf(question) {
-  const [verb] = question.split(" ");
-  return verb === "Cancel" ? "Yes, cancel" : verb;
-}
