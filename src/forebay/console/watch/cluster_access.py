@@ -58,6 +58,7 @@ class ClusterAccess:
         self._admin: AdminClient | None = None
         self._producer: Producer | None = None
         self._idle: list[_Idle] = []
+        self._closed = False
 
     def start(self) -> None:
         self.watcher.start()
@@ -65,6 +66,7 @@ class ClusterAccess:
     def close(self) -> None:
         self.watcher.stop()
         with self._lock:
+            self._closed = True  # what pages still use is closed when they are done
             idle, self._idle = self._idle, []
             self._admin = self._producer = None
         for each in idle:
@@ -104,7 +106,7 @@ class ClusterAccess:
             borrowed.close()
             raise
         with self._lock:
-            if len(self._idle) < _IDLE_CONNECTIONS_MAX:
+            if len(self._idle) < _IDLE_CONNECTIONS_MAX and not self._closed:
                 self._idle.append(_Idle(borrowed, time.monotonic(), self.watcher.troubles))
                 return
         borrowed.close()
