@@ -192,6 +192,11 @@ def _no_answer_codes() -> tuple[int, ...]:
     return (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 
 
+def join_address(host: str, port: int) -> str:
+    """The counterpart of `split_address`, with brackets where an IPv6 address needs them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host:

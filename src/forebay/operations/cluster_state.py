@@ -17,7 +17,7 @@ from forebay.core.cluster.placement import staying
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.lazy import dataclass
 from forebay.operations.broker_defaults import alter_defaults, read_defaults
-from forebay.operations.client import CommandError
+from forebay.operations.client import CommandError, join_address
 from forebay.operations.views import read_views
 from forebay.operations.wire import WireConnection, check
 from forebay.wire.messages.incremental_alter_configs import AlterableConfig
@@ -177,4 +177,4 @@ def moving(image: ClusterImage) -> list[tuple[str, PartitionState]]:
 def _address(broker: BrokerRegistration | None) -> str:
     if broker is None:
         return "away"
-    return f"[{broker.host}]:{broker.port}" if ":" in broker.host else f"{broker.host}:{broker.port}"
+    return join_address(broker.host, broker.port)

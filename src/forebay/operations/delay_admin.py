@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Self, TypeVar
 
 from forebay.errors import ErrorCode, known_code
-from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, no_topic
+from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, join_address, no_topic
 from forebay.operations.wire import BrokerConnections, WireConnection, check, error_text
 from forebay.wire.messages.alter_delays import IDS_MAX, AlterDelaysRequest, AlterDelaysResponse
 from forebay.wire.messages.describe_delays import (
@@ -167,7 +167,7 @@ class DelayAdmin:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise no_topic(self._topic)
         check(topic.error_code, None)
-        addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers}
+        addresses = {broker.node_id: join_address(broker.host, broker.port) for broker in answer.brokers}
         return {each.partition_index: addresses.get(each.leader_id) for each in topic.partitions}
 
 

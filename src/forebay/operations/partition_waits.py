@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, named_by
-from forebay.operations.client import Client, CommandError
+from forebay.operations.client import Client, CommandError, join_address
 from forebay.operations.partition_counts import Closed
 from forebay.operations.wire import BrokerConnections
 from forebay.wire.messages.describe_producers import (
@@ -59,7 +59,7 @@ def _open_transactions(
         return []
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[part.id])])
     try:
-        connection = connections.at(f"{part.leader.host}:{part.leader.port}")
+        connection = connections.at(join_address(part.leader.host, part.leader.port))
         (answered,) = connection.ask(request, DescribeProducersResponse).topics
     except CommandError:
         return []

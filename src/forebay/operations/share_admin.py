@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple, Self, TypeVar
 
 from forebay.errors import ErrorCode
-from forebay.operations.client import REQUEST_SECONDS, Client, CommandError
+from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, join_address
 from forebay.operations.log_offsets import Place
 from forebay.operations.offset_reset import NewOffset
 from forebay.operations.wire import BrokerConnections, WireConnection, check, error_text
@@ -227,11 +227,11 @@ class ShareAdmin:
         )
         (found,) = answer.coordinators
         check(found.error_code, found.error_message)
-        return self._connections.at(f"{found.host}:{found.port}")
+        return self._connections.at(join_address(found.host, found.port))
 
     def _brokers(self) -> list[WireConnection]:
         answer = self._connections.any().ask(MetadataRequest(topics=[]), MetadataResponse)
-        return [self._connections.at(f"{broker.host}:{broker.port}") for broker in answer.brokers]
+        return [self._connections.at(join_address(broker.host, broker.port)) for broker in answer.brokers]
 
 
 def no_share_group(name: str) -> CommandError:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from forebay.errors import ErrorCode
 from forebay.lazy import dataclass
-from forebay.operations.client import CommandError
+from forebay.operations.client import CommandError, join_address
 from forebay.operations.wire import BrokerConnections, WireConnection, check
 from forebay.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -66,7 +66,7 @@ def abort_transaction(connections: BrokerConnections, transactional_id: str) -> 
     request = FindCoordinatorRequest(key_type=_TRANSACTION_KEY, coordinator_keys=[transactional_id])
     (coordinator,) = connections.any().ask(request, FindCoordinatorResponse).coordinators
     check(coordinator.error_code, coordinator.error_message)
-    connection = connections.at(_address(coordinator.host, coordinator.port))
+    connection = connections.at(join_address(coordinator.host, coordinator.port))
     described = connection.ask(
         DescribeTransactionsRequest(transactional_ids=[transactional_id]), DescribeTransactionsResponse
     )
@@ -89,11 +89,7 @@ def abort_transaction(connections: BrokerConnections, transactional_id: str) -> 
 def _brokers(connections: BrokerConnections) -> Iterator[tuple[int, WireConnection]]:
     answer = connections.any().ask(MetadataRequest(topics=[]), MetadataResponse)
     for broker in answer.brokers:
-        yield broker.node_id, connections.at(_address(broker.host, broker.port))
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        yield broker.node_id, connections.at(join_address(broker.host, broker.port))
 
 
 def _is_there(state: TransactionState) -> bool:

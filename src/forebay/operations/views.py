@@ -10,7 +10,7 @@ from forebay.core.cluster.resources import ResourceType
 from forebay.core.views.catalog import KEEP_TOMBSTONES, MATERIALIZE, SELECT, SOURCE, WHERE
 from forebay.errors import ErrorCode
 from forebay.lazy import dataclass
-from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, settle
+from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, join_address, settle
 from forebay.operations.log_offsets import Place, ends_of
 from forebay.operations.wire import BrokerConnections, WireConnection, check
 from forebay.wire.messages.describe_configs import (
@@ -114,7 +114,7 @@ def read_stops(client: Client, admin: AdminClient, name: str) -> dict[int, str]:
         for broker in sorted(brokers):
             node = metadata.brokers[broker]
             try:
-                connection = connections.at(f"{node.host}:{node.port}")
+                connection = connections.at(join_address(str(node.host), node.port))
                 if connection.serves(DescribeFillsRequest):
                     found = connection.ask(request, DescribeFillsResponse).partitions
                     stops |= {each.partition_index: each.problem for each in found if each.reason}

@@ -59,6 +59,7 @@ def check(data_dir: Path | None, as_json: bool, client: Client) -> None:
 
 
 def _ask_all(client: Client) -> tuple[dict[str, Any], list[Problem]]:
+    from forebay.operations.client import join_address
     from forebay.operations.cluster_state import read_image
     from forebay.operations.wire import BrokerConnections, error_text
     from forebay.wire.messages.describe_disk import DescribeDiskRequest, DescribeDiskResponse
@@ -70,7 +71,7 @@ def _ask_all(client: Client) -> tuple[dict[str, Any], list[Problem]]:
         image = read_image(connections.any())
         for broker in image.brokers.values():
             try:
-                connection = connections.at(f"{broker.host}:{broker.port}")
+                connection = connections.at(join_address(broker.host, broker.port))
                 if not connection.serves(DescribeDiskRequest):
                     raise CommandError("it does not know the request: it is of an earlier version")
                 answer = connection.ask(DescribeDiskRequest(), DescribeDiskResponse)

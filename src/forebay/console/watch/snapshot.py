@@ -7,6 +7,7 @@ from dataclasses import field
 
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.lazy import dataclass
+from forebay.operations.client import join_address
 
 Place = tuple[str, int]
 
@@ -26,7 +27,7 @@ class BrokerSeen:
 
     @property
     def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,9 @@
 import { html } from "../lib/dom.js";
 import { href, route } from "../lib/router.js";
 import { useData } from "../lib/data.js";
-import { Badge, Loaded, PageHead, Search, Stat, Tabs } from "../lib/ui.js";
+import { Loaded, PageHead, Search, Stat, Tabs } from "../lib/ui.js";
 import { List, Table, listParams } from "../lib/table.js";
+import { Source } from "../lib/settings.js";
 import { bytes, count } from "../lib/format.js";
 
 export default function Broker({ cluster, rest }) {
@@ -41,20 +42,13 @@ function Disk({ cluster, state }) {
     <${List} state=${state} columns=${columns} keyOf=${(row) => row.name} label="Disk by topic" empty="No topic has a log here." />`;
 }
 
-const SOURCES = {
-  DYNAMIC_BROKER_CONFIG: ["this broker", "info"],
-  DYNAMIC_DEFAULT_BROKER_CONFIG: ["all brokers", "info"],
-  STATIC_BROKER_CONFIG: ["file or command line", "plain"],
-  DEFAULT_CONFIG: ["default", "plain"],
-};
-
 function Settings({ base }) {
   const state = useData(`${base}/settings`);
   const search = (route.value.query.search ?? "").toLowerCase();
   const columns = [
     { key: "name", title: "Setting", render: (row) => html`<code>${row.name}</code>` },
     { key: "value", title: "Value", render: (row) => html`<span class="value">${row.value === null || row.value === "" ? html`<span class="quiet-text">empty</span>` : row.value}</span>` },
-    { key: "source", title: "From", wide: true, render: (row) => { const [text, tone] = SOURCES[row.source] ?? [row.source.toLowerCase(), "plain"]; return html`<${Badge} tone=${tone}>${text}<//>`; } },
+    { key: "source", title: "From", wide: true, render: (row) => html`<${Source} row=${row} own="DYNAMIC_BROKER_CONFIG" />` },
   ];
   return html`<div class="toolbar"><${Search} placeholder="Search settings" /></div>
     <${Loaded} state=${state}>

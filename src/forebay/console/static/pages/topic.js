@@ -5,6 +5,7 @@ import { useData } from "../lib/data.js";
 import { change, isReadOnly } from "../lib/change.js";
 import { Badge, Button, Card, Dialog, Empty, Field, Loaded, PageHead, Stat, Tabs, toast } from "../lib/ui.js";
 import { Table } from "../lib/table.js";
+import { Source } from "../lib/settings.js";
 import { HistoryPlot } from "../lib/plot.js";
 import { bytes, compact, count, duration, rate } from "../lib/format.js";
 
@@ -73,14 +74,6 @@ function Readers({ cluster, topic }) {
     <${Table} columns=${columns} data=${{ rows: topic.groups }} keyOf=${(row) => row.name} label="Groups" />`;
 }
 
-const SOURCES = {
-  DYNAMIC_TOPIC_CONFIG: ["this topic", "info"],
-  DYNAMIC_BROKER_CONFIG: ["this broker", "plain"],
-  DYNAMIC_DEFAULT_BROKER_CONFIG: ["all brokers", "plain"],
-  STATIC_BROKER_CONFIG: ["broker's file", "plain"],
-  DEFAULT_CONFIG: ["default", "plain"],
-};
-
 function Settings({ base }) {
   const state = useData(`${base}/settings`);
   const [edited, setEdited] = useState(null);
@@ -89,7 +82,7 @@ function Settings({ base }) {
   const columns = [
     { key: "name", title: "Setting", render: (row) => html`<code>${row.name}</code>` },
     { key: "value", title: "Value", render: (row) => html`<span class="value">${row.value === null || row.value === "" ? html`<span class="quiet-text">empty</span>` : row.value}</span> <span class="quiet-text">${meaning(row)}</span>` },
-    { key: "source", title: "From", wide: true, render: (row) => { const [text, tone] = SOURCES[row.source] ?? [row.source.toLowerCase(), "plain"]; return html`<${Badge} tone=${tone}>${text}<//>`; } },
+    { key: "source", title: "From", wide: true, render: (row) => html`<${Source} row=${row} own="DYNAMIC_TOPIC_CONFIG" />` },
     { key: "edit", title: html`<span class="visually-hidden">Change</span>`, number: true, render: (row) => !isReadOnly() && !row.read_only && html`<${Button} kind="quiet small" label=${`Change ${row.name}`} onClick=${() => setEdited(row)}>Change<//>${row.source === "DYNAMIC_TOPIC_CONFIG" && html`<${Button} kind="quiet small" label=${`Reset ${row.name}`} onClick=${() => reset(row)}>Reset<//>`}` },
   ];
   return html`<${Loaded} state=${state}>
