@@ -47,6 +47,13 @@ def test_nobody_there(arguments: tuple[str, ...], unused_address: str) -> None:
     assert "forebay serve" in done.err
 
 
+def test_what_is_no_name_of_a_host() -> None:
+    done = forebay("topic", "list", "-b", "a..b:9092")
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    assert "'a..b' is no name of a host" in done.err
+
+
 @pytest.fixture
 def impostor() -> Iterator[str]:
     """An address where something listens that hangs up on everyone."""

@@ -98,6 +98,8 @@ class Client:
                 return
             except OSError as error:
                 problems.append(error.strerror or str(error))
+            except UnicodeError:  # an empty label, or one of more than 63 characters
+                problems.append(f"{host!r} is no name of a host")
         raise CommandError(
             f"no broker answers at {self.bootstrap} ({problems[-1].lower()}): "
             f"start one with `forebay serve`, or name another with -b HOST:PORT"

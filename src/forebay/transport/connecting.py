@@ -14,7 +14,7 @@ def connect(host: str, port: int, security: Security, timeout_s: float) -> socke
     context = security.context()
     try:
         plain = socket.create_connection((host, port), timeout_s)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host, such as "a..b"
         raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot connect to {host}:{port}: {error}") from error
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if context is None:

@@ -202,3 +202,9 @@ async def test_a_client_by_ipv4_has_the_same_address_where_both_families_are_tak
         listener.close()
         for stream in accepted:
             stream.close()
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+async def test_what_is_no_name_of_a_host_is_an_error_like_any_other(host: str) -> None:
+    with pytest.raises(OSError, match="is no name of a host"):
+        await SocketNetwork().connect(host, 9092)

@@ -551,6 +551,25 @@ def test_the_offsets_of_a_deleted_topic_go_with_it_and_not_those_of_its_successo
     assert runtime.fetch("payments", group_id="a") == (2, 0)
 
 
+def test_the_offsets_of_a_topic_that_is_missing_and_was_not_deleted_are_kept() -> None:
+    runtime = Runtime()
+    runtime.commit(7)
+    runtime.see_topics({"payments": TOPICS["payments"]}, are_deleted=False)
+    runtime.advance(0)
+    runtime.see_topics(TOPICS)
+    runtime.advance(0)
+    assert runtime.fetch() == (7, 0)
+
+
+def test_the_offsets_of_a_missing_topic_are_not_those_of_another_with_its_name() -> None:
+    runtime = Runtime()
+    runtime.commit(7)
+    runtime.see_topics({"payments": TOPICS["payments"]}, are_deleted=False)
+    runtime.see_topics({**TOPICS, "orders": TopicInfo(b"n" * 16, 4)})
+    runtime.advance(0)
+    assert runtime.fetch() == (-1, 0)
+
+
 def test_a_sweep_of_many_groups_comes_in_small_steps() -> None:
     runtime = Runtime()
     runtime.check = lambda: None  # type: ignore[method-assign]

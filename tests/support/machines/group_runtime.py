@@ -58,6 +58,10 @@ def own_settings(**overrides: Any) -> GroupSettings:
     return replace(GroupSettings.resolve(GroupsConfig(), {}), **overrides)
 
 
+def _ids(topics: TopicsView) -> set[bytes]:
+    return {info.topic_id for info in topics.values()}
+
+
 class Runtime:
     """Drives one shard as the broker does, and checks its promises on the way."""
 
@@ -71,6 +75,7 @@ class Runtime:
         self.tickets = count(1)
         self.ids = count(1)
         self.topics: TopicsView = TOPICS
+        self.deleted: set[bytes] = set()
         self.visibility: Visibility = AllVisible()
         self.settings: dict[str, GroupSettings] = {}
         """Of groups that have some of their own."""
@@ -93,6 +98,7 @@ class Runtime:
             config=self.config,
             new_id=lambda: f"id{next(self.ids)}",
             topics=self.topics,
+            deleted=self.deleted,
             settings_of=lambda group_id: self.settings.get(group_id, common),
             visibility=self.visibility,
         )
@@ -164,9 +170,12 @@ class Runtime:
         del self.log[length:]
         self.written = classic_views(self.fresh())
 
-    def see_topics(self, topics: TopicsView) -> None:
+    def see_topics(self, topics: TopicsView, *, are_deleted: bool = True) -> None:
+        """Those that are not there any more were deleted, or are merely missing."""
+        if are_deleted:
+            self.deleted |= _ids(self.topics) - _ids(topics)
         self.topics = topics
-        self.carry_out(self.shard.topics_changed(topics, self.now))
+        self.carry_out(self.shard.topics_changed(topics, self.now, deleted=self.deleted))
 
     def advance(self, ms: int) -> None:
         """Let time pass, with every deadline met on its way."""

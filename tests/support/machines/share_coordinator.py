@@ -39,6 +39,7 @@ class ShareCoordinator:
     config: ShareCoordinatorConfig = field(default_factory=ShareCoordinatorConfig)
     commits_at_once: bool = True
     topics: Topics = field(default_factory=lambda: TOPICS)
+    deleted: set[bytes] = field(default_factory=set)
     now_ms: int = 1_000_000
     log: list[StateRecord] = field(default_factory=list)
     """All records that were ever appended, also those that are deleted."""
@@ -62,7 +63,7 @@ class ShareCoordinator:
 
     def fresh(self) -> ShareCoordinatorShard:
         """A machine that knows what the log tells, and no more."""
-        shard = ShareCoordinatorShard(self.config, topics=self.topics)
+        shard = ShareCoordinatorShard(self.config, topics=self.topics, deleted=self.deleted)
         for record in self.log[self.start_offset :]:
             shard.replay(record)
         return shard
@@ -122,9 +123,12 @@ class ShareCoordinator:
             self.run(self.shard.tick(self.now))
         raise AssertionError("the shard asks for ticks without end")
 
-    def see_topics(self, topics: Topics) -> None:
+    def see_topics(self, topics: Topics, *, are_deleted: bool = True) -> None:
+        """Those that are not there any more were deleted, or are merely missing."""
+        if are_deleted:
+            self.deleted |= self.topics.keys() - topics.keys()
         self.topics = topics
-        self.run(self.shard.topics_changed(topics, self.now))
+        self.run(self.shard.topics_changed(topics, self.now, deleted=self.deleted))
 
     def send(self, operation: str, request: Any, version: int) -> int:
         """Run an operation on the request as it arrives over the wire; the ticket tells its answer."""

@@ -306,7 +306,11 @@ class Membership:
             await self._give_up(lease)
             raise
         held.current, held.epoch, held.seen = lease, epoch, False
-        await self._wait_for(epoch, lease)
+        try:
+            await self._wait_for(epoch, lease)
+        except StoreError:
+            await self._give_up(lease)
+            raise
         # In the newest image: `follow` looks for its end from here on only.
         if not self._is_shown(self._metadata.image):
             await self._give_up(lease)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -50,7 +50,7 @@ class Groups:
         self._entropy = entropy
         config = settings.current.groups
         self._topics = _topics_view(host.metadata.image)
-        self._in_doubt = host.metadata.image.unreadable.has_topics
+        self._deleted: Container[bytes] = host.metadata.image.deleted
         self._common = GroupSettings.resolve(config, {})
         self._by_group = _settings_by_group(config, host.metadata.image)
         """The settings of groups that have their own."""
@@ -67,6 +67,7 @@ class Groups:
                 config=config,
                 new_id=self._new_id,
                 topics=self._topics,
+                deleted=self._deleted,
                 settings_of=self.settings_of,
                 visibility=visibility,
             ),
@@ -108,13 +109,13 @@ class Groups:
             self._by_group = _settings_by_group(self._settings.current.groups, after)
         if after.topics is before.topics and after.views is before.views:
             return
-        topics, in_doubt = _topics_view(after), after.unreadable.has_topics
-        if in_doubt:
+        topics, self._deleted = _topics_view(after), after.deleted
+        if after.unreadable.has_topics:
             kept = self._topics.keys() & after.unreadable.topics  # they are there, and cannot be read
             topics = {**{name: self._topics[name] for name in kept}, **topics}
-        if topics == self._topics and in_doubt == self._in_doubt:
+        if topics == self._topics:
             return  # leaders and replicas change more often than topics do
-        self._topics, self._in_doubt = topics, in_doubt
+        self._topics = topics
         for shard in self.coordinator.ready_shards():
             self.coordinator.run(shard, "seeing changed topics", self._show_topics)
 
@@ -126,7 +127,7 @@ class Groups:
         return self._by_group.get(group_id, self._common)
 
     def _show_topics(self, machine: GroupShard) -> Step:
-        return machine.topics_changed(self._topics, self._time.now(), in_doubt=self._in_doubt)
+        return machine.topics_changed(self._topics, self._time.now(), deleted=self._deleted)
 
     # -- the state of share groups at the share coordinators -------------------------------------------
 

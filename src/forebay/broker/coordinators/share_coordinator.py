@@ -9,7 +9,7 @@ and the partition too.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeAlias
 
 from forebay.broker.cluster.peers import Peers
@@ -52,7 +52,7 @@ class ShareStates:
         self._peers = peers
         config = settings.current.share_coordinator
         self._topics = _topics_view(host.metadata.image)
-        self._in_doubt = host.metadata.image.unreadable.has_topics
+        self._deleted: Container[bytes] = host.metadata.image.deleted
         self.coordinator = Coordinator(
             host,
             topic=SHARE_STATE_TOPIC,
@@ -65,7 +65,7 @@ class ShareStates:
                 "compression.type": "producer",
             },
             make=lambda partition: ShareCoordinatorShard(
-                config, topics=self._topics, partition=partition.index
+                config, topics=self._topics, deleted=self._deleted, partition=partition.index
             ),
             failure=failure,
             perform=self._perform,
@@ -76,9 +76,9 @@ class ShareStates:
         self.coordinator.follow()
         if after.topics is before.topics:
             return
-        topics, in_doubt = _topics_view(after), after.unreadable.has_topics
-        if topics != self._topics or in_doubt != self._in_doubt:
-            self._topics, self._in_doubt = topics, in_doubt
+        topics, self._deleted = _topics_view(after), after.deleted
+        if topics != self._topics:
+            self._topics = topics
             for shard in self.coordinator.ready_shards():
                 self.coordinator.run(shard, "seeing changed topics", self._show_topics)
 
@@ -111,7 +111,7 @@ class ShareStates:
         return result
 
     def _show_topics(self, machine: ShareCoordinatorShard) -> Step:
-        return machine.topics_changed(self._topics, self._time.now(), in_doubt=self._in_doubt)
+        return machine.topics_changed(self._topics, self._time.now(), deleted=self._deleted)
 
     def _perform(self, effect: Effect) -> None:
         """Delete the records of a partition before the oldest needed one; its followers do the same."""

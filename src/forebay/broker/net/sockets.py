@@ -122,7 +122,10 @@ class SocketNetwork:
 
         Raises ConnectionRefusedError if all of them refuse, else another OSError.
         """
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except UnicodeError as error:  # a label that is empty or has more than 63 characters
+            raise OSError(f"{host!r} is no name of a host: {error}") from error
         problems: list[OSError] = []
         for number, resolved in enumerate(found, 1):
             try:

@@ -100,7 +100,7 @@ class ClusterImage:
     quotas: Mapping[str, QuotaImage] = field(default_factory=dict)
     """By their ids (`core/quotas/text.py`)."""
     deleted: Mapping[bytes, DeletedTopic] = field(default_factory=dict)
-    """Topics that were deleted, by id, until their tombstones are removed."""
+    """Topics that were deleted, by id, until their tombstones are removed; views whose deletion was seen."""
     controller: int = NO_CONTROLLER
     producer_ids_revision: int = 0
     """The revision of the last change of the producer id counter; 0 if there is none."""
@@ -216,7 +216,11 @@ class _Draft:
                 self._controller = broker_id
             case ProducerIdsPut(revision=revision):
                 self._producer_ids_revision = revision
-            case ViewPut() | ViewDeleted():
+            case ViewPut():
+                self._views.apply(change)
+            case ViewDeleted(name=name):
+                if (view := self._views.views.get(name)) is not None:
+                    self._tombstones.note(view.view_id, name)
                 self._views.apply(change)
             case UserPut() | UserDeleted():
                 self._users.apply(change)

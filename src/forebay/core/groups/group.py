@@ -7,7 +7,7 @@ group only says which members may read and commit them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple, Protocol
 
 from forebay.config import GroupsConfig, GroupSettings
@@ -79,7 +79,7 @@ class Context:
 
     __slots__ = (
         "config",
-        "in_doubt",
+        "deleted",
         "logs",
         "names",
         "new_id",
@@ -95,6 +95,7 @@ class Context:
         config: GroupsConfig,
         new_id: Callable[[], str],
         topics: TopicsView,
+        deleted: Container[bytes],
         settings_of: SettingsOf | None,
         visibility: Visibility | None = None,
     ) -> None:
@@ -106,12 +107,12 @@ class Context:
         self.timers = DeadlineHeap[TimerKey]()
         self.share_epoch_floor = 0
         """The highest epoch that a deleted share group of this shard had: those made later begin above it."""
-        self.see(topics)
+        self.see(topics, deleted)
 
-    def see(self, topics: TopicsView, *, in_doubt: bool = False) -> None:
+    def see(self, topics: TopicsView, deleted: Container[bytes]) -> None:
         self.topics = topics
-        self.in_doubt = in_doubt
-        """True if there may be topics that are not known."""
+        self.deleted = deleted
+        """The ids of topics and views that were deleted. Others that are not there may come back."""
         has_views = any(info.is_view for info in topics.values())
         self.logs = {n: info for n, info in topics.items() if not info.is_view} if has_views else topics
         """The topics that are not views: share groups read no others."""

@@ -7,7 +7,7 @@ gets those of this partition. Persistent state changes in `replay` and `end_tran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from forebay.config import GroupsConfig
 from forebay.core.acls.operations import NOT_ASKED, ON_GROUP, operations
@@ -70,16 +70,19 @@ class GroupShard:
         config: GroupsConfig,
         new_id: Callable[[], str],
         topics: TopicsView,
+        deleted: Container[bytes] = (),
         settings_of: SettingsOf | None = None,
         visibility: Visibility | None = None,
     ) -> None:
-        self._context = Context(config, new_id, topics, settings_of, visibility)
+        self._context = Context(config, new_id, topics, deleted, settings_of, visibility)
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self._replay = Replay(self._context, self.groups, self.offsets)
         self._offset_requests = OffsetRequests(self._context, self.groups, self.offsets)
         self._share_requests = ShareRequests(self._context, self.groups)
         self.expiration = OffsetExpiration(self._context, self.offsets, self.groups)
+        self._missing: TopicsView = {}
+        """Topics that were there before, and of which nobody knows that they were deleted."""
 
     # -- membership of classic groups ----------------------------------------------------------------
 
@@ -332,21 +335,34 @@ class GroupShard:
         group = self.groups.get(key.group_id)
         return self._done(Step() if group is None else group.expired(key, now), key.group_id)
 
-    def topics_changed(self, topics: TopicsView, now: Now, *, in_doubt: bool = False) -> Step:
-        """`in_doubt`: there may be other topics that cannot be read."""
+    def topics_changed(self, topics: TopicsView, now: Now, *, deleted: Container[bytes]) -> Step:
+        """`deleted`: the ids of those that were deleted.
+
+        What groups know of topics that are merely missing is kept: the store may have been restored.
+        """
         old = self._context.topics
-        self._context.see(topics, in_doubt=in_doubt)
-        deleted = {
-            name for name, info in old.items() if name not in topics or topics[name].topic_id != info.topic_id
-        }
-        if deleted:
-            self.expiration.topics_deleted(deleted, now)
+        self._context.see(topics, deleted)
+        if gone := self._gone({**self._missing, **old}):
+            self.expiration.topics_deleted(gone, now)
             for group in self.groups.values():
                 if isinstance(group, ShareGroup):
                     group.watch_topics(now)
         elif any(name in old and info.partitions < old[name].partitions for name, info in topics.items()):
             self.expiration.begin(now)
         return self._done(Step())
+
+    def _gone(self, before: TopicsView) -> set[str]:
+        """The names whose topics were deleted or have been replaced; notes which are missing."""
+        topics, deleted = self._context.topics, self._context.deleted
+        gone = {
+            name
+            for name, info in before.items()
+            if (info.topic_id in deleted if name not in topics else topics[name].topic_id != info.topic_id)
+        }
+        self._missing = {
+            name: info for name, info in before.items() if name not in topics and name not in gone
+        }
+        return gone
 
     # -- helpers -------------------------------------------------------------------------------------
 

@@ -217,6 +217,19 @@ def test_the_state_of_a_deleted_topic_is_deleted(runtime: ShareRuntime) -> None:
     assert set(runtime.shares().state.topics) == {PAYMENTS}
 
 
+def test_a_topic_that_is_missing_and_was_not_deleted_keeps_its_state(runtime: ShareRuntime) -> None:
+    runtime.beat("a", 0, "orders")
+    topics, before = runtime.topics, dict(runtime.states)
+    runtime.see_topics({}, are_deleted=False)
+    assert assigned(runtime.beat("a", 1)) == set()
+    runtime.advance(6_000)
+    runtime.crash()
+    runtime.advance(6_000)
+    runtime.see_topics(topics)
+    assert runtime.states == before
+    assert assigned(runtime.beat("a", 2)) == ALL_ORDERS
+
+
 def test_a_topic_that_is_only_out_of_sight_for_a_moment_keeps_its_state(runtime: ShareRuntime) -> None:
     runtime.beat("a", 0, "orders")
     topics = runtime.topics

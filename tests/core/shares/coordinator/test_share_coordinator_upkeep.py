@@ -115,16 +115,25 @@ def test_many_cold_ones_are_written_in_steps() -> None:
 def test_the_states_of_a_topic_that_nobody_saw_go_are_forgotten_in_the_next_round() -> None:
     coordinator = busy(1)
     coordinator.initialize(ShareKey("g", PAYMENTS, 0))
-    coordinator.topics = {PAYMENTS: 2}
+    coordinator.topics, coordinator.deleted = {PAYMENTS: 2}, {ORDERS}
     coordinator.crash()
     assert HOT in coordinator.shard.states
     coordinator.advance(MINUTES_5)
     assert list(coordinator.shard.states) == [ShareKey("g", PAYMENTS, 0)]
 
 
-def test_a_topic_that_comes_to_light_in_time_keeps_its_states() -> None:
+def test_a_topic_that_is_missing_and_was_not_deleted_keeps_its_states() -> None:
     coordinator = busy(1)
-    coordinator.topics = {}
+    coordinator.see_topics({}, are_deleted=False)
+    coordinator.advance(2 * MINUTES_5)
+    coordinator.crash()
+    coordinator.advance(2 * MINUTES_5)
+    assert coordinator.shard.states.keys() == {HOT, COLD}
+
+
+def test_a_deleted_topic_that_a_restore_brings_back_in_time_keeps_its_states() -> None:
+    coordinator = busy(1)
+    coordinator.topics, coordinator.deleted = {}, {ORDERS}
     coordinator.crash()
     coordinator.see_topics({ORDERS: 4})
     coordinator.advance(2 * MINUTES_5)

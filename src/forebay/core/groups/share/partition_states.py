@@ -41,7 +41,7 @@ from forebay.errors import ErrorCode
 DELETE = "share-delete"
 """The timer of a topic whose state is being deleted: the deletion is requested again."""
 GONE = "share-gone"
-"""The timer after which missing topics are considered deleted."""
+"""The timer after which the states of deleted topics are deleted."""
 
 _EPOCH_MAX = 2**31 - 1
 WAIT_MS = 1_000
@@ -248,12 +248,11 @@ class ShareStates(ShareBase):
             self.context.timers.set(key, now.ms + _GONE_MS)
 
     def _gone(self) -> list[bytes]:
-        if self.context.in_doubt:
-            return []
+        deleted, names = self.context.deleted, self.context.names
         return [
             topic_id
             for topic_id, topic in self.state.topics.items()
-            if not topic.deleting and topic_id not in self.context.names
+            if not topic.deleting and topic_id in deleted and topic_id not in names
         ]
 
     def delete_gone(self, draft: Draft, step: Step, now: Now) -> None:

@@ -10,7 +10,7 @@ partitions of a request must be of this shard. Only `replay` changes the persist
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -44,13 +44,21 @@ __all__ = ["DeleteStateRecords", "ShareCoordinatorShard", "Topics"]
 
 
 class ShareCoordinatorShard:
-    def __init__(self, config: ShareCoordinatorConfig, *, topics: Topics, partition: int = 0) -> None:
+    def __init__(
+        self,
+        config: ShareCoordinatorConfig,
+        *,
+        topics: Topics,
+        deleted: Container[bytes] = (),
+        partition: int = 0,
+    ) -> None:
         """`partition` is the one of __share_group_state that effects name."""
         self._config = config
         self._topics = topics
         self._states: dict[ShareKey, ShareState] = {}
         self._offsets = RecordOffsets()
         self._upkeep = StateUpkeep(config, partition, self._states, self._offsets)
+        self._upkeep.deleted = deleted
 
     @property
     def states(self) -> Mapping[ShareKey, ShareState]:
@@ -87,9 +95,12 @@ class ShareCoordinatorShard:
         deletion = self._upkeep.run(draft, self._topics, now)
         return self._finish(draft, now, [] if deletion is None else [deletion])
 
-    def topics_changed(self, topics: Topics, now: Now, *, in_doubt: bool = False) -> Step:
-        """`in_doubt`: there may be other topics too, which cannot be read."""
-        self._upkeep.in_doubt = in_doubt
+    def topics_changed(self, topics: Topics, now: Now, *, deleted: Container[bytes]) -> Step:
+        """`deleted`: the ids of those that were deleted.
+
+        The states of topics that are merely missing are kept: the store may have been restored.
+        """
+        self._upkeep.deleted = deleted
         self._upkeep.topics_deleted(self._topics.keys() - topics.keys())
         self._topics = topics
         return self._finish(self._draft(now), now)

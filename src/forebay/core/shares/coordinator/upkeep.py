@@ -5,7 +5,7 @@ idle share partition would block that for ever. So the states of *cold* ones, wh
 `cold_interval_ms`, are written again. That costs one record for each cold partition. It is done only when the
 log holds more redundant records than needed ones, so on average no record is written more than twice.
 
-A round begins every `prune_interval_ms`: it forgets the share partitions of unknown topics, writes cold ones
+A round begins every `prune_interval_ms`: it forgets the share partitions of deleted topics, writes cold ones
 again, a few in each step, and asks for the deletion in a last step of its own. Effects wait for everything
 appended before them. So the snapshots that make the deleted records redundant are committed by then, and no
 change of leadership can take them back.
@@ -17,7 +17,7 @@ a moment; it is left to the next round.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from forebay.config import ShareCoordinatorConfig
 from forebay.core.shares.coordinator.decisions import StateDraft, Topics
@@ -82,8 +82,8 @@ class StateUpkeep:
         self._cold: deque[ShareKey] = deque()
         self._in_round = False
         self._next_round_ms = 0
-        self.in_doubt = False
-        """True if some topics may be unknown here. Then no state is deleted."""
+        self.deleted: Container[bytes] = ()
+        """The ids of deleted topics. The states of others are kept, though their topics are missing."""
 
     def schedule(self, now: Now) -> None:
         self._next_round_ms = now.ms + self._config.prune_interval_ms
@@ -106,17 +106,18 @@ class StateUpkeep:
             return self._deletion()
         elif now.ms >= self._next_round_ms:
             self._in_round = True
-            self._gone.extend(key for key in self._states if key.topic_id not in topics)
+            self._gone.extend(key for key in self._states if self._is_gone(key, topics))
             self._cold.extend(self._cold_ones(now) if self._is_worthwhile() else ())
         return None
 
     def _forget(self, draft: StateDraft, topics: Topics) -> None:
         while self._gone and len(draft.records) < _RECORDS_PER_STEP:
             key = self._gone.popleft()
-            if (
-                key.topic_id not in topics and not self.in_doubt
-            ):  # one that was new to this broker may have come to light
+            if self._is_gone(key, topics):  # a topic may have come back since
                 draft.delete(key)
+
+    def _is_gone(self, key: ShareKey, topics: Topics) -> bool:
+        return key.topic_id not in topics and key.topic_id in self.deleted
 
     def _rewrite(self, draft: StateDraft) -> None:
         size = 0
