@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from forebay.operations.partition_counts import Closed, Copies, closing_note
+from forebay.operations.topics.partition_counts import Closed, Copies, closing_note
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, forebay
 from support.brokers.replicated import until

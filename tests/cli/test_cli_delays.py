@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forebay.client import Consumer, Producer, Record
-from forebay.operations.delay_lists import time_left
+from forebay.operations.delays.delay_lists import time_left
 from forebay.wire.batch import records, split
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, forebay

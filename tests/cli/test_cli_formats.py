@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.cli.client import CommandError
-from forebay.operations.message_formats import Line, compile_format, iso_time, json_line
-from forebay.operations.positions import Beginning, End, Last, Offset, Time, parse_position
+from forebay.operations.messages.message_formats import Line, compile_format, iso_time, json_line
+from forebay.operations.messages.positions import Beginning, End, Last, Offset, Time, parse_position
 
 NOW_MS = 1_700_000_000_000
 LINE = Line(

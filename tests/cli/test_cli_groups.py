@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from forebay.operations.group_lag import total_lag_seconds
+from forebay.operations.groups.group_lag import total_lag_seconds
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, forebay
 from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_consumer, create_topic

@@ -18,8 +18,8 @@ import pytest
 
 from forebay.cli.top.screen import bytes_text, duration_text, rate_text
 from forebay.cli.top.snapshot import Disk, GroupSeen, Overview, Snapshot, overview
-from forebay.operations.cluster_state import BrokerLoad
-from forebay.operations.log_offsets import Place
+from forebay.operations.cluster.cluster_state import BrokerLoad
+from forebay.operations.messages.log_offsets import Place
 from forebay.testing import Cluster
 from support.brokers.forebay_command import command, environment, forebay
 from support.busy_broker import busy_broker

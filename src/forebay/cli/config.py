@@ -76,7 +76,7 @@ def set_(
 
 
 def _read_default(client: Client) -> list[dict[str, Any]]:
-    from forebay.operations.broker_defaults import read_defaults
+    from forebay.operations.cluster.broker_defaults import read_defaults
     from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
@@ -94,7 +94,7 @@ def _read_default(client: Client) -> list[dict[str, Any]]:
 
 def _alter_default(client: Client, settings: Sequence[tuple[str, str]], deleted: Sequence[str]) -> None:
     from forebay.core.cluster.config_changes import AlterOp
-    from forebay.operations.broker_defaults import alter_defaults
+    from forebay.operations.cluster.broker_defaults import alter_defaults
     from forebay.operations.wire import WireConnection
     from forebay.wire.messages.incremental_alter_configs import AlterableConfig
 

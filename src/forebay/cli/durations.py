@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from forebay.cli.client import CommandError
-from forebay.operations.positions import parse_time
+from forebay.operations.messages.positions import parse_time
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LONG_MAX = 2**63 - 1

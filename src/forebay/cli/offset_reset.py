@@ -10,9 +10,9 @@ import click
 from forebay.cli.client import Client, client_options
 from forebay.cli.durations import time_option
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.operations.log_offsets import Place
-from forebay.operations.offset_reset import NewOffset, Target, chosen_partitions, plan_reset, target
-from forebay.operations.positions import TIME_HELP
+from forebay.operations.groups.offset_reset import NewOffset, Target, chosen_partitions, plan_reset, target
+from forebay.operations.messages.log_offsets import Place
+from forebay.operations.messages.positions import TIME_HELP
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from forebay.console.web.asking import Ask, WrongInput, whole_number
 from forebay.operations.client import CommandError
-from forebay.operations.log_offsets import Place
-from forebay.operations.offset_reset import NewOffset, chosen_partitions, plan_reset, target
-from forebay.operations.positions import parse_time
+from forebay.operations.groups.offset_reset import NewOffset, chosen_partitions, plan_reset, target
+from forebay.operations.messages.log_offsets import Place
+from forebay.operations.messages.positions import parse_time
 
 _PLAIN = ("to_earliest", "to_latest")
 _LINES_MAX = 12

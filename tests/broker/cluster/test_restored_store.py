@@ -18,7 +18,7 @@ from forebay.cli.client import Client
 from forebay.core.cluster.replicas.balancing import Move
 from forebay.local.cluster import Cluster
 from forebay.local.metadata import leader_seen_by
-from forebay.operations.moving import carry_out
+from forebay.operations.cluster.reassignments import carry_out
 from forebay.operations.wire import WireConnection
 from support.brokers.forebay_command import forebay
 from support.faults.etcd_backup import restore_backup, save_backup

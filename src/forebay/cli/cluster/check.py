@@ -60,7 +60,7 @@ def check(data_dir: Path | None, as_json: bool, client: Client) -> None:
 
 def _ask_all(client: Client) -> tuple[dict[str, Any], list[Problem]]:
     from forebay.operations.client import join_address
-    from forebay.operations.cluster_state import read_image
+    from forebay.operations.cluster.cluster_state import read_image
     from forebay.operations.wire import BrokerConnections, error_text
     from forebay.wire.messages.describe_disk import DescribeDiskRequest, DescribeDiskResponse
 

@@ -61,8 +61,8 @@ def moving_options(command: Any) -> Any:
 def describe(as_json: bool, client: Client) -> None:
     """Show brokers, their share of the work, and partitions that are not as they should be."""
     from forebay.cli.cluster.showing import print_failovers
-    from forebay.operations.cluster_state import read_image
-    from forebay.operations.failovers import failover_json, read_failovers
+    from forebay.operations.cluster.cluster_state import read_image
+    from forebay.operations.cluster.failovers import failover_json, read_failovers
     from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
@@ -99,8 +99,8 @@ def _level_leaders(client: Client, dry_run: bool) -> Sequence[tuple[str, int]]:
     """Have each partition led by its first replica: those are level, whoever leads since the last restart."""
     from forebay.cli.cluster.showing import tell
     from forebay.core.cluster.replicas.balancing import led_by_others
-    from forebay.operations.cluster_state import read_image
-    from forebay.operations.moving import elect_first_replicas
+    from forebay.operations.cluster.cluster_state import read_image
+    from forebay.operations.cluster.reassignments import elect_first_replicas
     from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
@@ -157,7 +157,7 @@ def forget(node: int, client: Client) -> None:
 
     Its number stays taken, so that no other broker is mistaken for it.
     """
-    from forebay.operations.cluster_state import forget_broker
+    from forebay.operations.cluster.cluster_state import forget_broker
     from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
@@ -166,7 +166,7 @@ def forget(node: int, client: Client) -> None:
 
 
 def _take_back(client: Client, node: int) -> None:
-    from forebay.operations.cluster_state import mark_drained
+    from forebay.operations.cluster.cluster_state import mark_drained
     from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
@@ -184,7 +184,7 @@ def _move(
     drained: int | None = None,
 ) -> Sequence[Move]:
     from forebay.cli.cluster.showing import carry_out_showing
-    from forebay.operations.cluster_state import mark_drained, read_image
+    from forebay.operations.cluster.cluster_state import mark_drained, read_image
     from forebay.operations.wire import WireConnection
 
     with WireConnection.open(client) as connection:
@@ -210,7 +210,7 @@ def _move(
 def _description(image: ClusterImage) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from forebay.operations.cluster_state import broker_loads, moving, states, under_replicated
+    from forebay.operations.cluster.cluster_state import broker_loads, moving, states, under_replicated
 
     return {
         "cluster_id": image.cluster_id,
@@ -236,7 +236,7 @@ def _partition_json(topic: str, state: PartitionState) -> dict[str, Any]:
 
 
 def _print_description(image: ClusterImage) -> None:
-    from forebay.operations.cluster_state import broker_loads, moving, states, under_replicated
+    from forebay.operations.cluster.cluster_state import broker_loads, moving, states, under_replicated
 
     everything = list(states(image))
     leaderless = sum(state.leader < 0 for _, state in everything)

@@ -10,8 +10,8 @@ import click
 
 from forebay.cli.output import print_table
 from forebay.core.cluster.replicas.balancing import Move
-from forebay.operations.failovers import time_text
-from forebay.operations.moving import carry_out
+from forebay.operations.cluster.failovers import time_text
+from forebay.operations.cluster.reassignments import carry_out
 from forebay.operations.wire import WireConnection
 from forebay.wire.messages.describe_failovers import DescribedFailover
 

@@ -11,7 +11,7 @@ import click
 from forebay.cli.durations import time_option
 from forebay.operations.client import CommandError
 from forebay.operations.dead_letters.letters import Filter, place_of, source_of
-from forebay.operations.positions import TIME_HELP
+from forebay.operations.messages.positions import TIME_HELP
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:

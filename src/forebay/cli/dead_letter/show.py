@@ -9,7 +9,7 @@ from forebay.cli.dead_letter.options import place
 from forebay.cli.output import json_option, print_json
 from forebay.operations.dead_letters.letters import Letter, json_contents, json_row
 from forebay.operations.dead_letters.reading import read_letter
-from forebay.operations.message_formats import iso_time
+from forebay.operations.messages.message_formats import iso_time
 
 
 @click.command()

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from forebay.cli.client import Client, client_options
-from forebay.operations.delay_admin import DelayAdmin, ScheduleId, schedule_id
-from forebay.operations.delay_lists import all_waiting, alter_waiting
+from forebay.operations.delays.delay_admin import DelayAdmin, ScheduleId, schedule_id
+from forebay.operations.delays.delay_lists import all_waiting, alter_waiting
 from forebay.wire.messages.alter_delays import CANCEL, FIRE
 
 

@@ -9,9 +9,9 @@ import click
 
 from forebay.cli.client import Client, client_options
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.operations.delay_admin import DelayAdmin, ScheduleId
-from forebay.operations.delay_lists import in_due_order, json_row, time_left
-from forebay.operations.message_formats import iso_time
+from forebay.operations.delays.delay_admin import DelayAdmin, ScheduleId
+from forebay.operations.delays.delay_lists import in_due_order, json_row, time_left
+from forebay.operations.messages.message_formats import iso_time
 from forebay.wire.messages.describe_delays import DelayedMessage
 
 _SHOWN_CHARS = 40

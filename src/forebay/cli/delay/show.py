@@ -8,9 +8,9 @@ import click
 
 from forebay.cli.client import Client, client_options
 from forebay.cli.output import json_option, print_json
-from forebay.operations.delay_admin import DelayAdmin, ScheduleId, schedule_id
-from forebay.operations.delay_lists import json_row, time_left
-from forebay.operations.message_formats import iso_time, json_bytes, json_headers
+from forebay.operations.delays.delay_admin import DelayAdmin, ScheduleId, schedule_id
+from forebay.operations.delays.delay_lists import json_row, time_left
+from forebay.operations.messages.message_formats import iso_time, json_bytes, json_headers
 from forebay.wire.messages.describe_delays import DelayedMessage
 
 

@@ -11,8 +11,8 @@ from forebay.cli import deletion
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, failed, settle
 from forebay.cli.group.reset_offsets import reset_offsets
 from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text
-from forebay.operations.group_admin import remove_member
-from forebay.operations.group_lag import (
+from forebay.operations.groups.group_admin import remove_member
+from forebay.operations.groups.group_lag import (
     PartitionLag,
     assigned,
     describe_group,
@@ -22,7 +22,7 @@ from forebay.operations.group_lag import (
     total_lag_seconds,
     word,
 )
-from forebay.operations.log_offsets import Place
+from forebay.operations.messages.log_offsets import Place
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConsumerGroupDescription

@@ -8,8 +8,8 @@ import click
 
 from forebay.cli.client import Client, CommandError
 from forebay.cli.offset_reset import Reset, print_reset, reset_options
-from forebay.operations.group_admin import alter_offsets, refuse_active
-from forebay.operations.group_lag import committed_offsets
+from forebay.operations.groups.group_admin import alter_offsets, refuse_active
+from forebay.operations.groups.group_lag import committed_offsets
 
 
 @click.command(name="reset-offsets")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import click
 
 from forebay.errors import ProtocolError
-from forebay.operations.message_formats import iso_time, json_bytes, json_headers
+from forebay.operations.messages.message_formats import iso_time, json_bytes, json_headers
 from forebay.wire.batch import HEADER_SIZE, LENGTH_PREFIX, MAGIC, BatchHeader, crc_ok, read_header, records
 from forebay.wire.compression import Codec
 

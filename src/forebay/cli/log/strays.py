@@ -16,7 +16,7 @@ import click
 from forebay.cli.deletion import confirm
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.core.cluster.stored.image_text import topic_id_text
-from forebay.operations.message_formats import iso_time
+from forebay.operations.messages.message_formats import iso_time
 from forebay.storage import strays as kept
 from forebay.storage.datadir import LOCK, DataDirLocked
 from forebay.storage.disk import Locked

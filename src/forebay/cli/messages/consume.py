@@ -16,8 +16,8 @@ import click
 
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, failed
 from forebay.cli.messages.share_reader import read_share
-from forebay.operations.message_formats import TOKEN_HELP, Line, compile_format, json_line, line_of
-from forebay.operations.positions import (
+from forebay.operations.messages.message_formats import TOKEN_HELP, Line, compile_format, json_line, line_of
+from forebay.operations.messages.positions import (
     POSITION_HELP,
     Beginning,
     End,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from forebay.cli.client import Client, CommandError, failed
-from forebay.operations.message_formats import Line, line_of
+from forebay.operations.messages.message_formats import Line, line_of
 
 if TYPE_CHECKING:
     from confluent_kafka import AcknowledgeType, KafkaError, Message, ShareConsumer

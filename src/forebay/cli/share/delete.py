@@ -6,7 +6,7 @@ import click
 
 from forebay.cli import deletion
 from forebay.cli.client import Client, CommandError, client_options
-from forebay.operations.share_admin import ShareAdmin
+from forebay.operations.groups.share_admin import ShareAdmin
 
 
 @click.command()

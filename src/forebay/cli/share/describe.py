@@ -10,8 +10,8 @@ import click
 
 from forebay.cli.client import Client, client_options
 from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text
-from forebay.operations.message_ages import message_ages
-from forebay.operations.share_description import describe_share_group
+from forebay.operations.groups.share_description import describe_share_group
+from forebay.operations.messages.message_ages import message_ages
 
 
 @click.command()

@@ -6,7 +6,7 @@ import click
 
 from forebay.cli.client import Client, client_options
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.operations.share_admin import ShareAdmin
+from forebay.operations.groups.share_admin import ShareAdmin
 
 
 @click.command(name="list")

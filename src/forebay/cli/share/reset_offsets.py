@@ -12,7 +12,7 @@ import click
 
 from forebay.cli.client import Client, CommandError
 from forebay.cli.offset_reset import Reset, print_reset, reset_options
-from forebay.operations.share_admin import ShareAdmin
+from forebay.operations.groups.share_admin import ShareAdmin
 
 
 @click.command(name="reset-offsets")

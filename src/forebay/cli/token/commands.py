@@ -12,7 +12,7 @@ from forebay.cli.client import Client, CommandError, client_options
 from forebay.cli.durations import Duration
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.operations.local_time import local_time
-from forebay.operations.token_admin import TokenAdmin, user_name
+from forebay.operations.security.token_admin import TokenAdmin, user_name
 
 
 @click.group()

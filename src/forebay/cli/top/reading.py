@@ -14,8 +14,14 @@ from forebay.cli.client import Client, CommandError
 from forebay.cli.top.snapshot import Disk, GroupSeen, Snapshot
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.partition_state import NO_LEADER
-from forebay.operations.cluster_state import broker_loads, moving, read_image, states, under_replicated
-from forebay.operations.log_offsets import Place
+from forebay.operations.cluster.cluster_state import (
+    broker_loads,
+    moving,
+    read_image,
+    states,
+    under_replicated,
+)
+from forebay.operations.messages.log_offsets import Place
 from forebay.operations.wire import WireConnection
 from forebay.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from forebay.wire.messages.describe_positions import (

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from forebay.lazy import dataclass
-from forebay.operations.cluster_state import BrokerLoad
-from forebay.operations.log_offsets import Place
+from forebay.operations.cluster.cluster_state import BrokerLoad
+from forebay.operations.messages.log_offsets import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

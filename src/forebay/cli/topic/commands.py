@@ -20,9 +20,15 @@ from forebay.cli.client import (
 from forebay.cli.durations import Duration
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
-from forebay.operations.partition_counts import fold
 from forebay.operations.settings import alter_configs
-from forebay.operations.topics import add_partitions, describe_topics, note_on, shown_by, stopping_note
+from forebay.operations.topics.partition_counts import fold
+from forebay.operations.topics.topic_admin import (
+    add_partitions,
+    describe_topics,
+    note_on,
+    shown_by,
+    stopping_note,
+)
 
 config_option = pairs_option(
     "--config",

@@ -77,7 +77,7 @@ def _users(
     client: Client, offline: bool, data: str | None, cluster: str | None, file: Path | None
 ) -> UserStore:
     if not offline:
-        from forebay.operations.users import ThroughBroker
+        from forebay.operations.security.users import ThroughBroker
 
         return ThroughBroker(client)
     from forebay.config import load

@@ -11,8 +11,15 @@ import click
 from forebay.cli import deletion
 from forebay.cli.client import REQUEST_SECONDS, Client, client_options, pairs_option
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.operations.log_offsets import ends_of
-from forebay.operations.views import View, create_view, existing_view, read_stops, read_views, view_lags
+from forebay.operations.messages.log_offsets import ends_of
+from forebay.operations.topics.views import (
+    View,
+    create_view,
+    existing_view,
+    read_stops,
+    read_views,
+    view_lags,
+)
 from forebay.operations.wire import WireConnection
 
 _KINDS = {False: "filter", True: "topic"}

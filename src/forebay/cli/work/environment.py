@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from forebay.operations.message_formats import json_headers
+from forebay.operations.messages.message_formats import json_headers
 
 if TYPE_CHECKING:
     from forebay.client import QueueMessage

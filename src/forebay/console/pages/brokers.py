@@ -13,15 +13,15 @@ from forebay.console.web.paging import page_of
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.replicas.balancing import Move, drain, led_by_others, rebalance
 from forebay.errors import ErrorCode, KafkaError
-from forebay.operations.cluster_state import (
+from forebay.operations.cluster.cluster_state import (
     drained_brokers,
     forget_broker,
     mark_drained,
     moves_under_way,
     read_image,
 )
-from forebay.operations.failovers import failover_json, read_failovers
-from forebay.operations.moving import elect_first_replicas
+from forebay.operations.cluster.failovers import failover_json, read_failovers
+from forebay.operations.cluster.reassignments import elect_first_replicas
 from forebay.operations.settings import read_configs
 from forebay.operations.wire import WireConnection, check
 from forebay.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse

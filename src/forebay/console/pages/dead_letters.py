@@ -27,7 +27,7 @@ from forebay.operations.dead_letters.positions import last_committed
 from forebay.operations.dead_letters.reading import read_letter, read_letters
 from forebay.operations.dead_letters.redrive_pass import RedriveReport
 from forebay.operations.dead_letters.topics import dead_letter_topics, uncommitted_readers
-from forebay.operations.positions import parse_time
+from forebay.operations.messages.positions import parse_time
 from forebay.wire.records import Record
 
 PAGE = Page()

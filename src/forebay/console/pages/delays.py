@@ -14,9 +14,9 @@ from forebay.console.web.asking import Ask, Change, NotThere, WrongInput
 from forebay.console.web.page import Page
 from forebay.console.web.paging import page_of
 from forebay.operations.client import CommandError
-from forebay.operations.delay_admin import DelayAdmin, ScheduleId, schedule_id
-from forebay.operations.delay_lists import all_waiting, alter_waiting, in_due_order, json_row
-from forebay.operations.message_formats import json_bytes, json_headers
+from forebay.operations.delays.delay_admin import DelayAdmin, ScheduleId, schedule_id
+from forebay.operations.delays.delay_lists import all_waiting, alter_waiting, in_due_order, json_row
+from forebay.operations.messages.message_formats import json_bytes, json_headers
 from forebay.wire.messages.alter_delays import CANCEL, FIRE
 from forebay.wire.messages.describe_delays import (
     DelayedHeader,

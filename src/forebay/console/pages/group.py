@@ -11,9 +11,15 @@ from forebay.console.web.asking import Ask, Change, NotThere, body_text
 from forebay.console.web.page import Page
 from forebay.console.web.paging import page_of
 from forebay.operations.client import REQUEST_SECONDS, settle
-from forebay.operations.group_admin import alter_offsets, refuse_active, remove_member
-from forebay.operations.group_lag import assigned, committed_offsets, describe_group, group_state, owners_of
-from forebay.operations.log_offsets import Place
+from forebay.operations.groups.group_admin import alter_offsets, refuse_active, remove_member
+from forebay.operations.groups.group_lag import (
+    assigned,
+    committed_offsets,
+    describe_group,
+    group_state,
+    owners_of,
+)
+from forebay.operations.messages.log_offsets import Place
 
 PAGE = Page()
 

@@ -10,7 +10,7 @@ from forebay.console.web.asking import Ask
 from forebay.console.web.page import Page
 from forebay.console.web.paging import ROWS_MAX, page_of
 from forebay.operations.client import REQUEST_SECONDS, CommandError, settle
-from forebay.operations.log_offsets import Place
+from forebay.operations.messages.log_offsets import Place
 
 PAGE = Page()
 

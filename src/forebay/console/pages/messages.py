@@ -21,7 +21,7 @@ from forebay.console.watch.snapshot import TopicSeen
 from forebay.console.web.asking import Ask, Download, NotThere, WrongInput, whole_number
 from forebay.console.web.page import Page
 from forebay.operations.client import CommandError
-from forebay.operations.positions import Beginning, End, Last, Offset, Time, parse_position
+from forebay.operations.messages.positions import Beginning, End, Last, Offset, Time, parse_position
 from forebay.wire.batch import records
 from forebay.wire.records import Record
 

@@ -12,9 +12,9 @@ from forebay.console.web.asking import Ask, Change
 from forebay.console.web.page import Page
 from forebay.console.web.paging import ROWS_DEFAULT, page_of
 from forebay.operations.client import CommandError
-from forebay.operations.log_offsets import Place
-from forebay.operations.share_admin import ShareAdmin
-from forebay.operations.share_description import describe_share_group
+from forebay.operations.groups.share_admin import ShareAdmin
+from forebay.operations.groups.share_description import describe_share_group
+from forebay.operations.messages.log_offsets import Place
 
 PAGE = Page()
 

@@ -9,9 +9,9 @@ from forebay.console.watch.snapshot import Snapshot, TopicSeen
 from forebay.console.web.asking import Ask, Change, NotThere, WrongInput, whole_number
 from forebay.console.web.page import Page
 from forebay.operations.client import REQUEST_SECONDS, CommandError, settle
-from forebay.operations.partition_counts import fold
 from forebay.operations.settings import alter_configs, read_configs
-from forebay.operations.topics import add_partitions, describe_topics, shown_by
+from forebay.operations.topics.partition_counts import fold
+from forebay.operations.topics.topic_admin import add_partitions, describe_topics, shown_by
 
 PAGE = Page()
 

@@ -10,7 +10,7 @@ from forebay.console.web.asking import Ask, Change, WrongInput, body_text, whole
 from forebay.console.web.page import Page
 from forebay.console.web.paging import page_of
 from forebay.operations.client import REQUEST_SECONDS, settle
-from forebay.operations.topics import note_on
+from forebay.operations.topics.topic_admin import note_on
 
 PAGE = Page()
 

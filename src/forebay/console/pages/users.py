@@ -7,7 +7,7 @@ from typing import Any
 from forebay.console.web.asking import Ask, Change, WrongInput, body_text
 from forebay.console.web.page import Page
 from forebay.console.web.paging import page_of
-from forebay.operations.users import ThroughBroker
+from forebay.operations.security.users import ThroughBroker
 from forebay.wire.sasl.scram import BY_NAME, ITERATIONS_DEFAULT
 
 PAGE = Page()

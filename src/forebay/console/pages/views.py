@@ -11,10 +11,17 @@ from forebay.console.web.page import Page
 from forebay.console.web.paging import page_of
 from forebay.core.views.view import CompiledView, ViewError, compile_view
 from forebay.operations.client import REQUEST_SECONDS, CommandError, settle
-from forebay.operations.log_offsets import ends_of
-from forebay.operations.message_formats import json_bytes
-from forebay.operations.view_preview import preview_partition
-from forebay.operations.views import View, create_view, existing_view, read_stops, read_views, view_lags
+from forebay.operations.messages.log_offsets import ends_of
+from forebay.operations.messages.message_formats import json_bytes
+from forebay.operations.topics.view_preview import preview_partition
+from forebay.operations.topics.views import (
+    View,
+    create_view,
+    existing_view,
+    read_stops,
+    read_views,
+    view_lags,
+)
 
 PAGE = Page()
 

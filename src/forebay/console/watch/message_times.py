@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterable
 
 from forebay.operations.client import Client
-from forebay.operations.log_offsets import Place
-from forebay.operations.message_ages import message_ages
+from forebay.operations.messages.log_offsets import Place
+from forebay.operations.messages.message_ages import message_ages
 
 Waiting = tuple[Place, int]
 """A partition, and the offset of the first message that a group has not read."""

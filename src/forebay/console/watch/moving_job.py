@@ -14,7 +14,7 @@ from typing import Any
 from forebay.core.cluster.replicas.balancing import Move
 from forebay.errors import ForebayError
 from forebay.operations.client import Client, CommandError
-from forebay.operations.moving import carry_out
+from forebay.operations.cluster.reassignments import carry_out
 from forebay.operations.wire import WireConnection
 
 log = logging.getLogger(__name__)

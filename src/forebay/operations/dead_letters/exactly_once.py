@@ -20,7 +20,7 @@ from forebay.operations.dead_letters.positions import committed_by, last_committ
 from forebay.operations.dead_letters.progress import NoteTooLongError, Progress
 from forebay.operations.dead_letters.reading import bounds, first_since, read_lines, reader_settings
 from forebay.operations.dead_letters.redrive_pass import Destinations, Move, Redrive, RedriveReport
-from forebay.operations.log_offsets import Place
+from forebay.operations.messages.log_offsets import Place
 from forebay.operations.settings import read_configs
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from forebay.lazy import dataclass
 from forebay.operations.client import CommandError
-from forebay.operations.message_formats import Line, iso_time, json_bytes, json_headers
+from forebay.operations.messages.message_formats import Line, iso_time, json_bytes, json_headers
 
 PREFIX = "__dlq.errors."
 TOPIC, PARTITION, OFFSET = "topic", "partition", "offset"

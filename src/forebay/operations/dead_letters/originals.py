@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 from forebay.operations.client import REQUEST_SECONDS, Client, CommandError
 from forebay.operations.dead_letters.letters import Letter
 from forebay.operations.dead_letters.reading import is_end, reader_settings
-from forebay.operations.log_offsets import Place
-from forebay.operations.message_formats import Line, line_of
+from forebay.operations.messages.log_offsets import Place
+from forebay.operations.messages.message_formats import Line, line_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

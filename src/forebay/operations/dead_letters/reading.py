@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from forebay.operations.client import Client, CommandError
 from forebay.operations.dead_letters.letters import Filter, Letter, letter_of
-from forebay.operations.log_offsets import LogOffsets, Place, ends_of, log_offsets
-from forebay.operations.message_formats import Line, line_of
+from forebay.operations.messages.log_offsets import LogOffsets, Place, ends_of, log_offsets
+from forebay.operations.messages.message_formats import Line, line_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError

@@ -13,7 +13,7 @@ from forebay.client import Record
 from forebay.lazy import dataclass
 from forebay.operations.dead_letters.letters import Filter, Letter, letter_of
 from forebay.operations.dead_letters.progress import Progress
-from forebay.operations.message_formats import Line
+from forebay.operations.messages.message_formats import Line
 
 
 class Left(NamedTuple):

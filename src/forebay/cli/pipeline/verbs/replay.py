@@ -18,7 +18,7 @@ from forebay.cli.pipeline.step_plans import replay_plan
 from forebay.cli.pipeline.verbs.options import (
     checkpoint_option,
 )
-from forebay.operations.positions import TIME_HELP
+from forebay.operations.messages.positions import TIME_HELP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from forebay.operations.client import Client, CommandError
-from forebay.operations.log_offsets import LogOffsets, Place, ends_of, log_offsets
+from forebay.operations.messages.log_offsets import LogOffsets, Place, ends_of, log_offsets
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

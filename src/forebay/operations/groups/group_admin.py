@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from forebay.client.leaving import leave_group
 from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, settle
-from forebay.operations.group_lag import describe_group, group_state, word
-from forebay.operations.offset_reset import NewOffset
+from forebay.operations.groups.group_lag import describe_group, group_state, word
+from forebay.operations.groups.offset_reset import NewOffset
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

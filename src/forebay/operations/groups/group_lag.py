@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.lazy import dataclass
 from forebay.operations.client import REQUEST_SECONDS, Client, settle
-from forebay.operations.log_offsets import Place, ends_of
-from forebay.operations.message_ages import message_ages
+from forebay.operations.messages.log_offsets import Place, ends_of
+from forebay.operations.messages.message_ages import message_ages
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import (

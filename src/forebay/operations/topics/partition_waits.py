@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, named_by
 from forebay.operations.client import Client, CommandError, join_address
-from forebay.operations.partition_counts import Closed
+from forebay.operations.topics.partition_counts import Closed
 from forebay.operations.wire import BrokerConnections
 from forebay.wire.messages.describe_producers import (
     DescribeProducersRequest,

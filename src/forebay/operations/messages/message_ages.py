@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from forebay.operations.client import Client
-from forebay.operations.log_offsets import Place
+from forebay.operations.messages.log_offsets import Place
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition

@@ -16,9 +16,9 @@ from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import staying
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.lazy import dataclass
-from forebay.operations.broker_defaults import alter_defaults, read_defaults
 from forebay.operations.client import CommandError, join_address
-from forebay.operations.views import read_views
+from forebay.operations.cluster.broker_defaults import alter_defaults, read_defaults
+from forebay.operations.topics.views import read_views
 from forebay.operations.wire import WireConnection, check
 from forebay.wire.messages.incremental_alter_configs import AlterableConfig
 from forebay.wire.messages.list_partition_reassignments import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from forebay.core.cluster.replicas.balancing import Move
 from forebay.errors import ErrorCode
 from forebay.operations.client import CommandError
-from forebay.operations.cluster_state import Place, moves_under_way
+from forebay.operations.cluster.cluster_state import Place, moves_under_way
 from forebay.operations.wire import WireConnection, check, error_text
 from forebay.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

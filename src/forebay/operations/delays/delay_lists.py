@@ -7,8 +7,8 @@ from heapq import merge
 from typing import Any
 
 from forebay.operations.client import CommandError
-from forebay.operations.delay_admin import DelayAdmin, ScheduleId
-from forebay.operations.message_formats import iso_time, json_bytes
+from forebay.operations.delays.delay_admin import DelayAdmin, ScheduleId
+from forebay.operations.messages.message_formats import iso_time, json_bytes
 from forebay.wire.messages.describe_delays import DelayedMessage
 
 Waiting = tuple[ScheduleId, DelayedMessage]

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, settle
-from forebay.operations.log_offsets import Place, ends_of
-from forebay.operations.partition_counts import Closed, closed_partitions, closing_note
+from forebay.operations.messages.log_offsets import Place, ends_of
 from forebay.operations.settings import read_configs
+from forebay.operations.topics.partition_counts import Closed, closed_partitions, closing_note
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicDescription
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def shown_by(client: Client, names: Sequence[str]) -> list[str]:
     """Why topics with views cannot be deleted. The client library does not pass it on."""
-    from forebay.operations.views import read_views
+    from forebay.operations.topics.views import read_views
     from forebay.operations.wire import WireConnection
 
     try:
@@ -103,7 +103,7 @@ def _closing(
     """The description of folded partitions, if the topic has some or is opening some again."""
     if closed is None:
         return None
-    from forebay.operations.partition_waits import (
+    from forebay.operations.topics.partition_waits import (
         waits,
     )  # it takes the whole format of batches, for a few topics
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from forebay.operations.client import Client
-from forebay.operations.group_lag import total_lag_seconds
-from forebay.operations.log_offsets import Place
+from forebay.operations.groups.group_lag import total_lag_seconds
+from forebay.operations.groups.share_admin import Progress, ShareAdmin
+from forebay.operations.messages.log_offsets import Place
 from forebay.operations.settings import read_configs
-from forebay.operations.share_admin import Progress, ShareAdmin
 from forebay.wire.messages.describe_share_windows import ShareWindow
 from forebay.wire.messages.share_group_describe import DescribedGroup, Member
 

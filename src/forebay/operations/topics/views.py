@@ -11,7 +11,7 @@ from forebay.core.views.catalog import KEEP_TOMBSTONES, MATERIALIZE, SELECT, SOU
 from forebay.errors import ErrorCode
 from forebay.lazy import dataclass
 from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, join_address, settle
-from forebay.operations.log_offsets import Place, ends_of
+from forebay.operations.messages.log_offsets import Place, ends_of
 from forebay.operations.wire import BrokerConnections, WireConnection, check
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -9,8 +9,8 @@ from typing import NamedTuple, Self, TypeVar
 
 from forebay.errors import ErrorCode
 from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, join_address
-from forebay.operations.log_offsets import Place
-from forebay.operations.offset_reset import NewOffset
+from forebay.operations.groups.offset_reset import NewOffset
+from forebay.operations.messages.log_offsets import Place
 from forebay.operations.wire import BrokerConnections, WireConnection, check, error_text
 from forebay.wire.fields import Request, Response
 from forebay.wire.messages.alter_share_group_offsets import (

@@ -1,0 +1,1 @@
+"""Brokers of a cluster: their state and defaults, reassignments, failovers."""

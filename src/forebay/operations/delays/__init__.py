@@ -1,0 +1,1 @@
+"""Delayed messages: requests about them, and lists of them."""

@@ -1,0 +1,1 @@
+"""Topics, their number of partitions, and topics that are views."""
