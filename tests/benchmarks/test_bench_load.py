@@ -16,7 +16,7 @@ from bench.server import BenchError, Server, bare_server
 from fastcrc import crc32
 
 from forebay.wire.batch import crc_ok, split
-from forebay.wire.codec import decode
+from forebay.wire.codec.compiled import decode
 from forebay.wire.frames import read_request_header
 from forebay.wire.messages.fetch import FetchRequest
 from forebay.wire.messages.produce import ProduceRequest

@@ -6,8 +6,8 @@ import struct
 from random import Random
 from typing import Any
 
+from forebay.wire.codec.layout import Layout
 from forebay.wire.fields import FORMATS, Field, Message, Struct, shared_default
-from forebay.wire.layout import Layout
 from forebay.wire.messages import API_KEYS, Api, api
 
 # Lengths around the places where a varint grows by a byte.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from forebay.errors import ProtocolError, TooManyElements
-from forebay.wire.codec import (
+from forebay.wire.codec.compiled import (
     bounded_decoder,
     decoder,
     encode,
@@ -18,8 +18,8 @@ from forebay.wire.codec import (
     stepwise_appender,
     stepwise_decoder,
 )
+from forebay.wire.codec.layout import UNKNOWN_TAGS_MAX, uvarint
 from forebay.wire.fields import Message, Struct
-from forebay.wire.layout import UNKNOWN_TAGS_MAX, uvarint
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from forebay.wire.parts import join

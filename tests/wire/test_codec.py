@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
-from forebay.wire.codec import decode, decoder, encode, encoder
-from forebay.wire.encoding import COPIED_BYTES_MAX
+from forebay.wire.codec.compiled import decode, decoder, encode, encoder
+from forebay.wire.codec.encoding import COPIED_BYTES_MAX
+from forebay.wire.codec.layout import STRING_BYTES_MAX, in_range
 from forebay.wire.fields import (
     Message,
     Request,
@@ -30,7 +31,6 @@ from forebay.wire.fields import (
     uint16,
     uuid,
 )
-from forebay.wire.layout import STRING_BYTES_MAX, in_range
 from forebay.wire.parts import FileRange, Part, Records, join, size_of
 from wire.message_values import every_message, random_message, sparse_message
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kio.serial import entity_writer
 
 from forebay.errors import ProtocolError
-from forebay.wire.codec import decode, encode
+from forebay.wire.codec.compiled import decode, encode
+from forebay.wire.codec.layout import uvarint
 from forebay.wire.frames import (
     EncodedResponse,
     read_request_header,
@@ -20,7 +21,6 @@ from forebay.wire.frames import (
     request_frame,
     response_frame,
 )
-from forebay.wire.layout import uvarint
 from forebay.wire.messages import API_KEYS, Api, api
 from forebay.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from forebay.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData

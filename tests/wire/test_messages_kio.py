@@ -23,10 +23,10 @@ import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from forebay.wire.codec import decode, encode
+from forebay.wire.codec.compiled import decode, encode
+from forebay.wire.codec.layout import Layout
 from forebay.wire.fields import FORMATS, OWN_TAGS_FROM, Struct
 from forebay.wire.fields import Field as OurField
-from forebay.wire.layout import Layout
 from forebay.wire.messages import API_KEYS, Api, api
 from forebay.wire.messages.produce import (
     PartitionProduceResponse,

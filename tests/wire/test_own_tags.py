@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.wire.codec import decode, encode
+from forebay.wire.codec.compiled import decode, encode
 from forebay.wire.fields import Request, boolean, int16, int64, string
 from forebay.wire.messages.end_txn import EndTxnRequest, EndTxnResponse, FurtherTxn
 

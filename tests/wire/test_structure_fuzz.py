@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from forebay.errors import ProtocolError
-from forebay.wire.codec import decode
+from forebay.wire.codec.compiled import decode
 from forebay.wire.fields import Request
 from forebay.wire.frames import read_request_header
 from forebay.wire.messages.metadata import MetadataRequest

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import ProtocolError
-from forebay.wire.codec import decode, decoder, encode
+from forebay.wire.codec.compiled import decode, decoder, encode
 from forebay.wire.fields import Message
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.message_values import every_message, random_message

@@ -16,10 +16,10 @@ from typing import TypeVar
 
 from forebay.errors import ProtocolError
 from forebay.wire.api_keys import ApiKey
-from forebay.wire.codec import appender, decode, stepwise_appender
-from forebay.wire.encoding import Encoder
+from forebay.wire.codec.compiled import appender, decode, stepwise_appender
+from forebay.wire.codec.encoding import Encoder
+from forebay.wire.codec.layout import skip_tags
 from forebay.wire.fields import Request, Response
-from forebay.wire.layout import skip_tags
 from forebay.wire.messages import flexible_from
 from forebay.wire.parts import Part, join, size_of
 

@@ -1,9 +1,9 @@
 """The client's side of one connection, without I/O: versions, correlation ids, and requests in flight.
 
 A shell moves the bytes: the blocking one (`transport/blocking.py`), the event loop's
-(`broker/cluster/peer_connection.py`), which also runs in the simulator, and those of tests and benchmarks. A
-shell sends what `send` returns, asks `frame_size` for the size of a frame, and passes whole frames to
-`receive`.
+(`broker/cluster/peers/peer_connection.py`), which also runs in the simulator, and those of tests and
+benchmarks. A shell sends what `send` returns, asks `frame_size` for the size of a frame, and passes whole
+frames to `receive`.
 
 A session begins with ApiVersions in version 0, which every broker answers. Its answer says which versions the
 broker serves, and from then on each request goes out in the highest version that both sides know. A later

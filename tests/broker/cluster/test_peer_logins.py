@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.config import broker_config
 from forebay.errors import ConfigError, ErrorCode, KafkaError

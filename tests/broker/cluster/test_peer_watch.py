@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from forebay.broker.background import Background
-from forebay.broker.cluster.peer_connection import PeerConnection
-from forebay.broker.cluster.peer_dialing import PeerDialing
-from forebay.broker.cluster.peer_watch import PeerWatch, Suspicion
+from forebay.broker.cluster.failover.peer_watch import PeerWatch, Suspicion
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peer_dialing import PeerDialing
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import BrokerPut

@@ -10,7 +10,7 @@ from struct import pack
 
 import pytest
 
-from forebay.broker.cluster.peer_connection import PeerConnection, PeerRefused
+from forebay.broker.cluster.peers.peer_connection import PeerConnection, PeerRefused
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.node import Node
 from forebay.coordination.keys import Keys

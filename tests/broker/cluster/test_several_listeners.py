@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.registration import BrokerRegistration

@@ -15,7 +15,7 @@ import pytest
 from forebay.broker.net import dispatch
 from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.broker.net.large_requests import LargeRequests
-from forebay.broker.net.slices import Place, Room
+from forebay.broker.net.scheduling.slices import Place, Room
 from forebay.errors import ErrorCode
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from forebay.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource

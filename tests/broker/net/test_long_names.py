@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forebay.errors import ErrorCode
+from forebay.wire.codec.layout import STRING_BYTES_MAX
 from forebay.wire.fields import Request
-from forebay.wire.layout import STRING_BYTES_MAX
 from forebay.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest

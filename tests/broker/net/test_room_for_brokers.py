@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.alter_user_scram_credentials import (

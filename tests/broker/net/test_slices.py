@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from forebay.broker.net.slices import SLICE_S, Slices
+from forebay.broker.net.scheduling.slices import SLICE_S, Slices
 
 STEPS = 20
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork, SocketStream
 from forebay.broker.ports import Stream
 from forebay.errors import ErrorCode

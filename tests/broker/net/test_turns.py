@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from forebay.broker.net.connection import Connection
-from forebay.broker.net.turns import Line, Turns
+from forebay.broker.net.scheduling.turns import Line, Turns
 from forebay.broker.node import Node
 from forebay.config import broker_config
 from forebay.errors import ErrorCode

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from forebay.broker.net.watched_steps import WatchedSteps
+from forebay.broker.net.scheduling.watched_steps import WatchedSteps
 
 
 class Clock:

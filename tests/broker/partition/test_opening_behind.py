@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.partition.opening import PartitionOpener
-from forebay.broker.partition.opening_queue import OpeningQueue
+from forebay.broker.partition.opening.opening_queue import OpeningQueue
+from forebay.broker.partition.opening.partition_opener import PartitionOpener
 from forebay.errors import ErrorCode
 from forebay.storage.datadir import BOOT_ID, CLEAN_SHUTDOWN
 from forebay.storage.put_aside import PutAside

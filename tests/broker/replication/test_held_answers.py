@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.fetch.follower_fetch import ReplicaFetch
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.errors import ErrorCode

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.partition.partition import Partition
 from forebay.errors import ErrorCode, KafkaError, StorageError

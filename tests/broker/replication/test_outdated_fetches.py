@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.replication import follower_tracking
 from forebay.core.partition.fetch_session import FetchSession

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from forebay.core.groups.failures import failure
 from forebay.core.step import RequestInfo
 from forebay.errors import ErrorCode
-from forebay.wire.codec import encode
+from forebay.wire.codec.compiled import encode
 from forebay.wire.messages import api
 from forebay.wire.messages.describe_groups import DescribeGroupsRequest
 from forebay.wire.messages.list_groups import ListGroupsRequest

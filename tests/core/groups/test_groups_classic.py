@@ -8,7 +8,7 @@ from forebay.core.groups.classic.group import TRANSITIONS, State
 from forebay.core.groups.classic.requests import NEW_MEMBER_TIMEOUT_MS
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
-from forebay.wire.layout import STRING_BYTES_MAX
+from forebay.wire.codec.layout import STRING_BYTES_MAX
 from forebay.wire.messages.leave_group import LeaveGroupRequest
 from support.machines.group_runtime import Runtime, subscription
 

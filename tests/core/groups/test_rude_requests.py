@@ -15,9 +15,9 @@ from forebay.config import TransactionsConfig
 from forebay.core.groups.classic.requests import ClassicGroup
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup
 from forebay.core.step import RequestInfo
-from forebay.wire.codec import decode, encode
+from forebay.wire.codec.compiled import decode, encode
+from forebay.wire.codec.layout import STRING_BYTES_MAX, Layout
 from forebay.wire.fields import Field, Message, Request, Struct
-from forebay.wire.layout import STRING_BYTES_MAX, Layout
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from forebay.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

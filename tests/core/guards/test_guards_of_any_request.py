@@ -20,7 +20,7 @@ from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.guards.guard import Access, Narrowed, Refused
 from forebay.core.guards.table import RULES
 from forebay.errors import ProtocolError
-from forebay.wire.codec import decoder
+from forebay.wire.codec.compiled import decoder
 from forebay.wire.fields import Request
 from forebay.wire.frames import request_frame, response_frame
 from forebay.wire.messages import api, api_name

@@ -22,7 +22,7 @@ from forebay.core.transactions.state import (
 )
 from forebay.core.transactions.waiting import WAIT_MS_MAX, WAITING_MAX
 from forebay.errors import ErrorCode
-from forebay.wire.codec import encode
+from forebay.wire.codec.compiled import encode
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from forebay.wire.messages.end_txn import EndTxnRequest

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.broker.broker import Broker
-from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.node import Node
 from forebay.broker.system_ports import real_ports

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from forebay.wire.codec.layout import Layout
 from forebay.wire.fields import Field, Struct
-from forebay.wire.layout import Layout
 from forebay.wire.messages import api
 
 Path = tuple[str, ...]

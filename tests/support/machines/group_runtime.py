@@ -19,7 +19,7 @@ from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
 from forebay.core.step import Now, RequestInfo, StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
-from forebay.wire.codec import decode, encode
+from forebay.wire.codec.compiled import decode, encode
 from forebay.wire.messages.heartbeat import HeartbeatRequest
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from forebay.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

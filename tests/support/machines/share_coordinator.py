@@ -15,7 +15,7 @@ from forebay.config import ShareCoordinatorConfig
 from forebay.core.shares.coordinator.persisted_state import ShareKey, ShareState
 from forebay.core.shares.coordinator.shard import DeleteStateRecords, ShareCoordinatorShard, Topics
 from forebay.core.step import Now, RequestInfo, StateRecord, Step
-from forebay.wire.codec import decode, encode
+from forebay.wire.codec.compiled import decode, encode
 from forebay.wire.messages import (
     delete_share_group_state,
     initialize_share_group_state,

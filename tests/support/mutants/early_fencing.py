@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.broker.cluster import early_fencing, peer_watch
+from forebay.broker.cluster.failover import early_fencing, peer_watch
 from forebay.coordination.store import Compare
 from forebay.errors import KafkaError
 

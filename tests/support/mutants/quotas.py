@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.broker.net.responses import Responses
+from forebay.broker.net.responses.response_queue import Responses
 
 
 def tell_clients_to_wait_and_read_on(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.broker.coordinators import transactions
-from forebay.broker.partition import late_roles
+from forebay.broker.partition.opening import late_roles
 from forebay.coordination import translate
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.transactions.shard import WriteMarkers

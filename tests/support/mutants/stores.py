@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.broker.coordinators import producer_ids
-from forebay.broker.partition import strays, unused_logs
+from forebay.broker.partition.unused import strays, unused_logs
 from forebay.coordination import metadata, producer_id_counter
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Store

@@ -9,7 +9,7 @@ import ssl
 import struct
 from typing import Any, Protocol
 
-from forebay.wire.codec import decode
+from forebay.wire.codec.compiled import decode
 from forebay.wire.fields import Request, Response
 from forebay.wire.frames import request_frame
 from forebay.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from forebay.errors import ProtocolError
-from forebay.wire.codec import decoder
+from forebay.wire.codec.compiled import decoder
 from forebay.wire.fields import Request
 from forebay.wire.frames import read_request_header
 from forebay.wire.messages import api

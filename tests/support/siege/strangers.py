@@ -8,7 +8,7 @@ import ssl
 import struct
 from collections import Counter
 
-from forebay.wire.layout import uvarint
+from forebay.wire.codec.layout import uvarint
 from support.siege.attack import Attack, first_problem, swallow
 from support.siege.connection import connect
 from support.siege.target import Target

@@ -14,8 +14,8 @@ from struct import calcsize, pack
 from typing import NamedTuple
 
 from forebay.wire.api_keys import OWN_KEYS_FROM
+from forebay.wire.codec.layout import Layout, uvarint
 from forebay.wire.fields import FORMATS, Field, Request, Struct
-from forebay.wire.layout import Layout, uvarint
 from forebay.wire.messages import API_KEYS, api
 
 _ENDLESS = (b"\xff", b"\x80\x80\x80\x80\x80\x01", b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x00")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from forebay.broker.cluster.peers import is_broker, is_from_broker
+from forebay.broker.cluster.peers.peers import is_broker, is_from_broker
 from forebay.broker.net.connection import ANONYMOUS, Connection
 from forebay.broker.signals import Signal
 from forebay.core.acls.authorizer import Authorizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from forebay.broker.cluster.pending_failovers import PendingFailovers
+    from forebay.broker.cluster.failover.pending_failovers import PendingFailovers
     from forebay.broker.live_config import LiveConfig
     from forebay.broker.ports import Address
     from forebay.config import Listener

@@ -5,7 +5,7 @@ takes a new one and registers again, which makes it a new broker in the eyes of 
 follows where others lead now, and catches up. It never exits over it.
 
 A registration can also end before its lease: another broker has counted this one as dead, because connections
-to it were refused (`early_fencing.py`). As soon as the image shows that, this broker leads nothing any more.
+to it were refused (`failover/`). As soon as the image shows that, this broker leads nothing any more.
 It gives up the lease, and goes on in the same way.
 
 A new lease says nothing of what happened between the leases: the image may still show this broker as the

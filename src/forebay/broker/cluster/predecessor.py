@@ -15,7 +15,7 @@ import asyncio
 import logging
 
 from forebay.broker.cluster.held_lease import HeldLease
-from forebay.broker.cluster.peer_dialing import PeerDialing
+from forebay.broker.cluster.peers.peer_dialing import PeerDialing
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import Compare, Delete, KeyValue, Store
 from forebay.core.cluster.registration import BrokerRegistration

@@ -15,7 +15,7 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import load
 
 if TYPE_CHECKING:
-    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.cluster.topic_changes import TopicChanges
     from forebay.broker.composition.foundations import Foundations
     from forebay.broker.composition.local_partitions import LocalPartitions

@@ -17,13 +17,13 @@ from forebay.broker.prometheus.topic_metrics import PartitionMetrics, TopicMetri
 
 if TYPE_CHECKING:
     from forebay.broker.cluster.controller import Controller
-    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.composition.foundations import Foundations
     from forebay.broker.composition.local_partitions import LocalPartitions
     from forebay.broker.coordinators.groups import Groups
     from forebay.broker.fetch.positions import Positions
+    from forebay.broker.net.scheduling.slices import Slices
     from forebay.broker.net.server import Server
-    from forebay.broker.net.slices import Slices
     from forebay.broker.shares.live_share import LiveShare
     from forebay.broker.views.materializing import FillState
     from forebay.core.partition.fetch_session import FetchSessions

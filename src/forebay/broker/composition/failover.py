@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from forebay.broker.cluster.pending_failovers import PendingFailovers
+from forebay.broker.cluster.failover.pending_failovers import PendingFailovers
 from forebay.lazy import load
 
 if TYPE_CHECKING:
-    from forebay.broker.cluster.failover_times import FailoverTimes
-    from forebay.broker.cluster.peer_watch import PeerWatch
+    from forebay.broker.cluster.failover.failover_times import FailoverTimes
+    from forebay.broker.cluster.failover.peer_watch import PeerWatch
     from forebay.broker.composition.foundations import Foundations
 
 _CLUSTER = "forebay.broker.cluster"

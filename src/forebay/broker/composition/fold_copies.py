@@ -11,7 +11,7 @@ from forebay.broker.record_moves.fold_copies import FoldCopies
 from forebay.broker.upkeep.number_handover import NumberHandover
 
 if TYPE_CHECKING:
-    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.composition.foundations import Foundations
     from forebay.broker.composition.local_partitions import LocalPartitions
     from forebay.broker.composition.shares import Shares

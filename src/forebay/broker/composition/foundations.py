@@ -10,7 +10,7 @@ from forebay.broker.authorization.audit import AuditLog
 from forebay.broker.authorization.authorization import Authorization, sent_by_broker
 from forebay.broker.background import Background
 from forebay.broker.cluster.held_lease import HeldLease
-from forebay.broker.cluster.peer_dialing import PeerDialing
+from forebay.broker.cluster.peers.peer_dialing import PeerDialing
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.telemetry.metrics import Metrics

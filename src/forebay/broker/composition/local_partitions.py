@@ -10,7 +10,7 @@ from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.partition.assignment import Assignment
 from forebay.broker.partition.log_jobs import LogJobs
 from forebay.broker.partition.long_polls import Arrivals
-from forebay.broker.partition.opening import PartitionOpener
+from forebay.broker.partition.opening.partition_opener import PartitionOpener
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.flush import SYNC_THREADS, GroupCommit
 from forebay.broker.produce.write_cycle import WriteCycle

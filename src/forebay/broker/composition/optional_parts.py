@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from forebay.broker.authentication.gate import LoginGate
     from forebay.broker.authentication.logins import Logins
-    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.cluster.topic_changes import TopicChanges
     from forebay.broker.composition.coordinators import Coordinators
     from forebay.broker.composition.delegation_tokens import LazyDelegationTokens

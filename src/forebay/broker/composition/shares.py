@@ -21,7 +21,7 @@ from forebay.broker.shares.table import ShareTable
 from forebay.core.shares.sessions import ShareSessions
 
 if TYPE_CHECKING:
-    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.cluster.topic_changes import TopicChanges
     from forebay.broker.composition.coordinators import Coordinators
     from forebay.broker.composition.foundations import Foundations

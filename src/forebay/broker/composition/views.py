@@ -11,7 +11,7 @@ from forebay.broker.views.materializing import FillHost, ViewFilling
 from forebay.broker.worker_threads import LazyThreads
 
 if TYPE_CHECKING:
-    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.composition.foundations import Foundations
     from forebay.broker.composition.local_partitions import LocalPartitions
 

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from forebay.broker.broker_time import BrokerTime
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.partition.closed_partition import is_settled
 from forebay.broker.partition.fold_state import FoldedInto
 from forebay.broker.partition.partition import Partition

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any, TypeAlias
 
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.loaded_shard import Ticket
 from forebay.broker.coordinators.runtime import Coordinator

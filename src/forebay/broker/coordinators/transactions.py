@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.led_anew import LedAnew
 from forebay.broker.coordinators.loaded_shard import Shard

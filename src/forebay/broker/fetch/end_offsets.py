@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.partition.leader_epoch_checks import check_end_known
 from forebay.broker.partition.table import PartitionTable

@@ -21,8 +21,8 @@ import logging
 
 from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.partition_reads import NO_RECORDS, Fetch, diverging
-from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
 from forebay.broker.partition.partition import Partition
 from forebay.config import is_throttled

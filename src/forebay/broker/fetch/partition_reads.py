@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 
 from forebay.broker.fetch.cold_reads import Outcomes
 from forebay.broker.fetch.fetch_host import FetchHost
-from forebay.broker.net.deferred_replies import Reply
+from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.partition import Partition
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.registration import addresses_by

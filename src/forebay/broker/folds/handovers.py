@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from forebay.broker.background import Background
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.core.partition.folds.closed_partition import NOTHING_BEFORE, PassOn
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.folded_produce import FoldedProduceRequest, FoldedProduceResponse

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.handlers.produce import record_errors
-from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.request import AppendRequest
 from forebay.broker.produce.transactional_request import TransactionalRequest

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from forebay.broker.cluster.addresses import Addresses
-from forebay.broker.cluster.pending_failovers import PendingFailovers
+from forebay.broker.cluster.failover.pending_failovers import PendingFailovers
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
@@ -285,7 +285,7 @@ def _response(
 
 def _looks_for_leaders(context: RequestContext, request: wire.MetadataRequest) -> bool:
     """Whether a client on librdkafka asks for topics that it uses. It must not be told that the broker which
-    led them is gone, before it has moved away from it (`pending_failovers.py`)."""
+    led them is gone, before it has moved away from it (`cluster/failover/`)."""
     return bool(request.topics) and context.connection.software.startswith(_NEVER_FORGET)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.shares.requests.service import ShareService
 from forebay.broker.shares.requests.share_fetch import ShareFetch
 from forebay.errors import ErrorCode, KafkaError

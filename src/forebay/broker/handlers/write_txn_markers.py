@@ -8,10 +8,10 @@ have gone on without it, and a marker with the same epochs would end the next tr
 
 from __future__ import annotations
 
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.coordinators.markers import BUMPS_EPOCH_FROM, MarkerAppends, MarkerWrite
-from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.produce.write_cycle import Appended
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker

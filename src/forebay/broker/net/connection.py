@@ -1,8 +1,8 @@
-"""One client connection: frames in, each handed to its handler; responses out (`responses.py`).
+"""One client connection: frames in, each handed to its handler; responses out (`responses/`).
 
 A read event takes what has arrived (`receiving.py`), handles the whole frames in it for as long as it is the
-connection's turn (`turns.py`), and sends all their responses with one call. While the connection is busy,
-nothing more is read from it.
+connection's turn (`scheduling/turns.py`), and sends all their responses with one call. While the connection
+is busy, nothing more is read from it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from forebay.broker.net.buffers import Buffer
 from forebay.broker.net.overtaking import Overtaking
 from forebay.broker.net.receiving import REQUEST_BYTES_MIN, SIZE, SIZE_BYTES, SMALL_BYTES, ReceivingHost
 from forebay.broker.net.request_memory import QueuedRequest, RequestMemory
-from forebay.broker.net.turns import Line
+from forebay.broker.net.scheduling.turns import Line
 from forebay.broker.ports import Stream
 from forebay.config import Listener
 from forebay.core.security.networks import network_of

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.net.connection import Connection
-from forebay.broker.net.deferred_replies import Reply
-from forebay.broker.net.watched_steps import WatchedSteps
+from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.broker.net.scheduling.watched_steps import WatchedSteps
 from forebay.broker.telemetry.request_times import ApiTimes, Measurement, RequestTimes
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.core.large_requests.table import asks_for_all, cut_from_bytes, division_of
 from forebay.core.step import RequestInfo
 from forebay.errors import TooManyElements, UnservedRequest
 from forebay.wire.api_keys import ApiKey
-from forebay.wire.codec import bounded_decoder, decoder
+from forebay.wire.codec.compiled import bounded_decoder, decoder
 from forebay.wire.frames import EncodedResponse, RequestHeader, read_request_header, response_frame
 from forebay.wire.messages import api, api_name
 

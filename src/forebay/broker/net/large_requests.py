@@ -1,4 +1,4 @@
-"""Requests with many elements: decoded, handled and encoded in slices (`slices.py`).
+"""Requests with many elements: decoded, handled and encoded in slices (`scheduling/slices.py`).
 
 A large request keeps its place in the order of its connection, from which nothing more is read meanwhile. Its
 frame is copied, because what it lies in is filled by the next read; very large ones have memory of their own
@@ -16,19 +16,19 @@ from typing import Any, NamedTuple, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.net.connection import ANONYMOUS
-from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import Endpoint, Meter, Note, RequestContext
-from forebay.broker.net.part_replies import PartReply
 from forebay.broker.net.request_memory import QueuedRequest
-from forebay.broker.net.slices import NotWanted, Place, Room, Slices
-from forebay.broker.net.watched_steps import WatchedSteps
+from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.broker.net.responses.part_replies import PartReply
+from forebay.broker.net.scheduling.slices import NotWanted, Place, Room, Slices
+from forebay.broker.net.scheduling.watched_steps import WatchedSteps
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.core.large_requests.division import Division, JoinedResponse
 from forebay.core.large_requests.table import asks_for_all, division_of, division_of_all, is_cut
 from forebay.errors import ErrorCode, ProtocolError, TooManyElements
-from forebay.wire.codec import stepwise_decoder
+from forebay.wire.codec.compiled import stepwise_decoder
+from forebay.wire.codec.layout import in_range
 from forebay.wire.frames import EncodedResponse, request_header, response_steps
-from forebay.wire.layout import in_range
 from forebay.wire.messages import api
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from typing import Protocol, cast
 
 from forebay.broker.net.buffers import Buffer, BufferPool
 from forebay.broker.net.request_memory import RequestMemory
-from forebay.broker.net.responses import Responses, ResponsesHost
-from forebay.broker.net.turns import Turns
+from forebay.broker.net.responses.response_queue import Responses, ResponsesHost
+from forebay.broker.net.scheduling.turns import Turns
 from forebay.broker.ports import Stream
 
 SIZE = Struct(">i")

@@ -17,7 +17,7 @@ from forebay.broker.net.broker_reserve import BrokerReserve
 from forebay.broker.net.buffers import BufferPool
 from forebay.broker.net.connection import Connection, Handle
 from forebay.broker.net.request_memory import Holder, QueuedRequest, RequestMemory
-from forebay.broker.net.turns import Turns
+from forebay.broker.net.scheduling.turns import Turns
 from forebay.broker.ports import Address, Listening, Network, Stream
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics

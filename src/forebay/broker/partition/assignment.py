@@ -11,10 +11,10 @@ for the parts that still hold it. When it is back, the newest image is applied: 
 by then, or is let go. Until then no other partition of its name is opened.
 
 A log that is not used any more is deleted only if the image says positively that it may be; otherwise it is
-put aside (`unused_logs.py`). A partition whose topic or state cannot be read
+put aside (`unused/unused_logs.py`). A partition whose topic or state cannot be read
 (`core/cluster/images/unreadable.py`) rests: it neither leads nor follows, and nothing of it is deleted. One
 that could not be read when this broker started is opened when it can be, and may have to wait for its role
-(`late_roles.py`).
+(`opening/late_roles.py`).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.departure import Departure
 from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.clean_shutdown import settle_all
 from forebay.broker.partition.closed_partition import follow_fold
-from forebay.broker.partition.late_roles import LateRoles
 from forebay.broker.partition.log_jobs import LogJobs
 from forebay.broker.partition.long_polls import release
-from forebay.broker.partition.opening import PartitionOpener
-from forebay.broker.partition.opening_queue import may_open_behind
+from forebay.broker.partition.opening.late_roles import LateRoles
+from forebay.broker.partition.opening.opening_queue import may_open_behind
+from forebay.broker.partition.opening.partition_opener import PartitionOpener
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.settling import settle_all
-from forebay.broker.partition.strays import is_in_doubt
 from forebay.broker.partition.table import PartitionTable
-from forebay.broker.partition.unused_logs import UnusedLogs
+from forebay.broker.partition.unused.strays import is_in_doubt
+from forebay.broker.partition.unused.unused_logs import UnusedLogs
 from forebay.broker.signals import Signal
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.metadata import Metadata

@@ -3,7 +3,7 @@
 A partition whose log cannot be opened is kept with the reason: requests for it are refused with that reason,
 and all other partitions are served. A partition that is still being opened, or whose log is lent to a thread,
 cannot be used: look-ups refuse it with an error that clients try again after, and it is not among `all`. One
-that waits for its turn to be opened is opened next (`opening_queue.py`). `assignment.py` writes this table.
+that waits for its turn to be opened is opened next (`opening/`). `assignment.py` writes this table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forebay.broker.partition.long_polls import release
-from forebay.broker.partition.opening_queue import OpeningQueue
+from forebay.broker.partition.opening.opening_queue import OpeningQueue
 from forebay.broker.partition.partition import Partition
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.images.topic_folds import Stop

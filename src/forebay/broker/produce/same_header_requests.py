@@ -16,8 +16,8 @@ from functools import partial
 from struct import Struct
 
 from forebay.broker.net.connection import Connection
-from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.next_leaders import with_next_leaders
@@ -29,9 +29,9 @@ from forebay.core.partition.record_rules import UNEXAMINED
 from forebay.errors import KafkaError
 from forebay.wire.api_keys import ApiKey
 from forebay.wire.batch import ATTRIBUTES_LOW_AT, HEADER_SIZE, TRANSACTIONAL
+from forebay.wire.codec.layout import read_uvarint
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.frames import response_frame
-from forebay.wire.layout import read_uvarint
 from forebay.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,

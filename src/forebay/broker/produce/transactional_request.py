@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.request import AppendRequest, Encode
 from forebay.broker.produce.transaction_verification import Admission, verify

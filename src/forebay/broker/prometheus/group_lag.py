@@ -23,7 +23,7 @@ from forebay.wire.messages.describe_positions import (
 )
 
 if TYPE_CHECKING:
-    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.coordinators.groups import Groups
     from forebay.broker.fetch.positions import FoundPartition, Positions
     from forebay.broker.partition.table import PartitionTable

@@ -1,7 +1,7 @@
 """The page of metrics, made of what each source adds to it.
 
 With thousands of topics that takes many milliseconds: so it is done in slices, in the line of all large work
-(`net/slices.py`), and requests pass it.
+(`net/scheduling/slices.py`), and requests pass it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Protocol
 
-from forebay.broker.net.slices import Slices
+from forebay.broker.net.scheduling.slices import Slices
 from forebay.broker.prometheus.catalog import CATALOG
 from forebay.broker.prometheus.families import Page
 

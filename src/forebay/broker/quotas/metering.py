@@ -17,8 +17,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.core.quotas.keys import QuotaKey
 from forebay.core.quotas.limiter import ClientLimits

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from forebay.broker.broker_time import BrokerTime
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.folds.takers import BatchTakers, OtherBroker, SentBatch
 from forebay.broker.partition.append_refusals import not_enough_replicas
 from forebay.broker.partition.partition import Partition

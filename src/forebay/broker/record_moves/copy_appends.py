@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.partition.append_refusals import not_enough_replicas, refusal, require_known_producers
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from forebay.broker.cluster.held_lease import HeldLease
-from forebay.broker.partition.opening import PartitionOpener
+from forebay.broker.partition.opening.partition_opener import PartitionOpener
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.telemetry.metrics import Metrics

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable, Iterable
 
 from forebay.broker.cluster.held_lease import HeldLease
-from forebay.broker.cluster.peer_connection import PeerConnection
-from forebay.broker.cluster.peer_dialing import PeerDialing
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peer_dialing import PeerDialing
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.partition import Partition
 from forebay.broker.replication.fetch_size import AnswerSize

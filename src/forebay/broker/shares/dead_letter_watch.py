@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.shares.table import ShareTable
 from forebay.coordination.metadata import Metadata

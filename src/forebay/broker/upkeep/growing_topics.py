@@ -39,7 +39,7 @@ from forebay.wire.messages.folded_producers import (
 )
 
 if TYPE_CHECKING:
-    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.partition.partition import Partition
     from forebay.broker.partition.table import PartitionTable
     from forebay.broker.produce.write_cycle import WriteCycle

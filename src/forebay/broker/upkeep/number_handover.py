@@ -24,7 +24,7 @@ from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.wire.messages.hand_over_numbers import HandOverNumbersRequest, HandOverNumbersResponse
 
 if TYPE_CHECKING:
-    from forebay.broker.cluster.peers import Peers
+    from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.partition.partition import Partition
     from forebay.broker.partition.table import PartitionTable
     from forebay.broker.produce.write_cycle import WriteCycle

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from forebay.broker.background import Background
 from forebay.broker.cluster.held_lease import HeldLease
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.sim.world.virtual_time import World
 from forebay.wire.fields import Response
 

@@ -8,7 +8,7 @@ fields only ever come at the end.
 from __future__ import annotations
 
 from forebay.errors import ProtocolError
-from forebay.wire.codec import decoder
+from forebay.wire.codec.compiled import decoder
 from forebay.wire.fields import Message, Struct, array, binary, int32, string
 from forebay.wire.state.versioned import M, pack, version_of
 

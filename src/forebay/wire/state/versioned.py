@@ -9,7 +9,7 @@ from struct import Struct
 from typing import TypeVar
 
 from forebay.errors import ProtocolError
-from forebay.wire.codec import appender, decode
+from forebay.wire.codec.compiled import appender, decode
 from forebay.wire.fields import Message
 
 M = TypeVar("M", bound=Message)

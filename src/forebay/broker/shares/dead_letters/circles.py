@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 
 from forebay.broker.broker_time import BrokerTime
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.coordinators.groups import Groups
 from forebay.config import DEAD_LETTER_TOPIC
 from forebay.coordination.metadata import Metadata

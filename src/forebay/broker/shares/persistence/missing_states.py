@@ -13,7 +13,7 @@ import logging
 
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
-from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.coordinators.groups import Groups
 from forebay.coordination.metadata import Metadata
 from forebay.core.groups.shard import GroupShard

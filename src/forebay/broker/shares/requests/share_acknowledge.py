@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.broker.net.deferred_replies import Reply
+from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.shares.requests.share_call import ShareCall
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Response

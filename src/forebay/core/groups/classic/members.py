@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from forebay.core.step import RequestInfo, Ticket
 from forebay.errors import ProtocolError
 from forebay.lazy import dataclass
-from forebay.wire.layout import STRING_BYTES_MAX
+from forebay.wire.codec.layout import STRING_BYTES_MAX
 from forebay.wire.messages.join_group import JoinGroupRequest
 from forebay.wire.state.consumer_protocol import read_topics
 from forebay.wire.state.group_metadata import MemberMetadata

@@ -14,7 +14,7 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import load
 
 if TYPE_CHECKING:
-    from forebay.broker.cluster.peer_connection import PeerConnection
+    from forebay.broker.cluster.peers.peer_connection import PeerConnection
     from forebay.broker.live_config import LiveConfig
     from forebay.broker.ports import Address, Network, Stream
     from forebay.broker.tls.endpoints import TlsEndpoints
@@ -53,7 +53,7 @@ class PeerDialing:
             # The certificate is for the address that is registered, from wherever this broker connects.
             return stream if endpoint is None else await endpoint.secure(stream, registered[0])
 
-        connection: type[PeerConnection] = load("forebay.broker.cluster.peer_connection:PeerConnection")
+        connection: type[PeerConnection] = load("forebay.broker.cluster.peers.peer_connection:PeerConnection")
         return await connection.open(
             connect,
             *(address or registered),

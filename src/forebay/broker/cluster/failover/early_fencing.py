@@ -18,9 +18,9 @@ import logging
 from collections.abc import Container
 
 from forebay.broker.background import Background
-from forebay.broker.cluster.failover_times import FailoverTimes
+from forebay.broker.cluster.failover.failover_times import FailoverTimes
+from forebay.broker.cluster.failover.peer_watch import Suspicion
 from forebay.broker.cluster.held_lease import HeldLease
-from forebay.broker.cluster.peer_watch import Suspicion
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.keys import Keys

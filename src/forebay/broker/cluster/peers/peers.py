@@ -25,8 +25,8 @@ from forebay.wire.frames import read_request_header
 
 if TYPE_CHECKING:
     from forebay.broker.cluster.held_lease import HeldLease
-    from forebay.broker.cluster.peer_connection import PeerConnection
-    from forebay.broker.cluster.peer_dialing import PeerDialing
+    from forebay.broker.cluster.peers.peer_connection import PeerConnection
+    from forebay.broker.cluster.peers.peer_dialing import PeerDialing
     from forebay.broker.live_config import LiveConfig
     from forebay.broker.ports import Address
     from forebay.coordination.metadata import Metadata

@@ -1,8 +1,8 @@
 """Sending the parts of responses through a stream: bytes from memory, and ranges of files.
 
-A range goes out without being read into Python, by the system's sendfile (`sockets.py`). Both functions raise
-BlockingIOError when the stream takes nothing, and OSError when it is broken or when a file is shorter than
-the range.
+A range goes out without being read into Python, by the system's sendfile (`net/sockets.py`). Both functions
+raise BlockingIOError when the stream takes nothing, and OSError when it is broken or when a file is shorter
+than the range.
 """
 
 from __future__ import annotations

@@ -24,8 +24,7 @@ from struct import unpack_from as unpack
 from typing import Any
 
 from forebay.errors import ProtocolError, TooManyElements
-from forebay.wire.fields import FORMATS, Field, Message, Struct, default_source
-from forebay.wire.layout import (
+from forebay.wire.codec.layout import (
     STRING_BYTES_MAX,
     UNKNOWN_TAGS_MAX,
     Layout,
@@ -35,6 +34,7 @@ from forebay.wire.layout import (
     skip_tags,
     unpack_from,
 )
+from forebay.wire.fields import FORMATS, Field, Message, Struct, default_source
 
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
 BoundedDecoder = Callable[[memoryview, int, int], tuple[Any, int]]

@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Sequence
 from struct import pack as pack_by_format
 from typing import Any
 
+from forebay.wire.codec.layout import Layout, Source, pack, uvarint
 from forebay.wire.fields import FORMATS, Field, Message, Struct, default_source
-from forebay.wire.layout import Layout, Source, pack, uvarint
 from forebay.wire.parts import FileRange, Part, size_of
 
 Encoder = Callable[[Any, bytearray, list[Part]], bytearray]

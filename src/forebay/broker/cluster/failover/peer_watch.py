@@ -18,8 +18,8 @@ from functools import partial
 from typing import TypeAlias
 
 from forebay.broker.background import Background
-from forebay.broker.cluster.peer_connection import PeerConnection, PeerRefused
-from forebay.broker.cluster.peer_dialing import PeerDialing
+from forebay.broker.cluster.peers.peer_connection import PeerConnection, PeerRefused
+from forebay.broker.cluster.peers.peer_dialing import PeerDialing
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.errors import KafkaError

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from forebay.errors import ProtocolError
-from forebay.wire.decoding import (
+from forebay.wire.codec.decoding import (
     BoundedDecoder,
     Decoder,
     StepwiseDecoder,
@@ -20,7 +20,7 @@ from forebay.wire.decoding import (
     compile_decoder,
     compile_stepwise,
 )
-from forebay.wire.encoding import Encoder, StepwiseEncoder, compile_encoder, compile_stepwise_encoder
+from forebay.wire.codec.encoding import Encoder, StepwiseEncoder, compile_encoder, compile_stepwise_encoder
 from forebay.wire.fields import Message
 from forebay.wire.parts import FileRange, Part
 

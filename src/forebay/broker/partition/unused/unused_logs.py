@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.strays import report_stray, sort_out_strays
+from forebay.broker.partition.unused.strays import report_stray, sort_out_strays
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.replicas.log_fate import Fate, decide_fate

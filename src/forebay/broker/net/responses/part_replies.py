@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from forebay.broker.net.deferred_replies import RepliesInOrder, Reply
+from forebay.broker.net.responses.deferred_replies import RepliesInOrder, Reply
 from forebay.wire.parts import Part
 
 

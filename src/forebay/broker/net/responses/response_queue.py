@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from forebay.broker.net.deferred_replies import CompletedReply, Reply
-from forebay.broker.net.sending import memory, send_bytes, send_range
+from forebay.broker.net.responses.deferred_replies import CompletedReply, Reply
+from forebay.broker.net.responses.sending import memory, send_bytes, send_range
 from forebay.broker.ports import Stream
 from forebay.wire.parts import FileRange, Part
 

@@ -1,0 +1,1 @@
+"""Connections to the other brokers of the cluster, and requests to them."""

@@ -1,0 +1,1 @@
+"""Responses: those that are ready later, those made in parts, and sending them."""

@@ -1,0 +1,1 @@
+"""Sharing the loop between connections: turns, slices of time, and steps that are watched."""

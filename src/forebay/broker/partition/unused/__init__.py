@@ -1,0 +1,1 @@
+"""Logs on the disk that no partition of this broker uses."""

@@ -1,0 +1,1 @@
+"""Encoders and decoders, compiled from the declarations of messages."""
