@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from forebay.broker.net import dispatch
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import Endpoint
 from forebay.broker.net.large_requests import LargeRequests
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.scheduling.slices import Place, Room
 from forebay.errors import ErrorCode
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic

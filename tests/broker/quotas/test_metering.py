@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.quotas.client_quotas import throttle_ms
 from forebay.broker.quotas.metering import RequestMeter
 from forebay.core.quotas.keys import QuotaKey

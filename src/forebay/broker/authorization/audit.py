@@ -24,7 +24,7 @@ from forebay.wire.messages import api_name
 
 if TYPE_CHECKING:
     from forebay.broker.live_config import LiveConfig
-    from forebay.broker.net.dispatch import RequestContext
+    from forebay.broker.net.request_context import RequestContext
 
 log = logging.getLogger("forebay.audit")
 

@@ -23,7 +23,7 @@ from forebay.core.guards.refused_resources import RefusedResources
 if TYPE_CHECKING:
     from forebay.broker.authorization.audit import AuditLog
     from forebay.broker.live_config import LiveConfig
-    from forebay.broker.net.dispatch import RequestContext
+    from forebay.broker.net.request_context import RequestContext
     from forebay.broker.telemetry.metrics import Metrics
     from forebay.core.cluster.image import ClusterImage
 

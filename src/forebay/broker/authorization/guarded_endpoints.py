@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import Endpoint
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.core.guards.administrative import ADMINISTRATIVE
 from forebay.core.guards.guard import Refused, unguarded

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forebay.broker.coordinators.host import CoordinatorHost
     from forebay.broker.coordinators.share_group_effects import ShareGroupEffects
     from forebay.broker.live_config import LiveConfig
-    from forebay.broker.net.dispatch import RequestContext
+    from forebay.broker.net.request_context import RequestContext
     from forebay.core.cluster.image import ClusterImage
     from forebay.core.groups.group import Visibility
 

@@ -21,7 +21,7 @@ import logging
 
 from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.partition_reads import NO_RECORDS, Fetch, diverging
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
 from forebay.broker.partition.partition import Partition

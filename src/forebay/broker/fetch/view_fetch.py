@@ -20,7 +20,7 @@ from forebay.broker.authorization.authorization import sent_by_broker
 from forebay.broker.fetch.consumer_fetch import ConsumerFetch, aborted_between
 from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.view_read import ViewRead
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.leader_epoch_checks import hear_of
 from forebay.broker.partition.long_polls import FetchWait

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.core.transactions import replies
 from forebay.errors import KafkaError
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

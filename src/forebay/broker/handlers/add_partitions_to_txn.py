@@ -12,8 +12,8 @@ import asyncio
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import RequestContext, answer_later
-from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.broker.net.request_context import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply, answer_later
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.transactions import replies

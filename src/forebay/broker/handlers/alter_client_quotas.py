@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.images.quota_image import alter_quota
 from forebay.core.quotas.entities import QuotaEntity, read_entity

@@ -8,7 +8,7 @@ from functools import partial
 
 from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.shares.dead_letters.circles import CircleCheck
 from forebay.broker.tls.setting_changes import TlsSettingChanges
 from forebay.config import is_unknown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forebay.broker.background import Background
 from forebay.broker.delays.service import DelayService
-from forebay.broker.net.dispatch import RequestContext, answer_later
-from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.broker.net.request_context import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply, answer_later
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.alter_delays import (
     CANCEL,

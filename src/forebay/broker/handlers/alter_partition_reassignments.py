@@ -8,7 +8,7 @@ from typing import Any
 from forebay.broker.cluster.partition_changes import Decide, carry_out_each
 from forebay.broker.cluster.topic_changes import named_twice
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import alter_replica_log_dirs as wire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.security.users import Upsertion, UserAlteration, alter_user
 from forebay.errors import ErrorCode, KafkaError

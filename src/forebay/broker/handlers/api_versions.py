@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Protocol
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.core.cluster.features import FEATURES
 from forebay.errors import ErrorCode
 from forebay.wire.api_keys import OWN_KEYS_FROM

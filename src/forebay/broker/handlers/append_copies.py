@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forebay.broker.background import Background
 from forebay.broker.cluster.peers.peers import Peers
-from forebay.broker.net.dispatch import RequestContext, answer_later
-from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.broker.net.request_context import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply, answer_later
 from forebay.broker.record_moves.copy_appends import CopyAppends
 from forebay.errors import KafkaError
 from forebay.wire.messages.append_copies import AppendCopiesRequest, AppendCopiesResponse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.broker.handlers.describe_acls import NO_AUTHORIZER
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.administration import read_creation
 from forebay.core.acls.text import acl_id

@@ -8,7 +8,7 @@ from functools import partial
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.quotas.mutation_quota import MutationQuota
 from forebay.core.cluster.image import ClusterImage

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.quotas.mutation_quota import MutationQuota
 from forebay.broker.views.creation import ViewCreation

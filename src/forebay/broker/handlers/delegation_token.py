@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 
 if TYPE_CHECKING:
     from forebay.broker.tokens.delegation_tokens import DelegationTokens

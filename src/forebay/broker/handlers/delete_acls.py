@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.broker.handlers.describe_acls import NO_AUTHORIZER
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.administration import deleted, read_filter
 from forebay.core.cluster.images.acl_image import AclDeleted

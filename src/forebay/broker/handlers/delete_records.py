@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.partition.leader_epoch_checks import check_end_known
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.partition import Partition

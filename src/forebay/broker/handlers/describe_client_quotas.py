@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.images.quota_image import QuotaImage
 from forebay.core.quotas.filters import read_filter

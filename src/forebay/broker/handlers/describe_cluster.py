@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.cluster.addresses import Addresses
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.operations import ON_CLUSTER, operations
 from forebay.errors import ErrorCode

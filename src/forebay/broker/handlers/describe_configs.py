@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.ports import Address
 from forebay.broker.telemetry.log_levels import levels
 from forebay.config import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forebay.broker.background import Background
 from forebay.broker.delays.service import DelayService
-from forebay.broker.net.dispatch import RequestContext, answer_later
-from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.broker.net.request_context import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply, answer_later
 from forebay.core.delays.delivered_batch import SCHEDULE_ID, SCHEDULED_AT, as_record
 from forebay.errors import KafkaError
 from forebay.wire.messages.describe_delays import (

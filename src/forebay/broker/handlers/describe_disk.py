@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forebay.broker.background import Background
 from forebay.broker.coordinators.producer_ids import end_of_ids
-from forebay.broker.net.dispatch import RequestContext, answer_later
-from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.broker.net.request_context import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply, answer_later
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.worker_threads import WorkerThreads

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from forebay.broker.background import Background
 from forebay.broker.cluster.failover.failover_times import FailoverTimes
-from forebay.broker.net.dispatch import RequestContext, answer_later
-from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.broker.net.request_context import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply, answer_later
 from forebay.errors import KafkaError
 from forebay.wire.messages.describe_failovers import (
     DescribedFailover,

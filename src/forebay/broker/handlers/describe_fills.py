@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.views.materializing import ViewFilling
 from forebay.wire.messages.describe_fills import DescribeFillsRequest, DescribeFillsResponse, FilledPartition
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.fetch.positions import Positions
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_positions import (
     DescribedPartition,

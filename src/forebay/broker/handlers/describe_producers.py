@@ -5,7 +5,7 @@ Any replica answers, as in Kafka: `kafka-transactions find-hanging --broker-id N
 
 from __future__ import annotations
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.core.partition.producer_table import ProducerState
 from forebay.errors import KafkaError

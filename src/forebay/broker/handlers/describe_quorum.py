@@ -7,7 +7,7 @@ does not support it.
 from __future__ import annotations
 
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 

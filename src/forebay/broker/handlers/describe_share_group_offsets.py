@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.coordinators.groups import Groups
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.shares.requests.service import ShareService
 from forebay.wire.messages.describe_share_windows import (
     DescribeShareWindowsRequest,

@@ -5,7 +5,7 @@ The cursor of a response names the first partition that did not fit; a client se
 
 from __future__ import annotations
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.operations import ON_TOPIC
 from forebay.core.cluster.image import ClusterImage

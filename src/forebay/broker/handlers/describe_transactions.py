@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.errors import KafkaError
 from forebay.wire.messages import describe_transactions as wire
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.cluster.topic_changes import named_twice
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.security.users import described

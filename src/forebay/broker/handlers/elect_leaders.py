@@ -7,7 +7,7 @@ from functools import partial
 
 from forebay.broker.cluster.partition_changes import carry_out_each
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut

@@ -18,7 +18,7 @@ from forebay.wire.messages.fetch import FetchRequest, FetchResponse
 if TYPE_CHECKING:
     from forebay.broker.fetch.fetch_host import FetchHost
     from forebay.broker.fetch.view_fetch import ViewFetch
-    from forebay.broker.net.dispatch import RequestContext
+    from forebay.broker.net.request_context import RequestContext
     from forebay.broker.net.responses.deferred_replies import Reply
 
 TOPIC_IDS_FROM = 13

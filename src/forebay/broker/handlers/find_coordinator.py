@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from forebay.broker.cluster.addresses import Addresses, Caller
 from forebay.broker.cluster.failover.pending_failovers import PendingFailovers
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.core.shares.coordinator.key import parse_coordinator_key
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import find_coordinator as wire

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.handlers.produce import record_errors
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.request import AppendRequest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.cluster.peers.peers import Peers
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.upkeep.growing_topics import tell
 from forebay.errors import KafkaError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from forebay.broker.coordinators.groups import Groups, Operation
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.api_keys import ApiKey
 from forebay.wire.fields import Response

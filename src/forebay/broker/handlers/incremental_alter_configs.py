@@ -8,7 +8,7 @@ from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
 from forebay.broker.handlers.alter_configs import warn_of_unknown
 from forebay.broker.handlers.describe_configs import check_own_id
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.shares.dead_letters.circles import CircleCheck
 from forebay.broker.telemetry.log_levels import alter_levels
 from forebay.broker.tls.setting_changes import TlsSettingChanges

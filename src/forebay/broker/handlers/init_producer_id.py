@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.coordinators.producer_ids import ProducerIds
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.errors import KafkaError
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.resources import ResourceType

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forebay.broker.fetch.offsets_by_time import OffsetsByTime
     from forebay.broker.fetch.topic_delays import TopicDelays
     from forebay.broker.fetch.view_offsets import ViewOffsets
-    from forebay.broker.net.dispatch import RequestContext
+    from forebay.broker.net.request_context import RequestContext
     from forebay.broker.partition.partition import Partition
     from forebay.broker.partition.table import PartitionTable
     from forebay.storage.log.timestamp_search import TimestampOffset

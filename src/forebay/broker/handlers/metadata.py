@@ -9,7 +9,7 @@ from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.cluster.failover.pending_failovers import PendingFailovers
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.quotas.mutation_quota import MutationQuota
 from forebay.coordination.metadata import Metadata

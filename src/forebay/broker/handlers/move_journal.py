@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from forebay.broker.background import Background
-from forebay.broker.net.dispatch import RequestContext, answer_later
-from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.broker.net.request_context import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply, answer_later
 from forebay.broker.record_moves.journal import MoveJournal
 from forebay.wire.messages.move_journal import MoveJournalRequest
 

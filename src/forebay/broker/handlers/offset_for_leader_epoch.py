@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.partition.leader_epoch_checks import KnownTerm, check_leader_epoch, hear_of
 from forebay.broker.partition.table import PartitionTable
 from forebay.coordination.metadata import Metadata

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from forebay.broker.authentication.logins import Login, Logins, response
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.core.security.sasl.exchange import Rejected
 from forebay.core.security.sasl.login_session import Phase
 from forebay.errors import ErrorCode

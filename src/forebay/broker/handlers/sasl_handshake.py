@@ -7,7 +7,7 @@ served in name, because librdkafka up to 2.0 takes a broker without it for one t
 from __future__ import annotations
 
 from forebay.broker.authentication.logins import Logins
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.errors import ErrorCode
 from forebay.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.shares.requests.service import ShareService
 from forebay.broker.shares.requests.share_acknowledge import ShareAcknowledge

@@ -10,8 +10,8 @@ from typing import Any
 
 from forebay.broker.background import Background
 from forebay.broker.coordinators.share_coordinator import ShareStates
-from forebay.broker.net.dispatch import RequestContext, answer_later
-from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.broker.net.request_context import RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply, answer_later
 
 
 def handle(states: ShareStates, background: Background, context: RequestContext, request: Any) -> Reply:

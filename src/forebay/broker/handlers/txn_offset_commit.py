@@ -12,7 +12,7 @@ import asyncio
 
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.transaction_verification import COME_BACK, Verdict, Verification
 from forebay.core.groups.failures import failure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.config_changes import unregistered
 from forebay.errors import KafkaError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.core.cluster.features import SAFE_DOWNGRADE, UPGRADE, Update, refusals
 from forebay.errors import ErrorCode
 from forebay.wire.messages import update_features as wire

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.coordinators.markers import BUMPS_EPOCH_FROM, MarkerAppends, MarkerWrite
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.produce.write_cycle import Appended
 from forebay.errors import ErrorCode

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
 
 from forebay.broker.background import Background
 from forebay.broker.net.connection import Connection
-from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.broker.net.request_context import Meter, RequestContext
+from forebay.broker.net.responses.deferred_replies import Reply, answer_with
 from forebay.broker.net.scheduling.watched_steps import WatchedSteps
 from forebay.broker.telemetry.request_times import ApiTimes, Measurement, RequestTimes
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.core.large_requests.table import asks_for_all, cut_from_bytes, division_of
-from forebay.core.step import RequestInfo
 from forebay.errors import TooManyElements, UnservedRequest
 from forebay.wire.api_keys import ApiKey
 from forebay.wire.codec.compiled import bounded_decoder, decoder
@@ -30,10 +30,6 @@ from forebay.wire.frames import EncodedResponse, RequestHeader, read_request_hea
 from forebay.wire.messages import api, api_name
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-P = ParamSpec("P")
-
 
 COUNTED_FROM_BYTES = 4096
 """Elements take bytes, so that only longer requests can hold many. Of those the elements are counted."""
@@ -55,106 +51,6 @@ class Endpoint(NamedTuple):
     """Requests that have this many bytes may have so many elements that they are handled in slices."""
     times: ApiTimes = _UNUSED_TIMES
     """Where its requests are counted and measured."""
-
-
-class Note(Protocol):
-    """Collects one thing that the pieces of a request have to say, for one line of a log."""
-
-    def add(self, found: Sequence[Any]) -> None: ...
-    def end(self) -> None:
-        """There are no more pieces: log it."""
-
-
-class RequestContext(NamedTuple):
-    """What a handler may want to know about the request besides its body."""
-
-    connection: Connection
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    complete: Callable[[Any], Any] | None = None
-    """Makes the response whole, if the handler is given only a part of the request."""
-    place: Callable[[Callable[[Any], Any] | None], Reply] | None = None
-    """Makes what `defer` gives, if the response is one part of another."""
-    topics: Sequence[str] | None = None
-    """Of a request for all topics, the names that are to be answered now; None if the handler is to look."""
-    notes: dict[str, Note] | None = None
-    """What is to be logged of the request at its end, if it is handled in pieces."""
-    about: list[str] | None = None
-    """What the audit log is to name, if it has a line about the request; see `concerns`."""
-    meter: Meter | None = None
-    """Counts what is done for the request after its handler has returned, if the client has a quota."""
-
-    @property
-    def info(self) -> RequestInfo:
-        """The part of it that coordinators use, which know nothing of connections."""
-        connection = self.connection
-        return RequestInfo(
-            self.api_version, self.client_id or "", connection.peer[0], principal=connection.principal
-        )
-
-    def concerns(self, name: str) -> None:
-        """Have the audit log name this, where the fields of the request do not tell what it is about."""
-        if self.about is not None:
-            self.about.append(name)
-
-    def counted(self, callback: Callable[P, T]) -> Callable[P, T]:
-        """What is to be called later. If the client has a quota, the time that it takes counts."""
-        meter = self.meter
-        if meter is None:
-            return callback
-
-        def measured(*args: P.args, **kwargs: P.kwargs) -> T:
-            began_s = meter.now()
-            try:
-                return callback(*args, **kwargs)
-            finally:
-                meter.count(self, began_s)
-
-        return measured
-
-    def counted_work(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        return work if self.meter is None else self.meter.counted(self, work)
-
-    def defer(self, *, pipelined: bool = False) -> Reply:
-        if self.place is not None:
-            return self.place(self.complete)
-        return self.connection.defer(
-            self.api_key,
-            self.api_version,
-            self.correlation_id,
-            pipelined=pipelined,
-            complete=self.complete,
-        )
-
-
-class Meter(Protocol):
-    """Counts the requests of clients that have a quota."""
-
-    def now(self) -> float: ...
-
-    def limits(self, context: RequestContext) -> bool:
-        """Whether anything limits the client."""
-
-    def owed_s(self, context: RequestContext) -> float:
-        """How long until the client may have another request handled; 0 if now."""
-
-    def handle(
-        self,
-        handle: Callable[[RequestContext, Any], Any],
-        context: RequestContext,
-        request: Any,
-        frame_bytes: int,
-        began_s: float,
-    ) -> Any:
-        """Have `handle` handle the request, and count it from when work on it began; what that returned."""
-
-    def count(self, context: RequestContext, began_s: float) -> None:
-        """Count the time since then."""
-
-    def counted(self, context: RequestContext, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """The same work, which counts for the client."""
 
 
 class LargeRequests(Protocol):
@@ -380,27 +276,13 @@ def _respond(connection: Connection, api_key: int, version: int, correlation_id:
         connection.respond(response_frame(api_key, version, correlation_id, response))
 
 
-def answer_later(background: Background, reply: Reply, work: Coroutine[Any, Any, Any], doing: str) -> None:
-    """Resolve a reply with what a coroutine returns, beside the event loop's other work."""
-    background.spawn(answer_with(reply, work), doing, work)
-
-
 async def _resolved(meter: Meter, context: RequestContext, reply: Reply, work: Awaitable[Any]) -> None:
-    """The same for a client that has a quota: encoding counts too."""
+    """Like `answer_with`, for a client that has a quota: encoding counts too."""
     try:
         response = await work
         began_s = meter.now()
         reply.resolve(response)
         meter.count(context, began_s)
-    except Exception:
-        log.exception("a request could not be handled")
-        reply.abort()
-
-
-async def answer_with(reply: Reply, work: Awaitable[Any]) -> None:
-    """Resolve a reply with what the work returns."""
-    try:
-        reply.resolve(await work)
     except Exception:
         log.exception("a request could not be handled")
         reply.abort()

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.net.connection import ANONYMOUS
-from forebay.broker.net.dispatch import Endpoint, Meter, Note, RequestContext
+from forebay.broker.net.dispatch import Endpoint
+from forebay.broker.net.request_context import Meter, Note, RequestContext
 from forebay.broker.net.request_memory import QueuedRequest
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.net.responses.part_replies import PartReply

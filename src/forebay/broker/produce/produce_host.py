@@ -9,7 +9,7 @@ from forebay.lazy import dataclass
 
 if TYPE_CHECKING:
     from forebay.broker.folds.takers import BatchTakers
-    from forebay.broker.net.dispatch import RequestContext
+    from forebay.broker.net.request_context import RequestContext
     from forebay.broker.partition.table import PartitionTable
     from forebay.broker.produce.record_checks import Examiner
     from forebay.broker.produce.transaction_verification import VerifyTransaction

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from forebay.broker.folds.takers import OtherBroker, SentBatch
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.append_refusals import not_enough_replicas
 from forebay.broker.produce.produce_host import ProduceHost

@@ -16,7 +16,7 @@ from functools import partial
 from struct import Struct
 
 from forebay.broker.net.connection import Connection
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.request import AppendRequest, Encode

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import QuotaConfig

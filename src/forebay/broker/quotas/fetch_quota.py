@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.core.quotas.keys import QuotaKey
 from forebay.core.quotas.token_bucket import TokenBucket

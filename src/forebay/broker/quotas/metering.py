@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.core.quotas.keys import QuotaKey

@@ -16,7 +16,7 @@ from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.connection import ANONYMOUS, Connection
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.tokens.change_turns import ChangeTurns
 from forebay.broker.worker_threads import LazyThreads
 from forebay.config import DelegationTokenConfig

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
+from forebay.broker.background import Background
 from forebay.broker.telemetry.request_times import Measurement
 from forebay.wire.frames import response_frame
 from forebay.wire.parts import Part
+
+log = logging.getLogger(__name__)
 
 
 class RepliesInOrder(Protocol):
@@ -103,3 +107,17 @@ class CompletedReply(Reply):
     def give_up(self) -> None:
         """There is no response that could say what was refused: the end of the connection says so."""
         self._connection.close()
+
+
+def answer_later(background: Background, reply: Reply, work: Coroutine[Any, Any, Any], doing: str) -> None:
+    """Resolve a reply with what a coroutine returns, beside the event loop's other work."""
+    background.spawn(answer_with(reply, work), doing, work)
+
+
+async def answer_with(reply: Reply, work: Awaitable[Any]) -> None:
+    """Resolve a reply with what the work returns."""
+    try:
+        reply.resolve(await work)
+    except Exception:
+        log.exception("a request could not be handled")
+        reply.abort()

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.shares.live_share import LiveShare
 from forebay.broker.shares.requests.outstanding import Outstanding

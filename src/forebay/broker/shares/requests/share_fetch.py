@@ -15,7 +15,7 @@ from dataclasses import field
 from functools import partial
 
 from forebay.broker.fetch.cold_reads import Outcomes
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.quotas.fetch_quota import FetchQuota, fetch_quota
 from forebay.broker.shares.cold_headers import RETRY_MS

@@ -1,0 +1,113 @@
+"""The context of a request, which its handler gets with the body, and the port by which quotas count it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from forebay.broker.net.connection import Connection
+from forebay.broker.net.responses.deferred_replies import Reply
+from forebay.core.step import RequestInfo
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Note(Protocol):
+    """Collects one thing that the pieces of a request have to say, for one line of a log."""
+
+    def add(self, found: Sequence[Any]) -> None: ...
+    def end(self) -> None:
+        """There are no more pieces: log it."""
+
+
+class RequestContext(NamedTuple):
+    """What a handler may want to know about the request besides its body."""
+
+    connection: Connection
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    complete: Callable[[Any], Any] | None = None
+    """Makes the response whole, if the handler is given only a part of the request."""
+    place: Callable[[Callable[[Any], Any] | None], Reply] | None = None
+    """Makes what `defer` gives, if the response is one part of another."""
+    topics: Sequence[str] | None = None
+    """Of a request for all topics, the names that are to be answered now; None if the handler is to look."""
+    notes: dict[str, Note] | None = None
+    """What is to be logged of the request at its end, if it is handled in pieces."""
+    about: list[str] | None = None
+    """What the audit log is to name, if it has a line about the request; see `concerns`."""
+    meter: Meter | None = None
+    """Counts what is done for the request after its handler has returned, if the client has a quota."""
+
+    @property
+    def info(self) -> RequestInfo:
+        """The part of it that coordinators use, which know nothing of connections."""
+        connection = self.connection
+        return RequestInfo(
+            self.api_version, self.client_id or "", connection.peer[0], principal=connection.principal
+        )
+
+    def concerns(self, name: str) -> None:
+        """Have the audit log name this, where the fields of the request do not tell what it is about."""
+        if self.about is not None:
+            self.about.append(name)
+
+    def counted(self, callback: Callable[P, T]) -> Callable[P, T]:
+        """What is to be called later. If the client has a quota, the time that it takes counts."""
+        meter = self.meter
+        if meter is None:
+            return callback
+
+        def measured(*args: P.args, **kwargs: P.kwargs) -> T:
+            began_s = meter.now()
+            try:
+                return callback(*args, **kwargs)
+            finally:
+                meter.count(self, began_s)
+
+        return measured
+
+    def counted_work(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        return work if self.meter is None else self.meter.counted(self, work)
+
+    def defer(self, *, pipelined: bool = False) -> Reply:
+        if self.place is not None:
+            return self.place(self.complete)
+        return self.connection.defer(
+            self.api_key,
+            self.api_version,
+            self.correlation_id,
+            pipelined=pipelined,
+            complete=self.complete,
+        )
+
+
+class Meter(Protocol):
+    """Counts the requests of clients that have a quota."""
+
+    def now(self) -> float: ...
+
+    def limits(self, context: RequestContext) -> bool:
+        """Whether anything limits the client."""
+
+    def owed_s(self, context: RequestContext) -> float:
+        """How long until the client may have another request handled; 0 if now."""
+
+    def handle(
+        self,
+        handle: Callable[[RequestContext, Any], Any],
+        context: RequestContext,
+        request: Any,
+        frame_bytes: int,
+        began_s: float,
+    ) -> Any:
+        """Have `handle` handle the request, and count it from when work on it began; what that returned."""
+
+    def count(self, context: RequestContext, began_s: float) -> None:
+        """Count the time since then."""
+
+    def counted(self, context: RequestContext, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """The same work, which counts for the client."""
