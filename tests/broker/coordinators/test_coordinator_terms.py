@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from forebay.broker.coordinators import loaded_shard
+from forebay.broker.partition.own_appends import append_own
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.errors import ErrorCode
 from forebay.wire.batch import build_batch
@@ -329,7 +330,7 @@ async def test_what_cannot_be_read_ends_no_broker(tmp_path: Path) -> None:
         await eventually(lambda: cluster[node].groups.coordinator.ready_shards())
         partition = cluster[node].partitions.get(OFFSETS, index)
         garbage = build_batch([Record(0, 0, b"\0\1\x7f\x7f", b"value")])
-        partition.append_own(memoryview(garbage))
+        append_own(partition, memoryview(garbage))
         cluster[node].write_cycle.queued(partition, 1)
         cluster[node].write_cycle.finish_soon()
         other = next(each for each in cluster.state(OFFSETS, index).isr if each != node)

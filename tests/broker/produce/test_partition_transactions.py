@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from forebay.broker.partition.own_appends import append_marker, append_own
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.producer_replay import load_producers, save_producers
 from forebay.broker.partition.topic_policy import append_policy
@@ -151,7 +152,7 @@ class Bench:
     def end(self, producer: int, *, commit: bool, bump: int = 0, coordinator_epoch: int = 0) -> int:
         epoch, sequence = self.sequences.get(producer, (0, 0))
         marker = EndTxnMarker(producer, epoch + bump, commit, coordinator_epoch)
-        header = self.partition.append_marker(marker, NOW_MS, bumps_epoch=bool(bump))
+        header = append_marker(self.partition, marker, NOW_MS, bumps_epoch=bool(bump))
         self.sequences[producer] = (epoch + bump, 0 if bump else sequence)
         return header.base_offset
 
@@ -261,13 +262,13 @@ def test_a_late_marker_cannot_end_the_next_transaction(bench: Bench) -> None:
     bench.send(1)
     late = EndTxnMarker(1, 1, False, 0)
     with pytest.raises(KafkaError) as caught:
-        bench.partition.append_marker(late, NOW_MS, bumps_epoch=True)
+        append_marker(bench.partition, late, NOW_MS, bumps_epoch=True)
     assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
     bench.end(1, commit=True, bump=1)
     bench.partition.write()
     assert bench.partition.last_stable_offset == 4
     # The same marker again, as after a lost answer, changes nothing.
-    bench.partition.append_marker(EndTxnMarker(1, 2, True, 0), NOW_MS, bumps_epoch=True)
+    append_marker(bench.partition, EndTxnMarker(1, 2, True, 0), NOW_MS, bumps_epoch=True)
     with pytest.raises(KafkaError) as caught:
         bench.send(1, epoch=1)
     assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -283,7 +284,7 @@ def test_a_transaction_begins_only_verified(bench: Bench) -> None:
 
     assert code(bench.batch(1, 0, 0)) == ErrorCode.INVALID_TXN_STATE
     guard = partition.verifications.begin(1, 0, 0)
-    partition.append_marker(EndTxnMarker(1, 0, False, 0), NOW_MS)
+    append_marker(partition, EndTxnMarker(1, 0, False, 0), NOW_MS)
     assert code(bench.batch(1, 0, 0), guard) == ErrorCode.INVALID_TXN_STATE, "a marker came in between"
     first, second = partition.verifications.begin(2, 0, 0), partition.verifications.begin(2, 0, 1)
     partition.verifications.release(2, first)
@@ -308,15 +309,15 @@ def test_a_coordinators_own_batches_take_part_in_transactions(bench: Bench) -> N
         record = Record(0, NOW_MS, b"key", b"value")
         return memoryview(build_batch([record], producer_id=producer, producer_epoch=epoch, attributes=flags))
 
-    assert partition.append_own(own(-1, -1)) == 0
-    assert partition.append_own(own(5, 2)) == 1
+    assert append_own(partition, own(-1, -1)) == 0
+    assert append_own(partition, own(5, 2)) == 1
     partition.write()
     assert partition.last_stable_offset == 1
     with pytest.raises(KafkaError) as caught:
-        partition.append_own(own(5, 1))
+        append_own(partition, own(5, 1))
     assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
     marker = EndTxnMarker(5, 2, True, 0)
-    partition.append_marker(marker, NOW_MS)
+    append_marker(partition, marker, NOW_MS)
     partition.write()
     assert partition.last_stable_offset == 3
     assert marked == [marker]

@@ -15,6 +15,7 @@ import pytest
 
 from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
+from forebay.broker.partition.own_appends import append_own
 from forebay.broker.partition.partition import Partition
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.real_disk import RealDisk
@@ -267,7 +268,7 @@ async def test_transactions_that_are_open_stay_so_for_readers_of_a_log_whose_cut
         old, second, third = cluster.state(TOPIC).replicas
         leading = held(cluster, old)
         undecided = batch(b"undecided", producer_id=7, producer_epoch=3, attributes=TRANSACTIONAL)
-        leading.append_own(memoryview(bytearray(undecided)))
+        append_own(leading, memoryview(bytearray(undecided)))
         cluster[old].write_cycle.queued(leading, len(undecided))
         for _ in range(8):
             await append(cluster, b"everywhere")

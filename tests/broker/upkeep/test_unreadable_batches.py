@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from forebay.broker.node import Node
+from forebay.broker.partition.own_appends import append_own
 from forebay.wire.batch import HEADER_SIZE, assemble, build_batch, read_header
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record
@@ -67,7 +68,7 @@ def put_unchecked(broker: LocalBroker, topic: str, batch: bytes) -> int:
 
     def act(running: Node) -> int:
         partition = running.partitions.get(topic, 0)
-        offset = partition.append_own(memoryview(bytearray(batch)))
+        offset = append_own(partition, memoryview(bytearray(batch)))
         running.write_cycle.queued(partition, len(batch))
         running.write_cycle.finish()
         return offset

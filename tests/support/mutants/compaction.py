@@ -13,7 +13,7 @@ from forebay.broker.upkeep.compaction import Compactor
 from forebay.core.partition.compaction.batch_filter import BatchFilter
 from forebay.storage.log.compaction import cleaner
 from forebay.storage.log.compaction.cleaner import CleaningTask
-from forebay.storage.log.segment.batch_file import NO_NEXT
+from forebay.storage.log.segment.batch_walk import NO_NEXT
 from forebay.wire.batch import BatchHeader, read_header
 
 

@@ -21,6 +21,7 @@ from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.partition.closed_partition import is_settled
 from forebay.broker.partition.fold_state import FoldedInto
+from forebay.broker.partition.own_appends import append_marker
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged, WriteCycle
@@ -110,7 +111,8 @@ class MarkerAppends:
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     f"fewer replicas of {partition} are in sync than min.insync.replicas asks for",
                 )
-            header = partition.append_marker(write.marker, self._time.now_ms(), bumps_epoch=write.bumps_epoch)
+            now_ms = self._time.now_ms()
+            header = append_marker(partition, write.marker, now_ms, bumps_epoch=write.bumps_epoch)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             return result

@@ -14,6 +14,7 @@ from typing import Generic
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.coordinators.loaded_shard import Commit, M, Shard
+from forebay.broker.partition.own_appends import append_own, check_own
 from forebay.broker.produce.commit_wait import when_committed
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.core.step import Effect, RequestInfo, Step
@@ -86,7 +87,7 @@ class StepRunner(Generic[M]):
         if step.producer is None:
             return False
         try:
-            shard.partition.check_own(*step.producer)
+            check_own(shard.partition, *step.producer)
         except KafkaError as error:
             commit.replies = [
                 (ticket, self._failure(ticket.request, ticket.info, error.code))
@@ -116,7 +117,7 @@ class StepRunner(Generic[M]):
         """Raises KafkaError."""
         if not shard.in_term:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{shard.partition} is led by another now")
-        shard.partition.append_own(batch)
+        append_own(shard.partition, batch)
         self._write_cycle.queued(shard.partition, len(batch))
 
     def marked(self, shard: Shard[M], marker: EndTxnMarker, end: Callable[[M, EndTxnMarker], None]) -> None:

@@ -13,6 +13,7 @@ import asyncio
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.net.request_context import RequestContext
+from forebay.broker.partition.own_appends import check_own
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.transaction_verification import COME_BACK, Verdict, Verification
 from forebay.core.groups.failures import failure
@@ -53,7 +54,7 @@ async def _verify(
 ) -> None:
     """Make sure that the partition is in the producer's transaction; raises KafkaError if it is not."""
     producer_id, epoch = request.producer_id, request.producer_epoch
-    partition.check_own(producer_id, epoch)
+    check_own(partition, producer_id, epoch)
     if partition.producers.in_transaction(producer_id, epoch):
         return
     at, add = (partition.topic, partition.index), version >= _IMPLICIT_ADD_FROM

@@ -26,7 +26,7 @@ from forebay.broker.telemetry.metrics import TopicTraffic
 from forebay.config import TopicConfig
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.partition import producer_admission as admission
-from forebay.core.partition.batch_rules import AppendPolicy, patch_place, place, placed, restore, validate
+from forebay.core.partition.batch_rules import AppendPolicy, patch_place, placed, restore, validate
 from forebay.core.partition.fetch_session import FetchTarget
 from forebay.core.partition.high_watermark_rules import commit_rules
 from forebay.core.partition.leadership import Leadership
@@ -37,8 +37,7 @@ from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.log import Log
-from forebay.storage.log.segment.txn_index import AbortedTxn
-from forebay.wire.batch import NO_TIMESTAMP, BatchHeader, EndTxnMarker, build_marker, read_header
+from forebay.wire.batch import NO_TIMESTAMP, EndTxnMarker
 
 
 class Partition:
@@ -353,58 +352,6 @@ class Partition:
                 accepted = accepted._replace(crc=sent.crc)  # a repeat has what was sent, not what is stored
             self.producers.accept(accepted)
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP
-
-    def check_own(self, producer_id: int, producer_epoch: int) -> None:
-        """Raise KafkaError unless a coordinator may write for this producer in this epoch."""
-        admission.require(admission.admit_own(self.producers.find(producer_id), producer_epoch))
-
-    def append_own(self, batch: memoryview) -> int:
-        """Queue a batch that a coordinator on this broker has made, with a producer's id or without.
-
-        Its offset. Raises KafkaError when the producer's epoch is over or the log cannot be written.
-        """
-        if not self.is_leader:
-            raise self.not_leader()
-        header = read_header(batch)
-        known = header.producer_id >= 0
-        if known:
-            self.check_own(header.producer_id, header.producer_epoch)
-        header = place(batch, header, self.log.end_offset, self.leader_epoch)
-        self.log.append(batch, header)
-        if known:
-            self.producers.accept(header)
-        return header.base_offset
-
-    def append_marker(self, marker: EndTxnMarker, now_ms: int, *, bumps_epoch: bool = False) -> BatchHeader:
-        """Queue the end of a producer's transaction; the header of the control batch.
-
-        `bumps_epoch`: the marker carries the epoch after the transaction's (transaction version 2). Raises
-        KafkaError when the coordinator or the producer's epoch is no longer the one to speak.
-        """
-        if not self.is_leader:
-            raise self.not_leader()
-        producers, log = self.producers, self.log
-        state = producers.find(marker.producer_id)
-        admission.require(admission.admit_marker(state, marker, bumps_epoch=bumps_epoch))
-        batch = memoryview(build_marker(marker, timestamp=now_ms))
-        header = place(batch, read_header(batch), log.end_offset, self.leader_epoch)
-        log.append(batch, header)
-        self.verifications.ended(
-            marker.producer_id, next_epoch=marker.producer_epoch if bumps_epoch else None
-        )
-        producers.transactions.settle(self.high_watermark)
-        ended = producers.accept_marker(header, marker)
-        if ended is not None and not ended.commit:
-            log.append_aborted(
-                AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset)
-            )
-        if self.delayed_messages is not None:
-            self.delayed_messages.transaction_ended(
-                header, marker, None if ended is None else ended.first_offset
-            )
-        if self.on_marker is not None:
-            self.on_marker(marker)
-        return header
 
     def write(self) -> int:
         """Write what was queued, in one call; how many offsets it is.

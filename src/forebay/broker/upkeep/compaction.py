@@ -23,8 +23,8 @@ from forebay.core.partition.compaction.batch_filter import last_batches
 from forebay.core.partition.compaction.plan import CompactionPlan, CompactionPolicy, plan_compaction
 from forebay.errors import StorageError
 from forebay.storage.log.compaction.cleaner import Cleaner, CleaningTask, Rewritten
-from forebay.storage.log.segment.batch_file import NO_NEXT
 from forebay.storage.log.segment.batch_parts import CorruptBatch
+from forebay.storage.log.segment.batch_walk import NO_NEXT
 from forebay.wire.compression import OutputTooLarge
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from forebay.clock import Clock
 from forebay.core.cluster.images.view_image import ViewImage
 from forebay.core.views.filtering import Filtered
 from forebay.storage.disk import Disk, File
-from forebay.storage.log.segment.batch_file import NO_NEXT
+from forebay.storage.log.segment.batch_walk import NO_NEXT
 from forebay.storage.log.segment.segment import Segment
 from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.wire.batch import BatchHeader, split

@@ -21,7 +21,7 @@ from forebay.storage.disk import Disk, File
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.producer_snapshots import Snapshots
 from forebay.storage.log.recovery.log_recovery import Opened
-from forebay.storage.log.segment.batch_file import MAX_RELATIVE_OFFSET
+from forebay.storage.log.segment.batch_walk import MAX_RELATIVE_OFFSET
 from forebay.storage.log.segment.segment import Segment, Tail
 from forebay.storage.log.segment.segment_list import SegmentList
 from forebay.storage.log.segment.txn_index import AbortedTxn

@@ -29,8 +29,8 @@ from forebay.lazy import dataclass
 from forebay.storage.disk import Disk
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.recovery.swap_recovery import CLEANED, remove_files
-from forebay.storage.log.segment.batch_file import NO_NEXT
 from forebay.storage.log.segment.batch_parts import Hop
+from forebay.storage.log.segment.batch_walk import NO_NEXT
 from forebay.storage.log.segment.segment import Segment
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import BatchHeader, read_header

@@ -40,8 +40,8 @@ from forebay.storage.disk import Disk
 from forebay.storage.log.producer_snapshots import snapshot_offsets
 from forebay.storage.log.recovery.swap_recovery import complete_swaps
 from forebay.storage.log.recovery.txn_index_recovery import TxnIndexFiles
-from forebay.storage.log.segment.batch_file import NO_NEXT
 from forebay.storage.log.segment.batch_parts import CorruptBatch, Hop, WholeBatch
+from forebay.storage.log.segment.batch_walk import NO_NEXT
 from forebay.storage.log.segment.segment import DELETED, Segment, Tail
 from forebay.wire.batch import HEADER_SIZE, read_header
 

@@ -1,7 +1,4 @@
-"""A file of record batches: walked from header to header, read in chunks, checked against CRCs.
-
-Every hop is checked (magic, lengths, growing offsets), so a damaged file or a wrong index shows as
-`CorruptBatch` and never as bytes that begin in the middle of a batch.
+"""A file of record batches: read past damage, and checked against CRCs once before it is served.
 
 **Reading batches.** A header may be damaged like any other byte: a count, a flag or a length is trusted only
 after the CRC of its batch has been checked. So there is one way to read batches, and it checks:
@@ -10,8 +7,7 @@ after the CRC of its batch has been checked. So there is one way to read batches
   whole batch after the damage. The caller decides how to handle a damaged part.
 - `batches` is `read` for callers that need every batch: it raises CorruptBatch at a damaged one.
 
-`hops` and `headers` read no payload and compare no CRC. They find positions in the file, for bytes that are
-checked later or sent unchanged.
+What only finds positions in the file compares no CRC (`batch_walk.py`).
 
 Bytes that this process has not checked itself (`trusted_from` says where its own begin) are checked against
 their CRC before they are first served: `verify`.
@@ -25,17 +21,10 @@ from typing import NamedTuple
 
 from forebay.errors import StorageError
 from forebay.storage.disk import File, FileClosed
-from forebay.storage.log.segment.batch_parts import CorruptBatch, DamagedPart, Hop, WholeBatch
-from forebay.wire.batch import HEADER_SIZE, MAGIC, BatchHeader, crc_ok, read_header
+from forebay.storage.log.segment.batch_parts import CorruptBatch, DamagedPart, WholeBatch
+from forebay.storage.log.segment.batch_walk import LENGTH_PREFIX, NO_NEXT, READ_CHUNK_BYTES, BatchWalk
+from forebay.wire.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
 
-MAX_RELATIVE_OFFSET = 2**31 - 1
-NO_NEXT = 2**63
-"""The active segment has no segment after it: no offset reaches this."""
-
-_PREFIX = Struct(">qiibIhiqq")
-_LENGTH_PREFIX = 12
-_HOP_CHUNK_BYTES = 8 << 10
-_READ_CHUNK_BYTES = 1 << 20
 _MAGIC_POSITION = 16
 _PLACE = Struct(">qi")
 _SECTOR_BYTES = 4096
@@ -46,76 +35,13 @@ _SEARCHED_BYTES_MAX = 64 << 20
 index is used."""
 
 
-class BatchFile:
-    __slots__ = ("base_offset", "file", "next_base", "size", "trusted_from", "verified")
+class BatchFile(BatchWalk):
+    __slots__ = ("trusted_from", "verified")
 
     def __init__(self, file: File, base_offset: int) -> None:
-        self.file = file
-        self.base_offset = base_offset
-        self.next_base = NO_NEXT
-        self.size = file.size()
-        """The size of the whole batches in the file."""
+        super().__init__(file, base_offset)
         self.trusted_from = self.size
         self.verified = (0, 0)
-
-    def hops(self, position: int = 0, min_offset: int | None = None) -> Iterator[Hop]:
-        """Batch after batch to the written end, headers only. Raises CorruptBatch if inconsistent."""
-        expected = self.base_offset if min_offset is None else min_offset
-        chunk, chunk_start = b"", position
-        while position < self.size:
-            at = position - chunk_start
-            if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_start, at = self._pread(_HOP_CHUNK_BYTES, position), position, 0
-            hop = self.hop_at(chunk, at, position, expected)
-            yield hop
-            position += hop.size
-            expected = hop.last_offset + 1
-
-    def headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from here to `end`. Raises CorruptBatch like `hops`.
-
-        Only the headers of large batches are read.
-        """
-        chunk, chunk_start, wanted, expected = b"", position, _HOP_CHUNK_BYTES, 0
-        while position < end:
-            at = position - chunk_start
-            if at + HEADER_SIZE > len(chunk):
-                chunk = self.file.pread(min(wanted, self.size - position), position)
-                chunk_start, at = position, 0
-                if len(chunk) < HEADER_SIZE:
-                    self._check_length(chunk, 0, position)
-            header = read_header(chunk, at)
-            size = self._check(position, header[0], header[1], header[3], header[6], expected)
-            yield position, header
-            position += size
-            expected = header[0] + header[6] + 1
-            wanted = _HOP_CHUNK_BYTES if size < _HOP_CHUNK_BYTES else HEADER_SIZE
-
-    def hop_at(self, chunk: bytes | memoryview, at: int, position: int, expected: int) -> Hop:
-        self._check_length(chunk, at, position)
-        base_offset, length, _, magic, _, _, last_offset_delta, base_timestamp, max_timestamp = (
-            _PREFIX.unpack_from(chunk, at)
-        )
-        size = self._check(position, base_offset, length, magic, last_offset_delta, expected)
-        last_offset = base_offset + last_offset_delta
-        return Hop(position, size, base_offset, last_offset, base_timestamp, max_timestamp)
-
-    def _check_length(self, chunk: bytes | memoryview, at: int, position: int) -> None:
-        if len(chunk) - at < HEADER_SIZE:
-            raise CorruptBatch(self.file.path, position, "a batch header is cut short")
-
-    def _check(
-        self, position: int, base_offset: int, length: int, magic: int, last_offset_delta: int, expected: int
-    ) -> int:
-        """The size of a batch with this header, if it is plausible; else CorruptBatch is raised."""
-        size = length + _LENGTH_PREFIX
-        if magic != MAGIC or size < HEADER_SIZE or last_offset_delta < 0 or position + size > self.size:
-            raise CorruptBatch(self.file.path, position, "this is not the header of a whole batch")
-        last_offset = base_offset + last_offset_delta
-        too_far = last_offset >= self.next_base or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-        if base_offset < expected or too_far:
-            raise CorruptBatch(self.file.path, position, f"offset {base_offset} does not belong here")
-        return size
 
     def read(
         self, position: int = 0, *, end: int | None = None, min_offset: int | None = None
@@ -156,13 +82,6 @@ class BatchFile:
             yield damaged
             position, expected, at_start = damaged.end, damaged.next_offset or expected, False
 
-    def batches(
-        self, position: int = 0, *, end: int | None = None, min_offset: int | None = None
-    ) -> Iterator[tuple[int, memoryview, BatchHeader]]:
-        """Like `read`, but raises CorruptBatch where a batch is damaged, OSError where it is unreadable."""
-        end = self.size if end is None else end
-        yield from self._whole_batches(position, end, self.base_offset if min_offset is None else min_offset)
-
     def next_whole_batch(self, position: int, end: int, expected: int) -> WholeBatch | None:
         """The first whole batch after a damaged one that begins at `position`.
 
@@ -198,42 +117,6 @@ class BatchFile:
     def position_after(self, _position: int) -> int | None:
         """The start of a batch after this position, if an index has one."""
         return None
-
-    def _whole_batches(self, position: int, end: int, expected: int) -> Iterator[WholeBatch]:
-        """Batches up to the first that is not whole: raises CorruptBatch, or the OSError of the disk."""
-        chunk_bytes = _READ_CHUNK_BYTES
-        while True:
-            try:
-                for whole in self._walk(position, end, expected, chunk_bytes):
-                    yield whole
-                    position, expected = whole.position + whole.header.size, whole.header.next_offset
-                return
-            except FileClosed:
-                raise
-            except OSError:
-                if chunk_bytes == HEADER_SIZE:
-                    raise
-                chunk_bytes = HEADER_SIZE  # batch by batch: only one of the chunk may be unreadable
-
-    def _walk(self, position: int, end: int, expected: int, chunk_bytes: int) -> Iterator[WholeBatch]:
-        chunk, chunk_start = memoryview(b""), position
-        while position < end:
-            at = position - chunk_start
-            header_there = at + HEADER_SIZE <= len(chunk)
-            size = self.hop_at(chunk, at, position, expected).size if header_there else 0
-            if not header_there or at + size > len(chunk):
-                wanted = max(chunk_bytes, size)
-                chunk, chunk_start = memoryview(self._pread(wanted, position)), position
-                if len(chunk) < max(size, HEADER_SIZE):
-                    raise CorruptBatch(self.file.path, position, "a batch is cut short")
-                continue
-            header = read_header(chunk, at)
-            if not crc_ok(chunk, at, size):
-                why = f"the batch at offset {header.base_offset} fails its CRC"
-                raise CorruptBatch(self.file.path, position, why)
-            yield WholeBatch(position, chunk[at : at + size], header)
-            position += size
-            expected = header.last_offset + 1
 
     # --- damage --------------------------------------------------------------------------------------------
 
@@ -315,7 +198,7 @@ class BatchFile:
             while at >= 0:
                 place = at - _MAGIC_POSITION
                 base_offset, length = _PLACE.unpack_from(chunk, place)
-                fits = HEADER_SIZE - _LENGTH_PREFIX <= length <= end - start - place - _LENGTH_PREFIX
+                fits = HEADER_SIZE - LENGTH_PREFIX <= length <= end - start - place - LENGTH_PREFIX
                 if fits and expected <= base_offset < self.next_base:
                     yield start + place, length + HEADER_SIZE
                 at = chunk.find(MAGIC, at + 1)
@@ -324,7 +207,7 @@ class BatchFile:
         """Positions and bytes of readable parts; each but the first begins with the end of the last."""
         careful, bad = False, 0
         while position + HEADER_SIZE <= end:
-            stop = _end_of_sector(position) if careful else position + _READ_CHUNK_BYTES
+            stop = _end_of_sector(position) if careful else position + READ_CHUNK_BYTES
             try:
                 chunk = self._pread(min(stop, end) - position, position)
             except FileClosed:
@@ -342,18 +225,6 @@ class BatchFile:
             bad = 0
             yield position, chunk
             position += len(chunk) - HEADER_SIZE + 1
-
-    def _pread(self, length: int, position: int) -> bytes:
-        """Raises OSError if the disk cannot read all of it. A read ends before an unreadable sector, and only
-        the next one says why."""
-        length = min(length, self.size - position)
-        data = self.file.pread(length, position)
-        while len(data) < length:
-            more = self.file.pread(length - len(data), position + len(data))
-            if not more:
-                break
-            data += more
-        return data
 
     # --- trust ---------------------------------------------------------------------------------------------
 

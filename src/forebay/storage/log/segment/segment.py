@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from forebay.storage.disk import Disk, File
-from forebay.storage.log.segment.batch_file import NO_NEXT, BatchFile
+from forebay.storage.log.segment.batch_file import BatchFile
 from forebay.storage.log.segment.batch_parts import CorruptBatch, Hop
+from forebay.storage.log.segment.batch_walk import NO_NEXT
 from forebay.storage.log.segment.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from forebay.storage.log.segment.txn_index import TxnIndex
 from forebay.wire.batch import HEADER_SIZE
