@@ -239,8 +239,8 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
             node.background.keep(node.controller.run, "being the controller"),
         ]
         node.server.start()
-        if node.assignment.has_unchecked:
-            node.assignment.open_behind()
+        if node.assignment.later.has_unchecked:
+            node.assignment.later.open_some()
             raising = node.background.keep(lambda: _raise_counter_again(node), "looking for producer ids")
             running.append(raising)
         on_ready(addresses[listeners.all[0].name])
@@ -282,7 +282,7 @@ async def _leave_early(node: Node) -> None:
 
 async def _raise_counter_again(node: Node) -> None:
     """Some logs may have been opened after the broker was ready. They know of producer ids, too."""
-    await node.assignment.all_checked()
+    await node.assignment.later.all_checked()
     await node.coordinators.producer_ids.raise_counter(each.producers for each in node.partitions.all())
 
 

@@ -148,7 +148,7 @@ class Node(OptionalParts):
         )
         self.failover = Failover(base)
         self.topic_changes = TopicChanges(
-            self.metadata, base.settings, self.assignment.all_open, new_id=lambda: entropy(16)
+            self.metadata, base.settings, self.assignment.later.all_open, new_id=lambda: entropy(16)
         )
 
     def _build_readers(self) -> None:

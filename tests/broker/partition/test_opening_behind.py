@@ -101,7 +101,7 @@ def is_refused(client: WireClient, topic: str, partition: int = 0) -> bool:
 
 
 def wait_until_all_is_open(local: LocalBroker) -> None:
-    wait_for("all is open", lambda: not local.node.assignment.has_unchecked)
+    wait_for("all is open", lambda: not local.node.assignment.later.has_unchecked)
 
 
 def check_all(client: WireClient) -> None:
@@ -181,13 +181,13 @@ def test_after_a_loss_of_power_all_is_opened_first(data: Path) -> None:
     (data / CLEAN_SHUTDOWN).unlink()
     (data / BOOT_ID).write_text("another boot")
     with local_broker(data, BEHIND) as local, WireClient(local.bootstrap) as client:
-        assert not local.node.assignment.has_unchecked
+        assert not local.node.assignment.later.has_unchecked
         check_all(client)
 
 
 def test_a_few_are_opened_first(data: Path) -> None:
     with local_broker(data, AT_ONCE) as local:
-        assert not local.node.assignment.has_unchecked
+        assert not local.node.assignment.later.has_unchecked
 
 
 def test_a_broker_that_is_killed_while_it_opens_loses_nothing(tmp_path: Path) -> None:

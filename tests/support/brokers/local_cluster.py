@@ -335,7 +335,7 @@ class LocalCluster:
             lambda: all(topic in running.node.image.topics for running in self._running.values())
         )
         for running in self._running.values():
-            await running.node.assignment.all_open()
+            await running.node.assignment.later.all_open()
 
     async def in_sync(self, topic: str, index: int = 0) -> None:
         """Wait until every live replica of a partition is in sync, and open, which new topics are later."""

@@ -21,21 +21,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
-from functools import partial
 from typing import Protocol, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.departure import Departure
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.partition.clean_shutdown import settle_all
+from forebay.broker.partition.assigned import (
+    assigned_partitions,
+    changed_partitions,
+    is_assigned,
+    still_assigned,
+)
+from forebay.broker.partition.clean_shutdown import close_logs
 from forebay.broker.partition.closed_partition import follow_fold
 from forebay.broker.partition.log_jobs import LogJobs
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.opening.late_roles import LateRoles
+from forebay.broker.partition.opening.later_opening import LaterOpening, Opened
 from forebay.broker.partition.opening.opening_queue import may_open_behind
 from forebay.broker.partition.opening.partition_opener import PartitionOpener
 from forebay.broker.partition.partition import Partition
@@ -55,11 +61,9 @@ from forebay.storage.datadir import DataDir
 
 log = logging.getLogger(__name__)
 
-_OPENED_AT_ONCE = 16
 _WITHDRAW_AGAIN_S = 1.0
 
 T = TypeVar("T")
-_Opened = list[tuple[TopicImage, PartitionState, Partition | StorageError]]
 
 
 class Writes(Protocol):
@@ -112,10 +116,6 @@ class Assignment:
         self._uptime_ms, self._trusted_ms = time.uptime_ms, time.trusted_ms
         self._loop = loop
         self._queue = table.opening
-        self._opening = False
-        self._all_open = asyncio.Event()
-        self._all_open.set()
-        self._checked = asyncio.Event()
         self.late_roles = LateRoles(
             departure,
             background,
@@ -124,6 +124,17 @@ class Assignment:
             take_role=self._take_late_role,
         )
         self.unused_logs = UnusedLogs(data, node_id, workers, time.now_ms)
+        self.later = LaterOpening(
+            table.opening,
+            opener,
+            self.unused_logs,
+            data,
+            jobs,
+            image=lambda: metadata.image,
+            is_missing=self._is_missing,
+            take_over=self._take_over,
+        )
+        """Opens what is not opened before the broker serves."""
         self.role_taken: Signal[Partition, PartitionState] = Signal()
         """A partition leads or follows as this state says: a new role, or a new state in the same role."""
         self.term_begun: Signal[[]] = Signal()
@@ -144,7 +155,7 @@ class Assignment:
 
         Of very many only the brokers' own topics are opened now, and the others when the broker serves.
         """
-        wanted = list(self._assigned(image))
+        wanted = list(assigned_partitions(image, self._node_id))
         if may_open_behind(self._settings.current, self._data, len(wanted)):
             own = [item for item in wanted if item[0].name in INTERNAL_TOPICS]
             self._queue.add_behind((topic.name, state.index) for topic, state in wanted)
@@ -160,32 +171,19 @@ class Assignment:
             else:
                 self._add((topic.name, state.index), found, image)
 
-    @property
-    def has_unchecked(self) -> bool:
-        """True while there are partitions that `open_all` has left to `open_behind`."""
-        return bool(self._queue.unchecked)
-
-    def open_behind(self) -> None:
-        """Begin to open what `open_all` has left."""
-        self._open_some()
-
-    async def all_checked(self) -> None:
-        """Wait until all is open that was here when the broker started."""
-        await self._checked.wait()
-
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Make, drop and reconfigure partitions after a change of the image."""
         if after.topics is not before.topics:
             self._write_cycle.finish()  # what was appended in one term is written and waits in that term
             self._drop_gone(after)
-            for topic, state in self._assigned(after, before):
+            for topic, state in changed_partitions(after, before, self._node_id, self._table.usable):
                 key = (topic.name, state.index)
                 partition = self._table.usable.get(key)
                 if partition is not None:
                     self._take_role(partition, topic, state)
                 elif key not in self._table.lent:
-                    self._want(key)
-            self._open_some()
+                    self.later.add(key)
+            self.later.open_some()
             self._write_cycle.finish_soon()  # and wake what waited for the end of that term
         if (
             after.topic_configs is not before.topic_configs
@@ -193,61 +191,15 @@ class Assignment:
         ):
             self._reconfigure(after)
 
-    def _want(self, key: TopicPartition) -> None:
-        self._queue.add(key)
-        self._all_open.clear()
+    def _is_missing(self, image: ClusterImage, key: TopicPartition) -> bool:
+        """True if the image assigns a partition to this broker that is neither in use nor lent."""
+        known = key in self._table.usable or key in self._table.lent
+        return not known and is_assigned(image, self._node_id, key)
 
-    async def all_open(self) -> None:
-        """Wait until every partition is open that the image assigns to this broker, but for those that are
-        opened behind."""
-        await self._all_open.wait()
-
-    def _open_some(self) -> None:
-        """Have a few partitions opened in a thread, as the present image has them. The rest comes after."""
-        if self._opening or self._jobs.closed:
-            return
-        image, table = self._metadata.image, self._table
-        wanted: list[tuple[TopicImage, PartitionState]] = []
-        found: list[TopicPartition] = []
-        while max(len(wanted), len(found)) < _OPENED_AT_ONCE and (key := self._queue.take()) is not None:
-            if key in self._queue.unchecked:
-                found.append(key)
-            state = image.partition(*key)
-            known = key in table.usable or key in table.lent
-            if state is None or state.unreadable or known or not self._is_assigned(image, key):
-                continue
-            wanted.append((image.topics[key[0]], state))
-        if not wanted and not found:
-            self._all_open.set()
-            return
-        self._opening = True
-        self._jobs.run(partial(self._open_in_thread, image, found, wanted), self._take_over)
-
-    def _open_in_thread(
-        self,
-        image: ClusterImage,
-        found: list[TopicPartition],
-        wanted: list[tuple[TopicImage, PartitionState]],
-    ) -> _Opened:
-        """`found`: those that were here when the broker started. What became of them meanwhile?
-
-        A disk that refuses to move some of them away does not hold up the others.
-        """
-        try:
-            self.unused_logs.sort_out(image, [key for key in found if self._data.has_log(*key)])
-        except (OSError, StorageError):
-            log.exception("logs that are not used any more stay on the disk until the next start")
-            for key in found if not self._data.clean else ():
-                self._data.distrust(*key)
-        opened: _Opened = [(*item, self._opener.open(image, *item)) for item in wanted]
-        self._queue.unchecked.difference_update(found)
-        return opened
-
-    def _take_over(self, opened: Future[_Opened]) -> None:
+    def _take_over(self, opened: list[Opened]) -> None:
         """Put into use what a thread has opened; the image may have changed meanwhile."""
-        self._opening = False
         image, table = self._metadata.image, self._table
-        for topic, state, found in opened.result():
+        for topic, state, found in opened:
             key = (topic.name, state.index)
             if self._jobs.closed:
                 if isinstance(found, Partition):
@@ -255,7 +207,7 @@ class Assignment:
             elif isinstance(found, StorageError):
                 table.broken[key] = found
                 self._withdraw(key)
-            elif self._still_here(image, found):
+            elif still_assigned(image, self._node_id, found):
                 self._add(key, found, image)
             else:
                 self._drop(found, image)
@@ -300,21 +252,10 @@ class Assignment:
         partition.follow(state)
         self.role_taken.send(partition, state)
 
-    def _still_here(self, image: ClusterImage, partition: Partition) -> bool:
-        if partition.topic in image.unreadable.topics:
-            return True
-        topic = image.topic_by_id(partition.topic_id)
-        if topic is None or partition.index >= len(topic.partitions):
-            return False
-        state = topic.partitions[partition.index]
-        return state.unreadable or self._node_id in state.replicas
-
     def _go_on(self) -> None:
         """Partitions have come into use: open the next, and have what depends on them look again."""
         if not self._jobs.closed:
-            self._open_some()
-            if not self._queue.unchecked:
-                self._checked.set()
+            self.later.go_on()
             self.opened.send()
             self._write_cycle.finish_soon()
 
@@ -353,29 +294,13 @@ class Assignment:
             self._table.usable[key] = partition  # to be closed with the others
             return
         image = self._metadata.image
-        if self._still_here(image, partition):
+        if still_assigned(image, self._node_id, partition):
             partition.closed = False
             self._add(key, partition, image)
         else:
             self._drop(partition, image)
-            self._want(key)  # there may be another of its name
+            self.later.add(key)  # there may be another of its name
         self._go_on()
-
-    def _assigned(
-        self, image: ClusterImage, before: ClusterImage | None = None
-    ) -> Iterator[tuple[TopicImage, PartitionState]]:
-        """What is assigned to this broker: everything, or what may have changed since an image before, or is
-        not in use. After a death the image changes many times, and few partitions of a topic each time."""
-        for topic in image.topics.values():
-            if before is not None and before.topics.get(topic.name) is topic:
-                continue
-            known = () if before is None else _known_states(before, image, topic)
-            for state in topic.partitions:
-                same = (
-                    known and known[state.index] is state and (topic.name, state.index) in self._table.usable
-                )
-                if self._node_id in state.replicas and not same and not state.unreadable:
-                    yield topic, state
 
     def _take_role(self, partition: Partition, topic: TopicImage, state: PartitionState) -> None:
         """Lead or follow, as the image says; closed or open to new messages."""
@@ -408,18 +333,14 @@ class Assignment:
         """Let go of partitions that do not belong to this broker any more."""
         table = self._table
         for key, partition in list(table.usable.items()):
-            if not self._still_here(image, partition):
+            if not still_assigned(image, self._node_id, partition):
                 del table.usable[key]
                 self._drop(partition, image)
             elif image.unreadable and is_in_doubt(image, *key):
                 self._rest(partition)
-        table.broken = {key: error for key, error in table.broken.items() if self._is_assigned(image, key)}
-
-    def _is_assigned(self, image: ClusterImage, key: TopicPartition) -> bool:
-        state = image.partition(*key)
-        if image.unreadable and is_in_doubt(image, *key):
-            return True
-        return state is not None and self._node_id in state.replicas
+        table.broken = {
+            key: error for key, error in table.broken.items() if is_assigned(image, self._node_id, key)
+        }
 
     def _drop(self, partition: Partition, image: ClusterImage) -> None:
         partition.close()
@@ -464,11 +385,9 @@ class Assignment:
         partitions = list(table.usable.values())
         for partition in partitions:
             partition.closed = True
-        settled = settle_all(partitions, self._closing_pool(), self._data)
+        closed = close_logs(partitions, self._closing_pool(), self._data)
         # Logs that were not opened since an unclean stop have to be checked at the next start.
-        clean = settled and (self._data.clean or not self._queue.unchecked)
-        for partition in partitions:
-            partition.log.files.let_go()
+        clean = closed and (self._data.clean or not self._queue.unchecked)
         try:
             if table.usable:
                 self.checkpoint()
@@ -476,10 +395,3 @@ class Assignment:
             log.exception("no checkpoints were written; the logs are looked at when the broker starts again")
             clean = False
         return clean
-
-
-def _known_states(before: ClusterImage, after: ClusterImage, topic: TopicImage) -> tuple[PartitionState, ...]:
-    """The states of a topic's partitions before; none if more than states has changed."""
-    known = before.topics.get(topic.name)
-    same = known is not None and known.record is topic.record and before.fills is after.fills
-    return known.partitions if known is not None and same else ()

@@ -20,22 +20,22 @@ log = logging.getLogger(__name__)
 _SHARES = 16
 
 
-def settle_all(partitions: Sequence[Partition], pool: Executor, data: DataDir) -> bool:
+def close_logs(partitions: Sequence[Partition], pool: Executor, data: DataDir) -> bool:
     """Write, sync and close logs that are out of use; whether all of them were left in order. Blocks."""
     shares = [partitions[number::_SHARES] for number in range(_SHARES)]
     with pool:
-        settled = list(pool.map(lambda share: _settle_share(share, data), filter(None, shares)))
+        closed = list(pool.map(lambda share: _close_share(share, data), filter(None, shares)))
     for partition in partitions:
         partition.log.files.let_go()
-    return all(settled)
+    return all(closed)
 
 
-def _settle_share(partitions: Sequence[Partition], data: DataDir) -> bool:
-    settled = [_settle(partition, data) for partition in partitions]  # all of them, whatever happens
-    return all(settled)
+def _close_share(partitions: Sequence[Partition], data: DataDir) -> bool:
+    closed = [_close(partition, data) for partition in partitions]  # all of them, whatever happens
+    return all(closed)
 
 
-def _settle(partition: Partition, data: DataDir) -> bool:
+def _close(partition: Partition, data: DataDir) -> bool:
     log_ = partition.log
     try:
         if log_.end_offset and not log_.offline_for_good and not log_.has_snapshot:
