@@ -114,7 +114,7 @@ APIS: dict[int, ServedApi] = {
     ApiKey.FOLDED_PRODUCE: ServedApi(0, 0, "produce peers"),
     ApiKey.FOLDED_PRODUCERS: ServedApi(0, 0, "partitions peers"),
     ApiKey.APPEND_COPIES: ServedApi(0, 0, "copy_appends peers background"),
-    ApiKey.HAND_OVER_NUMBERS: ServedApi(0, 0, "number_handover peers background"),
+    ApiKey.HAND_OVER_NUMBERS: ServedApi(0, 0, "sequence_handover peers background"),
     ApiKey.DESCRIBE_FAILOVERS: ServedApi(0, 0, "failover.times background"),
     ApiKey.DESCRIBE_FILLS: ServedApi(0, 0, "filling"),
     ApiKey.DESCRIBE_DISK: ServedApi(0, 0, "disk_report background"),

@@ -13,7 +13,7 @@ from forebay.broker.folds import takers
 from forebay.broker.handlers import folded_producers
 from forebay.broker.partition import closed_partition as closed
 from forebay.broker.partition import topic_policy
-from forebay.broker.upkeep import folded_partitions, growing_topics, number_handover
+from forebay.broker.upkeep import folded_partitions, growing_topics, sequence_handover
 from forebay.core.cluster.image_changes import TopicPut
 from forebay.core.cluster.topics import fewer_partitions
 from forebay.core.groups.group import Context
@@ -149,4 +149,4 @@ def let_partitions_go_without_the_numbers_of_their_producers(patch: pytest.Monke
     async def hand_over(*_: object) -> None:
         """Nothing."""
 
-    patch.setattr(number_handover.NumberHandover, "hand_over", hand_over)
+    patch.setattr(sequence_handover.SequenceHandover, "hand_over", hand_over)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.record_moves.copy_appends import CopyAppends
 from forebay.broker.record_moves.copy_source import CopyHost
 from forebay.broker.record_moves.fold_copies import FoldCopies
-from forebay.broker.upkeep.number_handover import NumberHandover
+from forebay.broker.upkeep.sequence_handover import SequenceHandover
 
 if TYPE_CHECKING:
     from forebay.broker.cluster.peers.peers import Peers
@@ -35,8 +35,8 @@ def fold_copies(
     return FoldCopies(local.table, host)
 
 
-def number_handover(base: Foundations, local: LocalPartitions, peers: Peers) -> NumberHandover:
-    return NumberHandover(
+def sequence_handover(base: Foundations, local: LocalPartitions, peers: Peers) -> SequenceHandover:
+    return SequenceHandover(
         base.metadata,
         local.table,
         peers,

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from forebay.broker.shares.dead_letters.circles import CircleCheck
     from forebay.broker.shares.requests.service import ShareService
     from forebay.broker.tls.setting_changes import TlsSettingChanges
-    from forebay.broker.upkeep.number_handover import NumberHandover
+    from forebay.broker.upkeep.sequence_handover import SequenceHandover
     from forebay.broker.views.creation import ViewCreation
     from forebay.broker.views.filters import ViewFilters
     from forebay.broker.views.materializing import ViewFilling
@@ -165,8 +165,8 @@ class OptionalParts:
         )
 
     @cached_property
-    def number_handover(self) -> NumberHandover:
-        return load(f"{_COMPOSITION}.fold_copies:number_handover")(self._base, self.local, self.peers)
+    def sequence_handover(self) -> SequenceHandover:
+        return load(f"{_COMPOSITION}.fold_copies:sequence_handover")(self._base, self.local, self.peers)
 
     # -- views and delays ------------------------------------------------------------------------------
 

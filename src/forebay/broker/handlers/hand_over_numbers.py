@@ -6,13 +6,13 @@ from forebay.broker.background import Background
 from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply, answer_later
-from forebay.broker.upkeep.number_handover import NumberHandover
+from forebay.broker.upkeep.sequence_handover import SequenceHandover
 from forebay.errors import KafkaError
 from forebay.wire.messages.hand_over_numbers import HandOverNumbersRequest, HandOverNumbersResponse
 
 
 def handle(
-    numbers: NumberHandover,
+    numbers: SequenceHandover,
     peers: Peers,
     background: Background,
     context: RequestContext,

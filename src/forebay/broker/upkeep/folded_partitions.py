@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forebay.broker.partition.partition import Partition
     from forebay.broker.partition.table import PartitionTable
     from forebay.broker.record_moves.fold_copies import FoldCopies
-    from forebay.broker.upkeep.number_handover import NumberHandover
+    from forebay.broker.upkeep.sequence_handover import SequenceHandover
     from forebay.coordination.metadata import Metadata
     from forebay.core.cluster.image import ClusterImage
     from forebay.core.cluster.images.topic_image import TopicImage
@@ -33,7 +33,7 @@ class HandsOver(Protocol):
     @property
     def fold_copies(self) -> FoldCopies: ...
     @property
-    def number_handover(self) -> NumberHandover: ...
+    def sequence_handover(self) -> SequenceHandover: ...
 
 
 class FoldedPartitions:
@@ -107,7 +107,7 @@ class FoldedPartitions:
             return
         try:
             for index in going:
-                await self._handing_over.number_handover.hand_over(
+                await self._handing_over.sequence_handover.hand_over(
                     topic, self._partitions.get(topic.name, index)
                 )
             # No others, whatever the metadata says by now: their numbers were not handed over.

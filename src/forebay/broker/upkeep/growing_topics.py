@@ -19,7 +19,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay.broker.produce.commit_wait import committed
-from forebay.broker.upkeep.folded_numbers import append_seeds, received, to_send
+from forebay.broker.upkeep.folded_sequences import append_seeds, received, to_send
 from forebay.coordination.store import StoreError
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.topics.more_partitions import gathered_by, growth_of, is_same_growth, record_growth

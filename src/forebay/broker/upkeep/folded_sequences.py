@@ -1,4 +1,4 @@
-"""The numbers of producers that partitions tell each other when messages go another way: sent and stored."""
+"""Sequences of producers that partitions tell each other when messages go another way: sent and stored."""
 
 from __future__ import annotations
 

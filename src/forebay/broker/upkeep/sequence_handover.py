@@ -1,10 +1,10 @@
-"""What a closed partition knows of its producers goes to the one that takes their messages, before it goes.
+"""Hands what a closed partition knows of its producers to the partition that takes their messages.
 
-A producer may have sent nothing since the partition was closed, or be about to send a batch again of which it
-got no answer. As long as the closed partition is there, it tells with each batch what comes next. When it is
-gone, the other partition would begin with any batch: with the second of two, if the first was refused a
-moment before because brokers learn of the change at different times. So its leader writes these numbers into
-its log first, as batches without records (`core/partition/folds/gathered.py`).
+A producer may have sent nothing since the partition was closed, or be about to resend a batch for which it
+got no response. As long as the closed partition is there, it tells with each batch which sequence comes next.
+When it is gone, the other partition would accept any batch first: the second of two, if the first was refused
+a moment before because brokers learn of the change at different times. So its leader writes these sequences
+into its log first, as batches without records (`core/partition/folds/gathered.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.partition.append_refusals import require_known_producers
 from forebay.broker.partition.closed_partition import known_producer
 from forebay.broker.produce.commit_wait import committed
-from forebay.broker.upkeep.folded_numbers import append_seeds, received, to_send
+from forebay.broker.upkeep.folded_sequences import append_seeds, received, to_send
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.partition.folds.aliases import alias_of
 from forebay.core.partition.folds.gathered import Gathered, gathered_from, is_news, seeds
@@ -36,7 +36,7 @@ _PRODUCERS_AT_ONCE = 500
 _TIMEOUT_S = 20.0
 
 
-class NumberHandover:
+class SequenceHandover:
     def __init__(
         self,
         metadata: Metadata,
