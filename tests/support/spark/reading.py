@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from forebay.spark.arrow.schema import spark_schema
 from forebay.spark.source.batch_reader import TopicReader
-from forebay.spark.source.offset_ranges import IDS_KEY, OffsetRange
+from forebay.spark.source.offset_ranges import BEGAN_KEY, IDS_KEY, OffsetRange
 from forebay.spark.source.options import batch_options, stream_options
 from forebay.spark.source.stream_reader import TopicStreamReader
 from forebay.wire.batch import build_batch
@@ -114,4 +114,4 @@ def micro_batch(
 
 def without_ids(offset: dict[str, Any]) -> dict[str, Any]:
     """A stream's offset as earlier versions wrote it."""
-    return {topic: found for topic, found in offset.items() if topic != IDS_KEY}
+    return {topic: found for topic, found in offset.items() if topic not in (IDS_KEY, BEGAN_KEY)}

@@ -21,6 +21,13 @@ from forebay.lazy import dataclass
 
 IDS_KEY = "topic:ids"
 """Beside the topics in a stream's offset; the colon keeps it apart from every topic's name."""
+BEGAN_KEY = "topic:began"
+"""Beside them in the end of a stream's first batch: where that batch begins.
+
+Spark notes the end of a batch only. A batch that a kill has interrupted begins where the one before it ended;
+the first one begins where `initialOffset` says, which Spark asks for again.
+"""
+_NO_TOPICS = (IDS_KEY, BEGAN_KEY)
 LATEST = -1
 EARLIEST = -2
 
@@ -86,22 +93,38 @@ def _differences(missing: Iterable[TopicPartition], extra: Iterable[TopicPartiti
 # -- as JSON -----------------------------------------------------------------------------------------------
 
 
-def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> dict[str, Any]:
+def to_json(
+    offsets: Mapping[TopicPartition, int],
+    ids: Mapping[str, str] | None = None,
+    began: Mapping[TopicPartition, int] | None = None,
+) -> dict[str, Any]:
     """A stream's offset as Spark writes it to its log, in a fixed order."""
     topics: dict[str, Any] = {}
     for at in sorted(offsets):
         topics.setdefault(at.topic, {})[str(at.partition)] = offsets[at]
     known = {topic: ids[topic] for topic in topics if topic in ids} if ids else {}
-    return topics | {IDS_KEY: known} if known else topics
+    about: dict[str, Any] = {IDS_KEY: known} if known else {}
+    if began is not None:
+        about[BEGAN_KEY] = to_json(began)
+    return topics | about
 
 
 def from_json(topics: Mapping[str, Any]) -> Offsets:
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in topics.items()
-        if topic != IDS_KEY
+        if topic not in _NO_TOPICS
         for partition, offset in partitions.items()
     }
+
+
+def began_in(topics: Mapping[str, Any]) -> Offsets | None:
+    """Where the stream's first batch begins, in the offset where that batch begins or ends; else None."""
+    return from_json(topics[BEGAN_KEY]) if BEGAN_KEY in topics else None
+
+
+def without_beginning(topics: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in topics.items() if name != BEGAN_KEY}
 
 
 def ids_in(topics: Mapping[str, Any]) -> dict[str, str]:

@@ -5,6 +5,10 @@ question also says that everything before it is finished: Spark asks it after th
 commit log, after the last batch of AvailableNow too, while its own commit() comes a batch late and not at all
 for the last one. So this is where finished offsets are committed to the consumer group.
 
+Where a stream begins is looked up once. Spark asks before it plans the first batch, when it plans it, and
+when it repeats it after a kill; a topic has grown by then. So the end of the first batch, which Spark
+keeps, says where it begins (`BEGAN_KEY`).
+
 What is committed is for people who watch the lag. The stream itself continues from its checkpoint, and a
 group coordinator that cannot be reached for a while does not stop it.
 """
@@ -37,11 +41,13 @@ from forebay.spark.source.offset_ranges import (
     Offsets,
     TopicPartition,
     backlog,
+    began_in,
     from_json,
     ids_in,
     limited,
     made_anew,
     to_json,
+    without_beginning,
 )
 from forebay.spark.source.options import ReadOptions
 from forebay.spark.source.partition_reader import Reading, data_loss, tasks_of
@@ -81,6 +87,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_columns(schema, headers=options.include_headers)
         self._options = options
         self._schema: pa.Schema = arrow_schema(schema)
+        self._initial: Json | None = None
         self._target: Offsets | None = None
         """Where AvailableNow ends."""
         self._ids: dict[str, str] = {}
@@ -92,10 +99,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- planning, on the driver ---------------------------------------------------------------------
 
     def initialOffset(self) -> Json:
-        cluster, options = self._cluster(), self._options
-        places = required_partitions(cluster, options.subscription)
-        ids = self._ids_of(places)
-        return to_json(starting_offsets(cluster, options, places), ids)
+        if self._initial is None:
+            cluster, options = self._cluster(), self._options
+            places = required_partitions(cluster, options.subscription)
+            ids = self._ids_of(places)
+            begin = self._not_behind_the_end(starting_offsets(cluster, options, places))
+            self._initial = to_json(begin, ids, began=begin)
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
         admission = self._options.admission
@@ -110,12 +120,17 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next batch goes; `start` itself when there is nothing to do yet."""
         if start is None:  # PySpark 4.1
             self._refuse_limits()
-            return to_json(self._find_latest(), self._ids)
+            self._latest = self._find_latest()
+            return to_json(self._latest, self._ids)
         self._latest = self._find_latest() if self._target is None else self._target
         begin = self._of_same_topics(from_json(start), ids_in(start), self._ids)
         # What is gone has no lag that anyone could watch.
         self._finished({at: offset for at, offset in begin.items() if at in self._latest})
-        return to_json(self._admitted(self._with_new(begin, self._latest), self._latest, limit), self._ids)
+        end = self._admitted(self._with_new(begin, self._latest), self._latest, limit)
+        is_first = began_in(start) == from_json(start)
+        found = to_json(end, self._ids, began=begin if is_first else None)
+        # The end of the first batch has more in it, and Spark would run a batch without rows.
+        return start if found == without_beginning(start) else found
 
     def reportLatestOffset(self) -> Json | None:
         """The end that the query's progress shows, in the form that tools know from Spark's Kafka source."""
@@ -124,7 +139,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         options = self._options
         until = from_json(end)
-        begin = self._of_same_topics(from_json(start), ids_in(start), ids_in(end))
+        begin = began_in(end)
+        if begin is None:
+            begin = self._of_same_topics(from_json(start), ids_in(start), ids_in(end))
         gone = {at: begin[at] for at in begin.keys() - until.keys()}
         if gone and (lost := not_read_to_the_end(self._cluster(), gone)):
             data_loss(options.fetching, f"{', '.join(map(str, lost))} does not exist any more")
@@ -179,6 +196,19 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the topic {topic} was deleted and made anew (id {before[topic]}, now {now[topic]})",
             )
         return {at: offset for at, offset in offsets.items() if at.topic not in anew} if anew else offsets
+
+    def _not_behind_the_end(self, begin: Offsets) -> Offsets:
+        """The offsets that were looked up, not later than the end that was looked up before them.
+
+        AvailableNow looks up the end first, and so does PySpark 4.1.
+        """
+        end = self._latest if self._target is None else self._target
+        starting = self._options.starting
+        named = {} if starting.is_timestamp else dict(starting.by_partition)
+        return {
+            at: offset if offset == named.get(at) else min(offset, end.get(at, offset))
+            for at, offset in begin.items()
+        }
 
     def _with_new(self, begin: Offsets, until: Offsets) -> Offsets:
         """The same, with partitions that came since then: they are read from their first record on."""
