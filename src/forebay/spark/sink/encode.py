@@ -70,7 +70,7 @@ def cut(rows: Rows, starts: Sequence[int], batch_bytes: int) -> list[int]:
 
     A row that is too large by itself gets a batch of its own; whether to take it is for the broker to say.
     """
-    sizes = np.cumsum(_sizes_max(rows))
+    sizes = np.cumsum(bytes_bound(rows))
     found: list[int] = []
     for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
         while start < stop:
@@ -113,7 +113,7 @@ def _join(rows: Rows, timestamps: Ints, offsets: Ints) -> pa.Array:
     return pc.binary_join_element_wise(*pieces, *headers, NO_BYTES)
 
 
-def _sizes_max(rows: Rows) -> Ints:
+def bytes_bound(rows: Rows) -> Ints:
     """No record is larger than this; most are a few bytes smaller."""
     key_lengths, value_lengths = lengths(rows.key), lengths(rows.value)
     spread = int(rows.timestamp.max()) - int(rows.timestamp.min())

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from forebay.errors import ConfigError, ErrorCode, ForebayError, KafkaError
 from forebay.lazy import dataclass
 from forebay.spark.sink.encode import Payload
+from forebay.spark.sink.topic_rules import TopicRules, rules_of
 from forebay.spark.wire.connections import TRANSACTION, BrokerConnection, Cluster, check
 from forebay.wire.batch import MAGIC, NO_LEADER_EPOCH, SEQUENCE_MASK, TRANSACTIONAL, BatchHeader, assemble
 from forebay.wire.compression import Codec, compress
@@ -141,6 +142,11 @@ class Producer:
             return self._cluster.attempt(ask)
         except KafkaError as error:
             raise _explained(error, f"cannot write to topic {topic}") from error
+
+    def rules(self, topic: str) -> TopicRules:
+        """The settings of the topic that say which messages it takes."""
+        self.flush()
+        return rules_of(self._cluster, topic)
 
     def send(self, topic: str, payloads: Iterable[tuple[int, Payload]]) -> None:
         """Send these, in this order within each partition. Blocks while enough is under way already."""

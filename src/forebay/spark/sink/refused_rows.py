@@ -1,7 +1,9 @@
 """Rows that cannot be messages where they want to go, as dead letters in the transaction of the others.
 
-That is a row without a topic, with a partition that its topic does not have, or with a header without a key.
-(What only a broker can refuse, a message that is too large for example, fails the write.)
+That is a row without a topic, or with one that does not exist, with a partition that its topic does not have,
+with a header without a key, without a key where the topic is compacted, or too large for its topic
+(`too_large`). What only a broker can refuse, a timestamp that is too far from its time for example, fails the
+write.
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forebay.spark.arrow.arrays import Flags, flags, numbers, valid
-from forebay.spark.sink.encode import Rows, as_binary
+from forebay.spark.sink.encode import Rows, as_binary, bytes_bound, encode
 from forebay.spark.sink.options import Columns
+from forebay.spark.sink.topic_rules import TopicRules
+from forebay.wire.batch import HEADER_SIZE
+from forebay.wire.compression import compress
 
 PREFIX = "__dlq.errors."
 """As in share groups' dead letters (KIP-1191)."""
@@ -25,17 +30,33 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 class Refusals:
     """Divides the rows of a task."""
 
-    def __init__(self, columns: Columns, topic: str | None, partitions: Callable[[str], int]) -> None:
-        """`topic`: where all rows go; None when each row says so itself."""
+    def __init__(
+        self,
+        columns: Columns,
+        topic: str | None,
+        partitions: Callable[[str], int | None],
+        rules: Callable[[str], TopicRules],
+    ) -> None:
+        """`topic`: where all rows go; None when each row says so itself.
+
+        `partitions` answers None for a topic that does not exist.
+        """
         self._columns = columns
         self._topic = topic
         self._partitions = partitions
+        self._rules = rules
 
     def divide(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None, list[str]]:
         """The rows that can be written; and the others, if there are any, each with the reason."""
         reasons: dict[int, str] = {}
-        for refused in (self._without_topic(batch), self._headers(batch), self._partition(batch)):
-            for row, reason in refused.items():
+        for look in (
+            self._without_topic,
+            self._unknown_topic,
+            self._headers,
+            self._partition,
+            self._without_key,
+        ):
+            for row, reason in look(batch).items():
                 reasons.setdefault(row, reason)
         if not reasons:
             return batch, None, []
@@ -47,6 +68,14 @@ class Refusals:
         if self._topic is not None or self._columns.topic is None:
             return {}
         return dict.fromkeys(_where(~valid(batch.column(self._columns.topic))), "the row has no topic")
+
+    def _unknown_topic(self, batch: pa.RecordBatch) -> dict[int, str]:
+        return {
+            row: f"there is no topic {topic}"
+            for topic, rows in self._topics(batch).items()
+            if self._partitions(topic) is None
+            for row in _where(rows)
+        }
 
     def _headers(self, batch: pa.RecordBatch) -> dict[int, str]:
         headers = None if self._columns.headers is None else batch.column(self._columns.headers)
@@ -64,10 +93,20 @@ class Refusals:
         wanted, named = numbers(column, np.int32), valid(column)
         refused: dict[int, str] = {}
         for topic, rows in self._topics(batch).items():
-            count = self._partitions(topic)
+            count = self._partitions(topic) or 0
             for row in _where(rows & named & ((wanted < 0) | (wanted >= count))):
                 refused[row] = f"the row asks for partition {wanted[row]} of {topic}, which has {count}"
         return refused
+
+    def _without_key(self, batch: pa.RecordBatch) -> dict[int, str]:
+        column = self._columns.key
+        absent = np.ones(batch.num_rows, np.bool_) if column is None else ~valid(batch.column(column))
+        return {
+            row: f"the row has no key, and {topic} is compacted"
+            for topic, rows in (self._topics(batch).items() if absent.any() else ())
+            if self._partitions(topic) is not None and self._rules(topic).needs_key
+            for row in _where(rows & absent)
+        }
 
     def _topics(self, batch: pa.RecordBatch) -> dict[str, Flags]:
         """Which rows go to which topic."""
@@ -106,6 +145,21 @@ class Refusals:
             return [None] * batch.num_rows
         found: list[list[Any] | None] = batch.column(self._columns.headers).to_pylist()
         return found
+
+
+def too_large(rows: Rows, codec: int, bytes_max: int) -> dict[int, int]:
+    """The rows whose messages are larger than a topic allows, and the bytes that each takes.
+
+    A bound tells it of most rows. Of the others the batch is made that would be sent.
+    """
+    candidates = _where(bytes_bound(rows) + HEADER_SIZE > bytes_max)
+    sizes = {row: _batch_bytes(rows.take(np.array([row], np.intp)), codec) for row in candidates}
+    return {row: size for row, size in sizes.items() if size > bytes_max}
+
+
+def _batch_bytes(row: Rows, codec: int) -> int:
+    (payload,) = encode(row, [0])
+    return HEADER_SIZE + len(compress(codec, payload.records))
 
 
 def _readable(headers: list[Any] | None) -> list[Any]:

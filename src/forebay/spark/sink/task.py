@@ -14,16 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forebay.errors import ForebayError
-from forebay.spark.arrow.arrays import numbers, valid
+from forebay.errors import ErrorCode, ForebayError, KafkaError
+from forebay.spark.arrow.arrays import flags, numbers, valid
 from forebay.spark.arrow.batch_sizes import bounded
 from forebay.spark.sink.encode import Payload, Rows, as_binary, cut, encode
 from forebay.spark.sink.options import Columns, WriteOptions
 from forebay.spark.sink.partitioning import Partitioner
 from forebay.spark.sink.producer import Producer
-from forebay.spark.sink.refused_rows import Refusals
+from forebay.spark.sink.refused_rows import Refusals, too_large
+from forebay.spark.sink.topic_rules import NOT_KNOWN, TopicRules
+from forebay.wire.batch import HEADER_SIZE
 
 ROUND_BYTES = 8 << 20
+_NO_SUCH_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
 class TaskSink:
@@ -33,7 +36,9 @@ class TaskSink:
         self._columns = columns
         self._task = task
         self._partitioners: dict[str, Partitioner] = {}
-        self._refusals = Refusals(columns, options.topic, lambda topic: self._partitioner(topic).count)
+        self._rules: dict[str, TopicRules] = {}
+        self._missing: set[str] = set()
+        self._refusals = Refusals(columns, options.topic, self._partitions, self._rules_of)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Returns when the brokers have acknowledged every row."""
@@ -44,14 +49,35 @@ class TaskSink:
 
     def _without_refused(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that can be written, after the others have become dead letters, if there is a topic."""
-        to = self._options.dead_letters
-        if to is None:
+        if self._options.dead_letters is None:
             return batch
         good, refused, reasons = self._refusals.divide(batch)
         if refused is not None:
-            times = _timestamps(self._optional(refused, self._columns.timestamp), refused.num_rows)
-            self._send(to, self._refusals.letters(refused, reasons, times), None)
+            self._send_letters(refused, reasons)
         return good
+
+    def _without_large(self, topic: str, batch: pa.RecordBatch, rows: Rows) -> tuple[pa.RecordBatch, Rows]:
+        """The rows that the topic takes, after those that are too large have become dead letters."""
+        bytes_max = self._rules_of(topic).message_bytes_max
+        if self._options.dead_letters is None or bytes_max is None:
+            return batch, rows
+        sizes = too_large(rows, self._options.limits.codec, bytes_max)
+        if not sizes:
+            return batch, rows
+        is_large = np.zeros(batch.num_rows, np.bool_)
+        is_large[list(sizes)] = True
+        reasons = [
+            f"the message takes {sizes[row]} bytes, and {topic} allows {bytes_max}" for row in sorted(sizes)
+        ]
+        self._send_letters(batch.filter(flags(is_large)), reasons)
+        good = batch.filter(flags(~is_large))
+        return good, rows.take(np.flatnonzero(~is_large))
+
+    def _send_letters(self, refused: pa.RecordBatch, reasons: list[str]) -> None:
+        to = self._options.dead_letters
+        assert to is not None
+        times = _timestamps(self._optional(refused, self._columns.timestamp), refused.num_rows)
+        self._send(to, self._refusals.letters(refused, reasons, times), None)
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if not batch.num_rows:
@@ -68,7 +94,9 @@ class TaskSink:
             yield name.as_py(), batch if len(names) == 1 else batch.filter(pc.equal(topics, name))
 
     def _write_to(self, topic: str, batch: pa.RecordBatch) -> None:
-        self._send(topic, self._rows(batch), self._optional(batch, self._columns.partition))
+        batch, rows = self._without_large(topic, batch, self._rows(batch))
+        if len(rows):
+            self._send(topic, rows, self._optional(batch, self._columns.partition))
 
     def _send(self, topic: str, rows: Rows, partition: pa.Array | None) -> None:
         assigned = self._partitioner(topic).assign(rows.key, partition)
@@ -76,7 +104,7 @@ class TaskSink:
             order = np.argsort(assigned, kind="stable")
             rows, assigned = rows.take(order), assigned[order]
         changes = np.flatnonzero(np.diff(assigned)) + 1
-        starts = cut(rows, [0, *changes.tolist()], self._options.limits.batch_bytes)
+        starts = cut(rows, [0, *changes.tolist()], self._batch_bytes(topic))
         partitions = assigned[starts].tolist()
         self._producer.send(topic, _interleaved(partitions, list(encode(rows, starts))))
 
@@ -92,6 +120,36 @@ class TaskSink:
 
     def _optional(self, batch: pa.RecordBatch, index: int | None) -> pa.Array | None:
         return None if index is None else batch.column(index)
+
+    def _batch_bytes(self, topic: str) -> int:
+        """Of a batch before compression, which makes some a little larger."""
+        given, allowed = self._options.limits.batch_bytes, self._rules_of(topic).message_bytes_max
+        if allowed is None:
+            return given
+        spare = HEADER_SIZE + (allowed // 64 + 64 if self._options.limits.codec else 0)
+        return max(1, min(given, allowed - spare))
+
+    def _rules_of(self, topic: str) -> TopicRules:
+        """Asked for only where rows can become dead letters: it is a right more."""
+        if self._options.dead_letters is None:
+            return NOT_KNOWN
+        if topic not in self._rules:
+            self._rules[topic] = self._producer.rules(topic)
+        return self._rules[topic]
+
+    def _partitions(self, topic: str) -> int | None:
+        """How many a topic has; None if it does not exist, where rows name their topics themselves."""
+        if self._options.topic is not None:
+            return self._partitioner(topic).count
+        if topic in self._missing:
+            return None
+        try:
+            return self._partitioner(topic).count
+        except KafkaError as error:
+            if error.code not in _NO_SUCH_TOPIC:
+                raise
+            self._missing.add(topic)
+            return None
 
     def _partitioner(self, topic: str) -> Partitioner:
         if topic not in self._partitioners:
