@@ -53,13 +53,17 @@ def together(rows: DataFrame, letters: DataFrame, *, topic: str, letters_topic: 
 
     `rows` has columns of messages (`value`, and `key`, `headers`, `timestamp`, `partition` if it has them).
     """
-    from pyspark.sql import functions as F
-
     if "topic" in rows.columns:
         raise ConfigError("there is a column topic: rows go to the topic that is given, drop the column")
+    good, bad = as_messages(rows, topic), as_messages(letters, letters_topic)
+    return good.unionByName(bad, allowMissingColumns=True)
+
+
+def as_messages(rows: DataFrame, topic: str) -> DataFrame:
+    """The same rows with a column that names their topic, and key and value as bytes."""
+    from pyspark.sql import functions as F
+
     as_bytes: dict[str, Column] = {
         name: F.col(name).cast("binary") for name in ("key", "value") if name in rows.columns
     }
-    good = rows.withColumns({**as_bytes, "topic": F.lit(topic)})
-    bad = letters.withColumn("topic", F.lit(letters_topic))
-    return good.unionByName(bad, allowMissingColumns=True)
+    return rows.withColumns({**as_bytes, "topic": F.lit(topic)})

@@ -188,7 +188,7 @@ class Supervisor:
             raise StepFailed(f"{name}: {error}{again}", error) from error
         if under.job is not None:
             with contextlib.suppress(Exception):
-                under.job.stop()  # its dead letters, or the query whose dead letters have failed
+                under.job.stop()
             under.before.append(under.job.summary())
         under.job = None
         under.start_at_s = self._clock() + pause_ms / 1000

@@ -78,6 +78,21 @@ def without_lost(rows: DataFrame, topic: str) -> DataFrame:
     return rows.observe(f"{LOST_METRIC} {topic}", lost, stretches).where(~is_lost)
 
 
+def tolerantly(rows: DataFrame, topic: str, tolerance: Tolerance) -> DataFrame:
+    """The rows of a stream with the options of the tolerance: what it passes over is counted."""
+    if tolerance.on_data_loss == SKIP:
+        rows = without_lost(rows, topic)
+    if tolerance.on_unreadable == FAIL:
+        return rows
+    unreadable = f"timestampType = {UNREADABLE}"
+    return without_counted(rows, f"{UNREADABLE_METRIC} {topic}", unreadable)
+
+
+def without_marks(rows: DataFrame) -> DataFrame:
+    """The rows of messages, without those that stand for something that is passed over."""
+    return rows.where(f"timestampType NOT IN ({UNREADABLE}, {LOST})")
+
+
 class NoTopic(ForebayError):
     def __init__(self, topic: str) -> None:
         super().__init__(f"there is no topic {topic}: `forebay topic create {topic}` makes it")
@@ -153,17 +168,11 @@ class Brokers:
     ) -> DataFrame:
         """A stream that passes over what the tolerance names, and counts it."""
         rows = self.read_stream(spark, topic, **tolerance.options(), **options)
-        if tolerance.on_data_loss == SKIP:
-            rows = without_lost(rows, topic)
-        if tolerance.on_unreadable == FAIL:
-            return rows
-        unreadable = f"timestampType = {UNREADABLE}"
-        return without_counted(rows, f"{UNREADABLE_METRIC} {topic}", unreadable)
+        return tolerantly(rows, topic, tolerance)
 
-    def write_stream(self, rows: DataFrame, topic: str, **options: str) -> DataStreamWriter:
-        """Each row once, for readers of what is committed."""
-        given = {"delivery": "exactly-once", **self.writing(topic), **options}
-        return rows.writeStream.format(SOURCE).options(**given)
+    def write_stream(self, rows: DataFrame, options: Mapping[str, str]) -> DataStreamWriter:
+        """Each row once, for readers of what is committed; with the options of `writing`."""
+        return rows.writeStream.format(SOURCE).options(**{"delivery": "exactly-once", **options})
 
     def writing(self, topic: str) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self.bootstrap, **self.options, "topic": topic}

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 POLL_SECONDS = 1
 WRITTEN = "forebay_written"
 """The observed metric of Spark that counts the rows that a query yields."""
+LETTERS_METRIC = "forebay_dead_letters"
+"""How those begin that count its dead letters."""
+READ_AGAIN_METRIC = "forebay_read_again"
+"""How those begin that count the rows that Spark reads a second time, to find dead letters among them."""
 _OURS = re.compile(r"^(?:forebay|pyspark)\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _HINTS = {
@@ -86,6 +90,8 @@ class Progress:
     """Messages that were passed over since they cannot be read; None where that is an error."""
     lost: int | None = None
     """Offsets that were gone before they could be read; None where that is an error."""
+    letters: int | None = None
+    """Dead letters that were written with the rows; None where there is no topic for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +107,6 @@ class Job:
     is over. `forget` lets the same pipeline begin anew; it is called once, and only if the query came to its
     end by itself. `nothing_left` tells that of a query without a batch. `verify` raises an error if the
     result of a query that came to its end is not what it should be.
-    `letters` are jobs beside it that write its dead letters: it ends when they have ended too.
     """
 
     def __init__(
@@ -115,7 +120,6 @@ class Job:
         forget: Callable[[], None] = lambda: None,
         nothing_left: Callable[[], bool] = lambda: True,
         verify: Callable[[], None] = lambda: None,
-        letters: Sequence[Job] = (),
     ) -> None:
         self.title = title
         self.query = query
@@ -125,7 +129,6 @@ class Job:
         self._is_at_end = False
         self._nothing_left = nothing_left
         self._verify = verify
-        self._letters = letters
         self.ends = ends
         """True if it comes to an end by itself."""
         self._started_s = time.monotonic()
@@ -135,6 +138,7 @@ class Job:
         self._rows_out: int | None = None
         self._unreadable: int | None = None
         self._lost: int | None = None
+        self._letters: int | None = None
         self.sources: Sequence[Any] = ()
         """Those of the last progress: how far the query has come."""
 
@@ -148,8 +152,6 @@ class Job:
         """
         while self.advance(report):
             self.await_end(POLL_SECONDS)
-        for job in self._letters:
-            job.wait()
         self._is_at_end = self._came_to_its_end()
         self._close()
         if self._is_at_end:
@@ -173,8 +175,6 @@ class Job:
         """Report the batches since the last call; False when the query has ended."""
         active = self.query.isActive
         self._count(report)
-        for job in self._letters:
-            job.advance()
         error = self.query.exception()
         if error is not None:
             self._close()
@@ -188,8 +188,6 @@ class Job:
             self.query.awaitTermination(max(1, round(seconds)))
 
     def stop(self) -> None:
-        for job in self._letters:
-            job.stop()
         self.query.stop()
         self._count(lambda _progress: None)  # a batch may have ended since the last call
         self._close()
@@ -210,6 +208,8 @@ class Job:
                     self._unreadable = (self._unreadable or 0) + progress.unreadable
                 if progress.lost is not None:
                     self._lost = (self._lost or 0) + progress.lost
+                if progress.letters is not None:
+                    self._letters = (self._letters or 0) + progress.letters
                 report(progress)
 
     def _close(self) -> None:
@@ -219,7 +219,7 @@ class Job:
 
     def summary(self) -> Summary:
         seconds = time.monotonic() - self._started_s
-        letters = {"dead letters": sum(job.rows_out for job in self._letters)} if self._letters else {}
+        letters = {} if self._letters is None else {"dead letters": self._letters}
         counted = {**self.counts(), "seconds": round(seconds, 1), **letters}
         return Summary(title=self.title, facts={**counted, **self._facts()})
 
@@ -234,10 +234,6 @@ class Job:
         if self._lost is not None:
             counts["lost"] = self._lost
         return counts
-
-    @property
-    def rows_out(self) -> int:
-        return self._rows_out or 0
 
 
 def query_name(what: str, checkpoint: str) -> str:
@@ -267,8 +263,9 @@ def cause_of(error: BaseException) -> Cause:
 def _progress(told: Any) -> Progress:
     rate = told["processedRowsPerSecond"]
     lost = _observed(told, LOST_METRIC, ROWS)
-    # A row that stands for lost offsets is none.
-    rows = int(told["numInputRows"]) - (_observed(told, LOST_METRIC, STRETCHES) or 0)
+    # A row that stands for lost offsets is none, and one that is read twice is one.
+    rows = int(told["numInputRows"]) - (_observed(told, READ_AGAIN_METRIC, ROWS) or 0)
+    rows -= _observed(told, LOST_METRIC, STRETCHES) or 0
     return Progress(
         batch=int(told["batchId"]),
         rows=rows,
@@ -277,6 +274,7 @@ def _progress(told: Any) -> Progress:
         rows_out=_rows_out(told),
         unreadable=_observed(told, UNREADABLE_METRIC, ROWS),
         lost=lost,
+        letters=_observed(told, LETTERS_METRIC, ROWS),
     )
 
 

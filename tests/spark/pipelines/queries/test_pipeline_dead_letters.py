@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 
+from forebay.client import Admin
 from forebay.errors import ConfigError
 from forebay.spark.dead_letters import dead_letters
 from forebay.spark.pipelines import ONCE, Brokers, PipelineError, SqlSettings, sql
@@ -52,7 +53,7 @@ def test_what_does_not_fit_is_a_dead_letter_and_the_rest_is_not(
     send(bootstrap, "dl-orders", [BAD[1], GOOD[2]])
     second = sql(spark, brokers, QUERY, "dl-twice", settings(tmp_path)).wait().facts
     assert [facts["dead letters"] for facts in (first, second)] == [1, 1]
-    assert first["rows written"] == 2
+    assert (first["rows"], first["rows written"]) == (3, 2)
 
     written = [json.loads(one.value or b"") for one in contents(bootstrap, "dl-twice")]
     assert [one["twice"] for one in written] == [2, 4, None]
@@ -70,7 +71,7 @@ def test_what_does_not_fit_is_a_dead_letter_and_the_rest_is_not(
 def test_from_the_latest_on_results_and_dead_letters_begin_at_the_same_message(
     spark: SparkSession, brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message that comes while the two streams are started is read by both, or by none."""
+    """A message that comes while the query is started is read for both, or for none."""
     from forebay.spark.pipelines.queries import sql as queries
 
     bootstrap = brokers.bootstrap
@@ -93,6 +94,39 @@ def test_from_the_latest_on_results_and_dead_letters_begin_at_the_same_message(
         {"id": 2, "at": 3}
     ]
     assert [one.key for one in contents(bootstrap, "dl-late-letters")] == [b"b"]
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_letters_and_results_of_a_batch_are_one_transaction(
+    spark: SparkSession, brokers: Brokers, tmp_path: Path, mode: str
+) -> None:
+    bootstrap, names = brokers.bootstrap, {name: f"dl-{name}-{mode}" for name in ("in", "out", "letters")}
+    make(bootstrap, **dict.fromkeys(names.values(), 1))
+    with Admin(bootstrap) as admin:
+        admin.set_topic_config(names["out"], {"max.message.bytes": "300"})
+        values = [Sent(b"no json", b"a"), Sent(b'{"id": 1, "text": "%s"}' % (b"x" * 400), b"b")]
+        send(bootstrap, names["in"], values)
+        query = f"SELECT id AS key, text FROM stream('{names['in']}', schema => 'id INT, text STRING')"
+        chosen = SqlSettings(trigger=ONCE, mode=mode, checkpoint=str(tmp_path), dead_letters=names["letters"])
+        with pytest.raises(PipelineError, match=r"max\.message\.bytes"):
+            sql(spark, brokers, query, names["out"], chosen).wait()
+        assert contents(bootstrap, names["letters"]) == []
+        admin.set_topic_config(names["out"], {"max.message.bytes": "3000"})
+    facts = sql(spark, brokers, query, names["out"], chosen).wait().facts
+    assert (facts["rows"], facts["rows written"], facts["dead letters"]) == (2, 1, 1)
+    assert [one.key for one in contents(bootstrap, names["letters"])] == [b"a"]
+    assert [one.key for one in contents(bootstrap, names["out"])] == [b"1"]
+
+
+def test_a_checkpoint_whose_letters_were_written_apart_is_refused(
+    spark: SparkSession, brokers: Brokers, tmp_path: Path
+) -> None:
+    kept = {"query": QUERY, "streams": {"dl-orders": {"format": "json", "schema": "id INT"}}}
+    (tmp_path / "forebay-query.json").write_text(json.dumps(kept))
+    (tmp_path / "dead-letters" / "dl-orders").mkdir(parents=True)
+    (tmp_path / "dead-letters" / "dl-orders" / "metadata").write_text("{}")
+    with pytest.raises(PipelineError, match="give a new checkpoint"):
+        sql(spark, brokers, QUERY, "dl-twice", settings(tmp_path))
 
 
 def test_queries_over_one_topic_have_their_dead_letters_at_the_same_time(

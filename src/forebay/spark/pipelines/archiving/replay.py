@@ -65,7 +65,7 @@ def replay(
         columns = ["key", "value", "headers", "timestamp", *(["partition"] if same else [])]
         rows = _stream(spark, lake, settings).select(*columns)
         rows = rows.withColumn("headers", without_null_arrays("headers"))
-        writer = brokers.write_stream(rows, topic)
+        writer = brokers.write_stream(rows, brokers.writing(topic))
         writer = writer.queryName(query_name(f"replay to {topic}", checkpoint))
         writer = writer.option("checkpointLocation", checkpoint)
         query = ONCE.apply(writer).start()

@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from forebay.lazy import dataclass
+from forebay.spark.dead_letters import as_messages
 from forebay.spark.pipelines.brokers import (
     NO_TOLERANCE,
     ROWS,
@@ -25,9 +26,20 @@ from forebay.spark.pipelines.brokers import (
     UNREADABLE_METRIC,
     Brokers,
     Tolerance,
+    tolerantly,
     without_counted,
+    without_marks,
 )
-from forebay.spark.pipelines.jobs import WRITTEN, Job, PipelineError, Trigger, explain, query_name
+from forebay.spark.pipelines.jobs import (
+    LETTERS_METRIC,
+    READ_AGAIN_METRIC,
+    WRITTEN,
+    Job,
+    PipelineError,
+    Trigger,
+    explain,
+    query_name,
+)
 from forebay.spark.pipelines.lake import Lake, absolute
 from forebay.spark.pipelines.queries import values
 from forebay.spark.pipelines.queries.checkpoints import default_checkpoint
@@ -89,50 +101,61 @@ def sql(
     checkpoint = checkpoint_of(brokers, query, to, settings)
     begun = _begun(spark, brokers, query, calls, settings, Lake(checkpoint))
     try:
+        streams = {call.topic: _stream(spark, brokers, call.topic, begun, settings) for call in calls}
         with _views:
             for call in calls:
-                stream = _view(spark, brokers, call, begun, settings)
+                stream = _view(streams[call.topic], call, begun, settings)
                 stream.createOrReplaceTempView(call.view(calls))
             found = spark.sql(text)
         results = _counted(messages(found, settings.key))
+        options: Mapping[str, str] = brokers.writing(to)
+        for topic, rows in streams.items():
+            results, options = _with_letters(results, options, topic, rows, begun, settings)
         if settings.mode == UPDATE:
-            writer = in_update_mode(results, brokers.writing(to))
+            writer = in_update_mode(results, options)
         else:
-            writer = brokers.write_stream(results, to).outputMode(settings.mode)
+            writer = brokers.write_stream(results, options).outputMode(settings.mode)
         writer = writer.queryName(query_name(f"sql to {to}", checkpoint))
         started = settings.trigger.apply(writer.option("checkpointLocation", checkpoint)).start()
-        letters = _letters(spark, brokers, begun, settings, checkpoint)
     except PySparkException as error:
         raise PipelineError(f"the query cannot be run: {explain(error)}{_hint(error)}") from None
     facts = {"topic": to, "checkpoint": checkpoint}
-    return Job(f"query to {to}", started, lambda: facts, ends=settings.trigger.once, letters=letters)
+    return Job(f"query to {to}", started, lambda: facts, ends=settings.trigger.once)
 
 
-def _letters(
-    spark: SparkSession,
-    brokers: Brokers,
+def _stream(
+    spark: SparkSession, brokers: Brokers, topic: str, begun: _Begun, settings: SqlSettings
+) -> DataFrame:
+    """The messages of a topic. All that is made of one such DataFrame reads the same offsets in a batch."""
+    options = {"startingOffsets": begun.start(brokers, topic, settings)}
+    if settings.dead_letters is not None:
+        options["includeHeaders"] = "true"
+    return brokers.read_stream(spark, topic, **settings.tolerance.options(), **options)
+
+
+def _with_letters(
+    results: DataFrame,
+    options: Mapping[str, str],
+    topic: str,
+    rows: DataFrame,
     begun: _Begun,
     settings: SqlSettings,
-    checkpoint: str,
-) -> list[Job]:
-    """For each topic a stream of its own that writes what does not fit, exactly once."""
+) -> tuple[DataFrame, Mapping[str, str]]:
+    """The results and the dead letters of a topic, for one write: a batch has both, or none of them."""
+    from pyspark.sql import functions as F
+
     if settings.dead_letters is None:
-        return []
-    jobs = []
-    for topic, format in begun.formats.items():
-        start = begun.start(brokers, topic, settings)
-        rows = brokers.read_tolerantly(
-            spark, topic, settings.tolerance, startingOffsets=start, includeHeaders="true"
-        )
-        found = values.misfits(rows, format)
-        if found is not None:
-            writer = brokers.write_stream(_counted(found), settings.dead_letters)
-            own = f"{checkpoint}/dead-letters/{topic}"
-            writer = writer.queryName(query_name(f"dead letters of {topic}", own))
-            writer = writer.option("checkpointLocation", own)
-            query = settings.trigger.apply(writer).start()
-            jobs.append(Job(f"dead letters of {topic}", query, ends=settings.trigger.once))
-    return jobs
+        return results, options
+    again = rows.observe(f"{READ_AGAIN_METRIC} {topic}", F.count(F.lit(1)).alias(ROWS))
+    letters = values.misfits(without_marks(again), begun.formats[topic])
+    if letters is None:
+        return results, options
+    letters = letters.observe(f"{LETTERS_METRIC} {topic}", F.count(F.lit(1)).alias(ROWS))
+    to = options.get("topic")
+    if to is not None:
+        results = as_messages(results, to)
+    both = results.unionByName(as_messages(letters, settings.dead_letters), allowMissingColumns=True)
+    return both, {name: value for name, value in options.items() if name != "topic"}
 
 
 def _hint(error: BaseException) -> str:
@@ -183,7 +206,7 @@ class _Begun:
     latest: Mapping[str, Mapping[str, int]]
     """By topic, the ends of its partitions when a query was begun that starts at the latest message.
 
-    All streams of a query begin there: the one of the results, and the one of the dead letters.
+    A batch that Spark repeats begins there, too.
     """
 
     def start(self, brokers: Brokers, topic: str, settings: SqlSettings) -> str:
@@ -212,6 +235,7 @@ def _begun(
                 f"{checkpoint.location} is the checkpoint of another query: give a checkpoint of its own"
             )
         known = {topic: ValueFormat(**format) for topic, format in kept["streams"].items()}
+        _check_letters(checkpoint, known)
         formats = {call.topic: _with_registry(known[call.topic], call, settings) for call in calls}
         return _Begun(formats=formats, latest=kept.get("latest", {}))
     formats = {call.topic: _format(spark, brokers, call, settings) for call in calls}
@@ -221,6 +245,15 @@ def _begun(
     content = {"query": query, "streams": streams, **({"latest": latest} if latest else {})}
     checkpoint.write(_SAVED, json.dumps(content, indent=2).encode())
     return _Begun(formats=formats, latest=latest)
+
+
+def _check_letters(checkpoint: Lake, topics: Iterable[str]) -> None:
+    """Before, dead letters were written by streams beside the query, which had come to other offsets."""
+    if any(checkpoint.read(f"dead-letters/{topic}/metadata") is not None for topic in topics):
+        raise PipelineError(
+            f"{checkpoint.location} was made by an earlier version, which wrote dead letters beside the"
+            " query: give a new checkpoint, and --start latest if the results are to go on from now"
+        )
 
 
 def described_formats(calls: list[StreamCall], settings: SqlSettings, checkpoint: str) -> dict[str, str]:
@@ -264,11 +297,8 @@ def _registry(call: StreamCall, settings: SqlSettings) -> str:
     return call.options.get("registry", settings.registry or "")
 
 
-def _view(
-    spark: SparkSession, brokers: Brokers, call: StreamCall, begun: _Begun, settings: SqlSettings
-) -> DataFrame:
-    start = begun.start(brokers, call.topic, settings)
-    stream = brokers.read_tolerantly(spark, call.topic, settings.tolerance, startingOffsets=start)
+def _view(rows: DataFrame, call: StreamCall, begun: _Begun, settings: SqlSettings) -> DataFrame:
+    stream = tolerantly(rows, call.topic, settings.tolerance)
     decoded = values.decode(stream, begun.formats[call.topic])
     if CORRUPT in decoded.columns:
         if settings.dead_letters is not None:
