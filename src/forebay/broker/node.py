@@ -42,12 +42,14 @@ from forebay.broker.upkeep.folded_partitions import FoldedPartitions
 from forebay.broker.upkeep.growing_topics import GrowingTopics
 from forebay.broker.upkeep.retention import Retention
 from forebay.broker.upkeep.schedule import Upkeep
+from forebay.core.cluster.restore_image import EPOCHS_SKIPPED
 from forebay.lazy import load
 
 if TYPE_CHECKING:
     from forebay.broker.composition.foundations import Foundations
     from forebay.broker.handlers.api_versions import ApiVersions
     from forebay.broker.net.connection import Handle
+    from forebay.broker.partition.partition import Partition
     from forebay.broker.prometheus.exporter import Exporter
     from forebay.broker.upkeep.compaction import Compactor
     from forebay.config import BrokerConfig, Listener
@@ -72,6 +74,7 @@ class Node(OptionalParts):
         self.loop = base.loop
         self.metrics = base.metrics
         self.audit = base.audit
+        self.events = base.events
         self.background = base.background
         self.stalls = base.stalls
         self.workers = base.workers
@@ -351,6 +354,7 @@ class Node(OptionalParts):
         assignment.role_taken.listen(replication.following.role_taken)
         assignment.role_taken.listen(replication.followers.role_taken)
         assignment.term_begun.listen(replication.followers.term_begun)
+        assignment.term_begun.listen(self._note_election)
         assignment.role_taken.listen(self.role_taken)
         assignment.configured.listen(self.configured)
         assignment.dropped.listen(replication.following.dropped)
@@ -369,6 +373,10 @@ class Node(OptionalParts):
         if self._base.authorization is not None:
             self._base.authorization.changed.listen(self.server.forget_fast_paths)
             self._base.authorization.changed.listen(self.partitions.release_long_polls)
+
+    def _note_election(self, partition: Partition) -> None:
+        if partition.leader_epoch % EPOCHS_SKIPPED:  # the first leader of a new partition is not elected
+            self._base.events.elected(partition.topic, partition.index)
 
     def follow_metadata(self) -> None:
         """The order in which parts are given a new image. Settings, access rules and quotas come first, then
@@ -392,6 +400,7 @@ class Node(OptionalParts):
         if self.failover.enabled:
             self.metadata.listen(self.failover.watch.follow)
         self.metadata.listen(self.failover.pending.follow)
+        self.metadata.listen(self._base.events.follow)
 
     def _follow_settings(self, before: ClusterImage, after: ClusterImage) -> None:
         if after.broker_configs is not before.broker_configs:

@@ -57,6 +57,13 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
     multiple=True,
     help="Hide this field of messages, except from users who may alter the topic; may be repeated.",
 )
+@click.option(
+    "--pipeline",
+    "pipelines",
+    metavar="[HOST:]PORT",
+    multiple=True,
+    help="Show the steps of a `forebay pipeline run --metrics [HOST:]PORT`; may be repeated.",
+)
 @click.option("--tls-certificate", "certificate", metavar="FILE", help="Serve HTTPS with this certificate.")
 @click.option("--tls-key", "key", metavar="FILE", help="The key of the certificate.")
 @click.option("--token", envvar="FOREBAY_CONSOLE_TOKEN", show_envvar=True, help="[default: a new one]")
@@ -70,6 +77,7 @@ def console(
     names: tuple[str, ...],
     registry: str | None,
     masks: tuple[str, ...],
+    pipelines: tuple[str, ...],
     certificate: str | None,
     key: str | None,
     token: str | None,
@@ -104,6 +112,7 @@ def console(
         names=names,
         registry=registry or "",
         masks=masks,
+        pipelines=tuple(f"127.0.0.1:{each}" if each.isdigit() else each for each in pipelines),
         certificate=certificate or "",
         key=key or "",
     )

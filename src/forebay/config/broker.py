@@ -65,6 +65,7 @@ class NodeConfig:
     """The address at which metrics are served."""
     metrics_series_max: int
     metrics_lag_ages_max: int
+    events_kept_max: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,4 +247,5 @@ def _node(values: Mapping[str, Any], *, assigned: bool) -> NodeConfig:
         else None,
         metrics_series_max=values["forebay.metrics.series.max"],
         metrics_lag_ages_max=values["forebay.metrics.lag.ages.max"],
+        events_kept_max=values["forebay.events.kept.max"],
     )

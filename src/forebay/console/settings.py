@@ -37,6 +37,8 @@ class ConsoleSettings:
     """The address of a schema registry, for values of Avro, Protobuf and JSON Schema."""
     masks: tuple[str, ...] = ()
     """Names of fields that are shown only to users who may alter the topic."""
+    pipelines: tuple[str, ...] = ()
+    """The addresses of pages that `forebay pipeline run --metrics` serves."""
     certificate: str = ""
     key: str = ""
     """Files for TLS; empty for plain HTTP."""

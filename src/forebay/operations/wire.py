@@ -29,6 +29,7 @@ class WireConnection:
 
     def __init__(self, connection: BlockingConnection) -> None:
         self._connection = connection
+        self._is_identified = False
 
     @classmethod
     def open(cls, client: Client, *, answer_s: float = ANSWER_SECONDS) -> WireConnection:
@@ -62,15 +63,20 @@ class WireConnection:
     def serves(self, request: type[Request]) -> bool:
         """True if the broker has an API of Forebay's own. It tells clients that identify themselves."""
         try:
+            self._identify()
+            self._connection.version(request)
+        except KafkaError:
+            return False
+        return True
+
+    def _identify(self) -> None:
+        if not self._is_identified:
             self._connection.ask(
                 ApiVersionsRequest(
                     client_software_name=OWN_SOFTWARE_NAME, client_software_version=__version__
                 )
             )
-            self._connection.version(request)
-        except KafkaError:
-            return False
-        return True
+            self._is_identified = True
 
     def close(self) -> None:
         self._connection.close()

@@ -125,6 +125,7 @@ NEEDS: dict[int, list[Need]] = {
     ApiKey.DESCRIBE_FILLS: [(O.DESCRIBE, T)],
     ApiKey.DESCRIBE_DISK: [DESCRIBE],
     ApiKey.DESCRIBE_POSITIONS: [(O.DESCRIBE, T)],
+    ApiKey.DESCRIBE_ACTIVITY: [DESCRIBE],
 }
 """What each API needs, and therefore which code it answers with."""
 NEVER_REFUSED = {

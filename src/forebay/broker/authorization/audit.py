@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from forebay.broker.signals import Signal
 from forebay.core.guards.guard import DENIED, Resource
 from forebay.core.guards.refused_resources import NAMED_MAX
 from forebay.core.security.refusals import LeftOut, RefusalLimits, Refusals
@@ -71,6 +72,8 @@ class AuditLog:
         self._call_later = call_later
         self._refusals = Refusals()
         self._timer: Timer | None = None
+        self.noted: Signal[Mapping[str, object]] = Signal()
+        """The facts of each line about an administrative request that was answered."""
 
     def refused(
         self, context: RequestContext, resources: Sequence[Resource], count: int | None = None
@@ -110,12 +113,11 @@ class AuditLog:
             for code, count in sorted(codes.items())
         )
         names = dict.fromkeys(about or _named(request))
-        facts = {"what": self._joined(names, len(names)), "result": result or "NONE"}
-        if changes_nothing:
-            facts["result"] += ", only validated"
-        log.info(
-            "an administrative request was answered", extra=self._about(context) | facts | _told(left_out)
-        )
+        result = f"{result or 'NONE'}{', only validated' if changes_nothing else ''}"
+        facts: dict[str, object] = {"what": self._joined(names, len(names)), "result": result}
+        facts = self._about(context) | facts
+        self.noted.send(facts)
+        log.info("an administrative request was answered", extra=facts | _told(left_out))
 
     def login_failed(self, host: str, facts: Mapping[str, object]) -> None:
         """`facts`: without secrets; the user whom the client says to be, if it came to that."""

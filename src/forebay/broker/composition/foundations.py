@@ -14,6 +14,7 @@ from forebay.broker.cluster.peers.peer_dialing import PeerDialing
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.telemetry.metrics import Metrics
+from forebay.broker.telemetry.recent_events import RecentEvents
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.broker.tls.endpoints import TlsEndpoints
 from forebay.broker.worker_threads import WorkerThreads
@@ -57,7 +58,9 @@ class Foundations:
         self.settings = LiveConfig(config, node_id)
         self.settings.apply(metadata.image, starting=True)
         self.metrics = Metrics()
+        self.events = RecentEvents(config.node.events_kept_max, time.now_ms)
         self.audit = AuditLog(self.settings, now=time.clock.monotonic, call_later=self.loop.call_later)
+        self.audit.noted.listen(self.events.changed)
         self.authorization = (
             Authorization(self.settings, metadata.image, self.metrics, self.audit)
             if config.authorization.is_enabled

@@ -137,7 +137,7 @@ class Assignment:
         """Opens what is not opened before the broker serves."""
         self.role_taken: Signal[Partition, PartitionState] = Signal()
         """A partition leads or follows as this state says: a new role, or a new state in the same role."""
-        self.term_begun: Signal[[]] = Signal()
+        self.term_begun: Signal[Partition] = Signal()
         """This broker has begun to lead a partition, or leads it in another leader epoch."""
         self.configured: Signal[Partition] = Signal()
         """A partition has other settings."""
@@ -327,7 +327,7 @@ class Assignment:
             partition.configure(partition.config, self._settings.current.storage.decompress_max_bytes)
         self.role_taken.send(partition, state)
         if state.leader == me and not leads_on:
-            self.term_begun.send()
+            self.term_begun.send(partition)
 
     def _drop_gone(self, image: ClusterImage) -> None:
         """Let go of partitions that do not belong to this broker any more."""

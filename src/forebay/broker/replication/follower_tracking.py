@@ -102,7 +102,7 @@ class Followers:
         if leadership is not None and leadership.only_copy and len(leadership.state.replicas) > 1:
             self._write_cycle.sync_alone(partition)
 
-    def term_begun(self) -> None:
+    def term_begun(self, _: Partition) -> None:
         self._term_began_s = self._time_s()
         self._arrivals.call(self._answer_all)
 

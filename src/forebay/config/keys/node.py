@@ -97,6 +97,14 @@ NODE_KEYS = (
         "page of metrics. Beyond that, the lag in seconds is left out.",
         0,
     ),
+    int_key(
+        "forebay.events.kept.max",
+        500,
+        "How many events a broker keeps in memory for the console's timeline: changes by administrators,"
+        " elections, brokers that came and went. The log has them for longer.",
+        0,
+        100_000,
+    ),
     bool_key(
         "forebay.warm.up.enable",
         True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from forebay.console.pages.overview import broker_rows
@@ -106,6 +107,18 @@ def broker(ask: Ask) -> dict[str, Any]:
 def settings(ask: Ask) -> dict[str, Any]:
     """Every setting of the broker with its value and where that comes from."""
     return {"rows": read_configs(ask.cluster.admin(), "broker", str(_seen(ask).id))}
+
+
+@PAGE.get("/brokers/{node}/requests")
+def requests(ask: Ask) -> dict[str, Any]:
+    """The requests of the last moments by kind: how many, and how long they took."""
+    node, activity = _seen(ask).id, ask.cluster.snapshot().activity
+    seen = {} if activity is None else activity.by_broker.get(node, {})
+    rows = sorted(seen.values(), key=lambda each: -each.rate)
+    return {
+        "known": activity is not None and node in activity.by_broker,
+        "rows": [asdict(row) for row in rows],
+    }
 
 
 @PAGE.change("/brokers/rebalance")

@@ -13,6 +13,7 @@ from forebay.console.watch.snapshot import Snapshot
 from forebay.console.web.asking import Ask, Change, NotThere, WrongInput
 from forebay.console.web.page import Page
 from forebay.console.web.paging import page_of
+from forebay.errors import ErrorCode
 from forebay.operations.client import CommandError
 from forebay.operations.delays.delay_admin import DelayAdmin, ScheduleId, schedule_id
 from forebay.operations.delays.delay_lists import all_waiting, alter_waiting, in_due_order, json_row
@@ -68,12 +69,18 @@ def _pending(ask: Ask, picture: Snapshot) -> dict[str, tuple[int, int]]:
             for each in picture.brokers
             if each.answers and connections.at(each.address).serves(DescribeDelaysRequest)
         }
+        without = ask.cluster.without_delays
         for topic in picture.topics.values():
-            for part in topic.partitions if not topic.internal else ():
+            if topic.internal or without.has(topic.id):
+                continue
+            for part in topic.partitions:
                 if part.leader not in served:
                     continue
                 request = DescribeDelaysRequest(topic=topic.name, partition=part.index, limit=1)
                 answer = served[part.leader].ask(request, DescribeDelaysResponse)
+                if answer.error_code == ErrorCode.INVALID_REQUEST:  # its topic takes none
+                    without.add(topic.id)
+                    break
                 if not answer.error_code and answer.pending:
                     count, due_ms = found.get(topic.name, (0, 2**63 - 1))
                     first_ms = min((each.due_ms for each in answer.messages), default=due_ms)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from forebay.console.watch.snapshot import Snapshot
+from forebay.console.watch.snapshot import ActivitySeen, Snapshot
 from forebay.console.web.asking import Ask
 from forebay.console.web.page import Page
 
@@ -43,6 +43,7 @@ def overview(ask: Ask) -> dict[str, Any]:
         "messages": sum(topic.messages or 0 for topic in shown),
         "groups": len(picture.groups),
         "rate": sum(rates) if rates else None,
+        "produce": None if picture.activity is None else _produce_times(picture.activity),
         "size": sum(sizes) if sizes else None,
         "lag": sum(lags),
         "problems": [problem._asdict() for problem in problems(picture)],
@@ -62,9 +63,19 @@ def overview(ask: Ask) -> dict[str, Any]:
 
 @PAGE.get("/history")
 def history(ask: Ask) -> dict[str, list[float | None]]:
-    """Series for plots, by their names with commas: in, lag, topic:NAME, lag:GROUP, lag-of:TOPIC."""
-    names = [name for name in ask.text("series").split(",") if name]
+    """Series for plots, by their names, a line each: names of groups may have commas."""
+    names = [name for name in ask.text("series").split("\n") if name]
     return ask.cluster.watcher.read_history(names[:50])
+
+
+def _produce_times(activity: ActivitySeen) -> dict[str, Any]:
+    produce = activity.requests.get("Produce")
+    return {
+        "median_ms": None if produce is None else produce.median_ms,
+        "slow_ms": None if produce is None else produce.slow_ms,
+        "bytes_in": activity.bytes_in,
+        "bytes_out": activity.bytes_out,
+    }
 
 
 def broker_rows(picture: Snapshot) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from forebay.console.settings import ClusterSettings, ConsoleSettings
 from forebay.console.watch.message_times import MessageTimes
 from forebay.console.watch.moving_job import MovingJob
+from forebay.console.watch.remembered import Remembered
 from forebay.console.watch.snapshot import Snapshot
 from forebay.console.watch.watcher import Watcher
 from forebay.operations.client import Client
@@ -24,6 +25,8 @@ _IDLE_CONNECTIONS_MAX = 4
 _IDLE_SECONDS_MAX = 60.0
 _ANSWER_SECONDS = 20.0
 """A person waits no longer."""
+_WITHOUT_DELAYS_SECONDS = 60.0
+"""A topic that is given the setting meanwhile is seen after this time."""
 
 
 class _Idle(NamedTuple):
@@ -45,6 +48,8 @@ class ClusterAccess:
         self.settings = settings
         self.client = client
         self.message_times = MessageTimes(client)
+        self.without_delays = Remembered(_WITHOUT_DELAYS_SECONDS)
+        """Topics that take no delayed messages, by id: asking thousands of them each time takes long."""
         self.watcher = Watcher(
             client,
             interval_s=settings.sample_seconds,

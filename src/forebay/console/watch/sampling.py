@@ -12,13 +12,14 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
+from forebay.console.watch.activity import ActivityWatch
+from forebay.console.watch.progress import LEDGER, SPARK, groups_moved, ledgers_moved, take_ledgers
+from forebay.console.watch.questions import Asking
 from forebay.console.watch.snapshot import BrokerSeen, GroupSeen, PartitionSeen, Place, Snapshot, TopicSeen
+from forebay.console.watch.timeline import Timeline
 from forebay.errors import ErrorCode
-from forebay.operations.client import CommandError
-from forebay.operations.wire import BrokerConnections, WireConnection
-from forebay.wire.fields import Request, Response
+from forebay.operations.wire import BrokerConnections
 from forebay.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from forebay.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -39,8 +40,6 @@ from forebay.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 
-R = TypeVar("R", bound=Response)
-
 EARLIEST, LATEST = -2, -1
 _SHARE = "share"
 _BY_NAME_VERSION = 9
@@ -52,7 +51,7 @@ _RATE_SECONDS_MIN = 0.5
 class Sampler:
     """Takes the pictures of one cluster, one after the other, with connections that it keeps."""
 
-    def __init__(self, connections: BrokerConnections) -> None:
+    def __init__(self, connections: BrokerConnections, timeline: Timeline) -> None:
         self._connections = connections
         self._before: Snapshot | None = None
         self._sizes: dict[tuple[int, str, int], int] = {}
@@ -62,6 +61,7 @@ class Sampler:
         """By the id of the topic: one of the same name may begin elsewhere."""
         self._slowly_at = -math.inf
         """When that was asked for which changes slowly: sizes, and where logs begin."""
+        self._activity = ActivityWatch(timeline)
 
     def look(self, now_s: float) -> Snapshot:
         """Raises CommandError if no broker answers."""
@@ -76,7 +76,7 @@ class Sampler:
         }
         hidden: set[str] = set()
         silent: set[int] = set()
-        asking = _Asking(self._connections, brokers, silent)
+        asking = Asking(self._connections, brokers, silent)
         topics = _topics_of(metadata)
         slowly = began - self._slowly_at >= _SLOWLY_SECONDS
         if slowly:
@@ -84,12 +84,19 @@ class Sampler:
             self._starts.clear()
         ends, starts = _log_ends(asking, topics, LATEST), self._log_starts(asking, topics)
         found = _groups(asking, ends, starts, hidden)
+        ledgers = take_ledgers(found)
         groups = dict(sorted({**self._remembered(silent), **found}.items()))
+        if self._before is not None:
+            groups = groups_moved(self._before.groups, groups, self._before.time_s, now_s)
+            ledgers = ledgers_moved(self._before.ledgers, ledgers, self._before.time_s, now_s, bool(silent))
         if slowly:
             self._read_sizes(asking)
         if self._sizes_refused:
             hidden.add("sizes on disk: the right Describe on the cluster is missing")
         seen = {name: self._measured(topic, starts, ends, now_s) for name, topic in sorted(topics.items())}
+        activity = self._activity.look(asking, now_s)
+        if self._activity.refused:
+            hidden.add("times of requests and the timeline: the right Describe on the cluster is missing")
         picture = Snapshot(
             time_s=now_s,
             number=1 if self._before is None else self._before.number + 1,
@@ -99,9 +106,11 @@ class Sampler:
             topics=seen,
             groups=groups,
             readers=_readers(groups.values()),
+            ledgers=ledgers,
             topic_lags=_topic_lags(groups.values()),
             took_s=metadata_s + asking.waited_s,
             hidden=tuple(sorted(hidden)),
+            activity=activity,
         )
         self._before = picture
         return picture
@@ -156,7 +165,7 @@ class Sampler:
             disk_free_bytes=free,
         )
 
-    def _log_starts(self, asking: _Asking, topics: Mapping[str, TopicSeen]) -> dict[Place, int]:
+    def _log_starts(self, asking: Asking, topics: Mapping[str, TopicSeen]) -> dict[Place, int]:
         """The first offsets; asked for only where they are not known."""
         unknown = {
             name: topic
@@ -172,7 +181,7 @@ class Sampler:
             if (topic.id, part.index) in self._starts
         }
 
-    def _read_sizes(self, asking: _Asking) -> None:
+    def _read_sizes(self, asking: Asking) -> None:
         self._sizes.clear()
         self._sizes_refused = False
         for node in asking.brokers:
@@ -191,37 +200,6 @@ class Sampler:
             total = [each.total_bytes for each in answer.results if each.total_bytes >= 0]
             free = [each.usable_bytes for each in answer.results if each.usable_bytes >= 0]
             self._disks[node] = (used, sum(total) if total else None, sum(free) if free else None)
-
-
-class _Asking:
-    """Requests to brokers, of which some may not answer."""
-
-    def __init__(
-        self, connections: BrokerConnections, brokers: Mapping[int, BrokerSeen], silent: set[int]
-    ) -> None:
-        self._connections = connections
-        self.brokers = brokers
-        self._silent = silent
-        self.waited_s = 0.0
-        """For answers: what the brokers needed, at most."""
-
-    def ask(self, node: int, request: Request, response: type[R], limit: int | None = None) -> R | None:
-        """None if the broker does not answer; it is not asked again in this picture."""
-        broker = self.brokers.get(node)
-        if broker is None or node in self._silent:
-            return None
-        began = time.monotonic()
-        try:
-            return self._at(broker).ask(request, response, limit)
-        except CommandError:
-            self._connections.forget(broker.address)
-            self._silent.add(node)
-            return None
-        finally:
-            self.waited_s += time.monotonic() - began
-
-    def _at(self, broker: BrokerSeen) -> WireConnection:
-        return self._connections.at(broker.address)
 
 
 def _topics_of(metadata: MetadataResponse) -> dict[str, TopicSeen]:
@@ -245,7 +223,7 @@ def _topics_of(metadata: MetadataResponse) -> dict[str, TopicSeen]:
     }
 
 
-def _log_ends(asking: _Asking, topics: Mapping[str, TopicSeen], which: int) -> dict[Place, int]:
+def _log_ends(asking: Asking, topics: Mapping[str, TopicSeen], which: int) -> dict[Place, int]:
     wanted: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for name, topic in topics.items():
         for part in topic.partitions:
@@ -274,7 +252,7 @@ def _log_ends(asking: _Asking, topics: Mapping[str, TopicSeen], which: int) -> d
 
 
 def _groups(
-    asking: _Asking, ends: Mapping[Place, int], starts: Mapping[Place, int], hidden: set[str]
+    asking: Asking, ends: Mapping[Place, int], starts: Mapping[Place, int], hidden: set[str]
 ) -> dict[str, GroupSeen]:
     found: dict[str, GroupSeen] = {}
     for node in asking.brokers:
@@ -286,10 +264,11 @@ def _groups(
             **_share_starts(asking, node, [each for each in listed.groups if _is_share(each)]),
         }
         for each in listed.groups:
-            own = offsets.get(each.group_id, {})
+            own, is_spark = offsets.get(each.group_id, ({}, False))
             found[each.group_id] = GroupSeen(
                 name=each.group_id,
-                kind=each.group_type.lower() or "classic",
+                kind=LEDGER if each.protocol_type == LEDGER else each.group_type.lower() or "classic",
+                is_spark=is_spark,
                 state=each.group_state,
                 coordinator=node,
                 offsets=own,
@@ -307,38 +286,46 @@ def _is_share(group: ListedGroup) -> bool:
 
 
 def _committed(
-    asking: _Asking, node: int, groups: Iterable[ListedGroup], hidden: set[str]
-) -> dict[str, dict[Place, int]]:
+    asking: Asking, node: int, groups: Iterable[ListedGroup], hidden: set[str]
+) -> dict[str, tuple[dict[Place, int], bool]]:
+    """The offsets of each group, and whether Spark has committed them."""
     wanted = [OffsetFetchRequestGroup(group_id=each.group_id, topics=None) for each in groups]
     if not wanted:
         return {}
     answer = asking.ask(node, OffsetFetchRequest(groups=wanted), OffsetFetchResponse, _BY_NAME_VERSION)
-    found: dict[str, dict[Place, int]] = {}
+    found: dict[str, tuple[dict[Place, int], bool]] = {}
     for group in () if answer is None else answer.groups:
         if group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             hidden.add("offsets of some groups: the right Describe on them is missing")
-        found[group.group_id] = {
-            (topic.name, part.partition_index): part.committed_offset
-            for topic in group.topics
-            for part in topic.partitions
-            if not part.error_code and part.committed_offset >= 0
-        }
+        offsets: dict[Place, int] = {}
+        is_spark = False
+        for topic in group.topics:
+            for part in topic.partitions:
+                if not part.error_code and part.committed_offset >= 0:
+                    offsets[topic.name, part.partition_index] = part.committed_offset
+                    is_spark = is_spark or part.metadata == SPARK
+        found[group.group_id] = offsets, is_spark
     return found
 
 
-def _share_starts(asking: _Asking, node: int, groups: Iterable[ListedGroup]) -> dict[str, dict[Place, int]]:
+def _share_starts(
+    asking: Asking, node: int, groups: Iterable[ListedGroup]
+) -> dict[str, tuple[dict[Place, int], bool]]:
     wanted = [DescribeShareGroupOffsetsRequestGroup(group_id=each.group_id, topics=None) for each in groups]
     if not wanted:
         return {}
     request = DescribeShareGroupOffsetsRequest(groups=wanted)
     answer = asking.ask(node, request, DescribeShareGroupOffsetsResponse)
     return {
-        group.group_id: {
-            (topic.topic_name, part.partition_index): part.start_offset
-            for topic in group.topics
-            for part in topic.partitions
-            if not part.error_code and part.start_offset >= 0
-        }
+        group.group_id: (
+            {
+                (topic.topic_name, part.partition_index): part.start_offset
+                for topic in group.topics
+                for part in topic.partitions
+                if not part.error_code and part.start_offset >= 0
+            },
+            False,
+        )
         for group in (() if answer is None else answer.groups)
         if not group.error_code
     }

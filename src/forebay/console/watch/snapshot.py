@@ -93,6 +93,12 @@ class GroupSeen:
     offsets: Mapping[Place, int] = field(default_factory=dict)
     """What the group has committed, or where a share group begins."""
     lags: Mapping[Place, int] = field(default_factory=dict)
+    is_spark: bool = False
+    """Its offsets were committed by a stream of Spark."""
+    read_rate: float | None = None
+    """Messages a second since the last look, by what was committed; None at the first."""
+    moved_s: float | None = None
+    """When its offsets were last seen to change; None if they have not, since the console watches."""
 
     @property
     def lag(self) -> int | None:
@@ -101,6 +107,43 @@ class GroupSeen:
     @property
     def topics(self) -> frozenset[str]:
         return frozenset(topic for topic, _ in self.offsets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSeen:
+    """What a stream or a job of Spark that writes exactly once has committed."""
+
+    name: str
+    topics: tuple[str, ...]
+    batch: int
+    """The last one."""
+    batches_rate: float | None = None
+    """Batches a second since the last look."""
+    moved_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsSeen:
+    """The requests of one kind since the picture before."""
+
+    name: str
+    rate: float
+    """A second."""
+    median_ms: float | None
+    slow_ms: float | None
+    """One in a hundred took longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivitySeen:
+    """What brokers have served since the picture before, a second."""
+
+    bytes_in: float
+    bytes_out: float
+    connections: int
+    requests: Mapping[str, RequestsSeen]
+    """By the name of the API; Fetch as FetchConsumer and FetchFollower."""
+    by_broker: Mapping[int, Mapping[str, RequestsSeen]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +158,16 @@ class Snapshot:
     groups: Mapping[str, GroupSeen]
     readers: Mapping[str, tuple[str, ...]]
     """The groups that read each topic."""
+    ledgers: Mapping[str, LedgerSeen]
+    """Exactly-once writers of Spark, by name."""
     topic_lags: Mapping[str, int]
     """The largest lag that a group has on each topic that is read."""
     took_s: float
     """The time that was spent on waiting for answers: the brokers' work, at most."""
     hidden: tuple[str, ...] = ()
     """What this user may not see, in words."""
+    activity: ActivitySeen | None = None
+    """None at the first picture, and of brokers that do not tell."""
 
     def broker(self, node: int) -> BrokerSeen | None:
         return next((each for each in self.brokers if each.id == node), None)

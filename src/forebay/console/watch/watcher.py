@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from forebay.console.watch.history import History
 from forebay.console.watch.sampling import Sampler
-from forebay.console.watch.snapshot import Snapshot
+from forebay.console.watch.snapshot import ActivitySeen, Snapshot
+from forebay.console.watch.timeline import Timeline
 from forebay.errors import ForebayError
 from forebay.operations.client import Client, CommandError
 from forebay.operations.wire import BrokerConnections
@@ -27,6 +28,9 @@ _PAUSE_SECONDS_MAX = 30.0
 """Waiting for answers is not all the brokers' work: on a busy machine it says little."""
 _AGAIN_SECONDS = 1.0
 """After a failed look."""
+_EARLY_LOOKS = 3
+"""These are taken at the set interval, whatever they cost: a page that was just opened wants rates."""
+_PLOTTED = ("Produce", "OffsetCommit", "FetchConsumer")
 
 
 class Watcher:
@@ -44,6 +48,7 @@ class Watcher:
         """Counts successes and failures."""
         self.troubles = 0
         """Counts the looks at which something failed: connections of that time are worth nothing."""
+        self.timeline = Timeline()
         self._looking = self._wanted = self._stopped = False
         self._listeners: set[Callable[[], None]] = set()
         self._thread = threading.Thread(target=self._run, name="console-watch", daemon=True)
@@ -99,7 +104,8 @@ class Watcher:
     # -- looking -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        sampler = Sampler(BrokerConnections(self._client, answer_s=_ANSWER_SECONDS))
+        connections = BrokerConnections(self._client, answer_s=_ANSWER_SECONDS)
+        sampler = Sampler(connections, self.timeline)
         while not self._stopped:
             began = time.monotonic()
             succeeded = self._look(sampler)
@@ -113,6 +119,8 @@ class Watcher:
     def _pause_s(self, took_s: float) -> float:
         assert self._snapshot is not None
         by_cost = min(self._snapshot.took_s / self._share, _PAUSE_SECONDS_MAX)
+        if self._snapshot.number < _EARLY_LOOKS:
+            by_cost = 0.0
         return max(self._interval_s - took_s, by_cost, 0.0)
 
     def _look(self, sampler: Sampler) -> bool:
@@ -150,14 +158,31 @@ class Watcher:
 
 
 def _figures(picture: Snapshot) -> dict[str, float]:
-    """The series of a picture: `in`, `lag`, `topic:NAME`, `lag:GROUP`, `lag-of:TOPIC`."""
+    """The series of a picture: `in`, `lag`, `bytes-in`, `bytes-out`, `topic:NAME`, `lag:GROUP`,
+    `lag-of:TOPIC`, `read:GROUP` of Spark, and `median-ms:API` and `slow-ms:API` of a few requests."""
     rates = {name: topic.rate for name, topic in picture.topics.items() if topic.rate is not None}
     lags = {name: group.lag for name, group in picture.groups.items() if group.lag is not None}
     figures: dict[str, float] = {f"topic:{name}": rate for name, rate in rates.items()}
     figures |= {f"lag:{name}": lag for name, lag in lags.items()}
+    figures |= {
+        f"read:{name}": group.read_rate
+        for name, group in picture.groups.items()
+        if group.is_spark and group.read_rate is not None
+    }
     figures |= {f"lag-of:{topic}": lag for topic, lag in picture.topic_lags.items()}
     if rates:
         shown = (rate for name, rate in rates.items() if not picture.topics[name].internal)
         figures["in"] = sum(shown)
     figures["lag"] = sum(lags.values())
+    if picture.activity is not None:
+        figures |= _activity_figures(picture.activity)
+    return figures
+
+
+def _activity_figures(activity: ActivitySeen) -> dict[str, float]:
+    figures = {"bytes-in": activity.bytes_in, "bytes-out": activity.bytes_out}
+    for name in _PLOTTED:
+        seen = activity.requests.get(name)
+        if seen is not None and seen.median_ms is not None and seen.slow_ms is not None:
+            figures |= {f"median-ms:{name}": seen.median_ms, f"slow-ms:{name}": seen.slow_ms}
     return figures

@@ -26,14 +26,16 @@ def page_of(
     columns: Mapping[str, Column[T]],
     default: str,
     show: Callable[[T], dict[str, Any]],
+    size: int = ROWS_DEFAULT,
 ) -> dict[str, Any]:
-    """The requested page. Rows without a value in the sorted column come last, whatever the direction."""
+    """The requested page. Rows without a value in the sorted column come last, whatever the direction.
+    `size`: rows of a page, unless the query says otherwise."""
     found = _searched(ask, rows, name)
     chosen = ask.text("sort", default)
     column, descending = chosen.removeprefix("-"), chosen.startswith("-")
     if column not in columns:
         raise WrongInput(f"there is no column {column}: sort by {', '.join(columns)}", "sort")
-    size = ask.number("size", ROWS_DEFAULT, least=1, most=ROWS_MAX)
+    size = ask.number("size", size, least=1, most=ROWS_MAX)
     pages = max(1, -(-len(found) // size))
     page = min(ask.number("page", 1, least=1), pages)
     ordered = _sorted(found, columns[column], descending, name)

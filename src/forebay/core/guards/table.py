@@ -17,6 +17,7 @@ from forebay.wire.messages import (
     append_copies,
     consumer_group_describe,
     describe_acls,
+    describe_activity,
     describe_client_quotas,
     describe_disk,
     describe_failovers,
@@ -345,6 +346,11 @@ RULES: dict[int, Rule] = {
     ),
     ApiKey.DESCRIBE_POSITIONS: Rule(
         "ClusterAction Cluster, or Describe Topic", "29 per partition", records.describe_positions
+    ),
+    ApiKey.DESCRIBE_ACTIVITY: Rule(
+        _DESCRIBE,
+        "31",
+        on_cluster(Operation.DESCRIBE, with_code(describe_activity.DescribeActivityResponse)),
     ),
 }
 

@@ -21,6 +21,8 @@ from forebay.wire.messages.offset_commit import (
 NOT_FOUND = -1
 """The offset of a timestamp when every record is older."""
 
+_BY_SPARK = "spark"
+"""The metadata of committed offsets, by which the console knows who has committed them."""
 _COMMIT_BY_NAME_VERSION = 9
 
 
@@ -169,7 +171,7 @@ def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition
     for at in sorted(offsets):
         topics[at.topic].append(
             OffsetCommitRequestPartition(
-                partition_index=at.partition, committed_offset=offsets[at], committed_metadata=""
+                partition_index=at.partition, committed_offset=offsets[at], committed_metadata=_BY_SPARK
             )
         )
     request = OffsetCommitRequest(

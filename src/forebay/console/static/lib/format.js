@@ -23,6 +23,17 @@ export function bytes(value) {
   return "";
 }
 
+export function bytesRate(value) {
+  return value === null || value === undefined ? "–" : `${bytes(value)}/s`;
+}
+
+/** A short time: 0.4 ms, 12 ms, 1.2 s. */
+export function millis(value) {
+  if (value === null || value === undefined) return "–";
+  if (value >= 1000) return `${(value / 1000).toFixed(1)} s`;
+  return `${value === 0 || value >= 10 ? Math.round(value) : value.toFixed(1)} ms`;
+}
+
 /** Messages a second. */
 export function rate(value) {
   if (value === null || value === undefined) return "–";

@@ -25,6 +25,10 @@ function last(values) {
   return values?.[values.length - 1];
 }
 
+function sparse(values) {
+  return values.filter((value) => value !== null).length < 3;
+}
+
 function shownValue(value, format) {
   return value === null || value === undefined ? "–" : format(value);
 }
@@ -52,13 +56,13 @@ export function Plot({ times, series, format, height = 180, label }) {
       const options = {
         width: place.current.clientWidth || 300,
         height,
-        padding: [10, 10, 0, 0],
+        padding: [10, 22, 0, 0],
         cursor: { points: { size: 6 }, y: false },
         legend: { live: true },
         scales: { y: { range: (_, _low, high) => [0, high > 0 ? high * 1.15 : 1] } },
         axes: [
           { stroke: text, grid, ticks: grid, font: "11px system-ui", space: 70, values: (_, all) => clockTimes(all) },
-          { stroke: text, grid, ticks: grid, font: "11px system-ui", size: 56, values: (_, all) => all.map((value) => format(value)) },
+          { stroke: text, grid, ticks: grid, font: "11px system-ui", size: 66, values: (_, all) => all.map((value) => format(value)) },
         ],
         series: [
           { label: "At", value: (_, value) => (value === null ? "now" : new Date(value * 1000).toLocaleTimeString("en-GB")) },
@@ -67,7 +71,8 @@ export function Plot({ times, series, format, height = 180, label }) {
             stroke: colour(each.colour ?? `--plot-${(at % 6) + 1}`),
             fill: series.length === 1 ? `${colour("--plot-1")}22` : undefined,
             width: 1.75,
-            points: { show: false },
+            // A value between two gaps is no line: it is shown as a point.
+            points: { show: (self, index) => sparse(self.data[index]), size: 5 },
             value: (self, value, index, at) => shownValue(at === null ? last(self.data[index]) : value, format),
           })),
         ],
@@ -95,7 +100,7 @@ export function Plot({ times, series, format, height = 180, label }) {
 
 /** A plot of series that the console keeps for an hour. lines: [{series, label}] */
 export function HistoryPlot({ cluster, lines, format, height, label }) {
-  const state = useData(`${cluster}/history`, { series: lines.map((line) => line.series).join(",") }, { live: true });
+  const state = useData(`${cluster}/history`, { series: lines.map((line) => line.series).join("\n") }, { live: true });
   return html`<${Loaded} state=${state} rows=${3}>
     ${(data) =>
       data.t.length < 2

@@ -51,7 +51,7 @@ function cellClass(column) {
   return [column.number ? "number" : "", column.wide ? "wide-only" : ""].filter(Boolean).join(" ");
 }
 
-function Pages({ data }) {
+export function Pages({ data }) {
   if (!data.pages || data.pages <= 1) return null;
   const first = (data.page - 1) * data.size + 1;
   const last = Math.min(data.total, data.page * data.size);

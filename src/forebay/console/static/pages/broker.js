@@ -5,7 +5,7 @@ import { useData } from "../lib/data.js";
 import { Loaded, PageHead, Search, Stat, Tabs } from "../lib/ui.js";
 import { List, Table, listParams } from "../lib/table.js";
 import { Source } from "../lib/settings.js";
-import { bytes, count } from "../lib/format.js";
+import { bytes, count, millis, rate } from "../lib/format.js";
 
 export default function Broker({ cluster, rest }) {
   const [node] = rest;
@@ -14,6 +14,7 @@ export default function Broker({ cluster, rest }) {
   const tab = route.value.query.tab ?? "disk";
   const tabs = [
     { id: "disk", title: "Disk by topic" },
+    { id: "requests", title: "Requests" },
     { id: "settings", title: "Settings" },
   ];
   return html`<${PageHead} title=${`Broker ${node}`} crumbs=${[{ text: "Brokers", href: href(cluster, ["brokers"]) }]} />
@@ -27,6 +28,7 @@ export default function Broker({ cluster, rest }) {
         </div>
         <${Tabs} tabs=${tabs} selected=${tab} />
         ${tab === "disk" && html`<${Disk} cluster=${cluster} state=${{ ...state, data: broker.disk }} />`}
+        ${tab === "requests" && html`<${Requests} base=${base} />`}
         ${tab === "settings" && html`<${Settings} base=${base} />`}`}
     <//>`;
 }
@@ -40,6 +42,20 @@ function Disk({ cluster, state }) {
   ];
   return html`<div class="toolbar"><${Search} placeholder="Search topics" /></div>
     <${List} state=${state} columns=${columns} keyOf=${(row) => row.name} label="Disk by topic" empty="No topic has a log here." />`;
+}
+
+function Requests({ base }) {
+  const state = useData(`${base}/requests`, {}, { live: true });
+  const columns = [
+    { key: "name", title: "Request", render: (row) => html`<code>${row.name}</code>` },
+    { key: "rate", title: "A second", number: true, render: (row) => rate(row.rate) },
+    { key: "median_ms", title: "Median", number: true, render: (row) => millis(row.median_ms) },
+    { key: "slow_ms", title: "99 of 100 below", number: true, render: (row) => millis(row.slow_ms) },
+  ];
+  return html`<${Loaded} state=${state}>
+      ${(data) => html`<${Table} columns=${columns} data=${data} keyOf=${(row) => row.name} label="Requests" empty=${data.known ? "No requests since the last look." : "This broker has not told yet: its figures come with the second look, and need the right Describe on the cluster."} />`}
+    <//>
+    <p class="quiet-text">Between the last two looks of the console, which is among them. FetchConsumer and FetchFollower wait for messages on purpose.</p>`;
 }
 
 function Settings({ base }) {

@@ -5,6 +5,7 @@ import { useData } from "../lib/data.js";
 import { change, isReadOnly } from "../lib/change.js";
 import { Badge, Button, Card, Loaded, PageHead, toast } from "../lib/ui.js";
 import { Table } from "../lib/table.js";
+import { Spread } from "../lib/spread.js";
 import { bytes, count, plural } from "../lib/format.js";
 
 export default function Brokers({ cluster }) {
@@ -15,8 +16,9 @@ export default function Brokers({ cluster }) {
     <//>
     <${Loaded} state=${state}>
       ${(data) => html`<${Job} job=${data.job} />
-        <${Spread} cluster=${cluster} data=${data} act=${act} />
+        <${Shares} cluster=${cluster} data=${data} act=${act} />
         ${data.moving_total > 0 && html`<${Moves} cluster=${cluster} data=${data} />`}
+        <${Spread} cluster=${cluster} />
         <${Failovers} rows=${data.failovers} />`}
     <//>`;
 }
@@ -34,7 +36,7 @@ function Job({ job }) {
   </div>`;
 }
 
-function Spread({ cluster, data, act }) {
+function Shares({ cluster, data, act }) {
   const most = (key) => Math.max(1, ...data.rows.map((row) => row[key]));
   const [leaders, replicas] = [most("leaders"), most("replicas")];
   const columns = [

@@ -9,8 +9,10 @@ export const pages = [
   { id: "dead-letters", title: "Dead letters", icon: "letters", load: () => import("./dead-letters.js") },
   { id: "delays", title: "Delayed", icon: "clock", load: () => import("./delays.js") },
   { id: "views", title: "Views", icon: "views", load: () => import("./views.js") },
+  { id: "pipelines", title: "Pipelines", icon: "pipe", load: () => import("./pipelines.js") },
   { id: "transactions", title: "Transactions", icon: "swap", load: () => import("./transactions.js") },
   { id: "brokers", title: "Brokers", icon: "brokers", load: () => import("./brokers.js") },
+  { id: "timeline", title: "Timeline", icon: "timeline", load: () => import("./timeline.js") },
   { id: "security", title: "Security", icon: "lock", load: () => import("./security.js") },
 ];
 

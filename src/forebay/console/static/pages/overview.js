@@ -4,7 +4,18 @@ import { href } from "../lib/router.js";
 import { useData } from "../lib/data.js";
 import { Badge, Card, Loaded, PageHead, Stat } from "../lib/ui.js";
 import { HistoryPlot } from "../lib/plot.js";
-import { bytes, compact, count, plural, rate } from "../lib/format.js";
+import { ago, bytes, bytesRate, compact, count, millis, moment, plural, rate } from "../lib/format.js";
+import { Kind, eventText } from "../lib/events.js";
+
+const PLOT = 150;
+const LATENCY = [
+  { series: "median-ms:Produce", label: "median" },
+  { series: "slow-ms:Produce", label: "99 of 100 below" },
+];
+const BYTES = [
+  { series: "bytes-in", label: "in" },
+  { series: "bytes-out", label: "out" },
+];
 
 export default function Overview({ cluster }) {
   const state = useData(`${cluster}/overview`, {}, { live: true });
@@ -17,18 +28,26 @@ function Shown({ cluster, data }) {
   return html`<${Health} cluster=${cluster} problems=${data.problems} />
     <div class="stats">
       <${Stat} label="Brokers" value=${`${up} of ${data.brokers.length}`} tone=${up < data.brokers.length ? "severe" : ""} hint="answer" />
-      <${Stat} label="Coming in" value=${rate(data.rate)} hint="messages" />
+      <${Stat} label="Coming in" value=${rate(data.rate)} hint=${data.produce ? `${bytes(data.produce.bytes_in)}/s` : "messages"} />
+      <${Stat} label="Produce" value=${millis(data.produce?.slow_ms)} hint="99 of 100 are faster" />
       <${Stat} label="Topics" value=${compact(data.topics)} hint=${plural(data.partitions, "partition")} link=${href(cluster, ["topics"])} />
       <${Stat} label="Messages" value=${compact(data.messages)} hint=${data.size === null ? "kept" : `${bytes(data.size)} on disk`} />
-      <${Stat} label="Groups" value=${compact(data.groups)} hint=${`${compact(data.lag)} messages behind`} />
+      <${Stat} label="Groups" value=${compact(data.groups)} hint=${`${compact(data.lag)} behind`} link=${href(cluster, ["groups"])} />
     </div>
     <div class="columns">
       <${Card} title="Throughput">
-        <${HistoryPlot} cluster=${cluster} lines=${[{ series: "in", label: "messages/s" }]} format=${rate} label="Messages per second in the last hour" />
+        <${HistoryPlot} cluster=${cluster} lines=${[{ series: "in", label: "messages/s" }]} format=${rate} height=${PLOT} label="Messages per second in the last hour" />
       <//>
       <${Card} title="Lag of all groups">
-        <${HistoryPlot} cluster=${cluster} lines=${[{ series: "lag", label: "messages" }]} format=${compact} label="Lag in the last hour" />
+        <${HistoryPlot} cluster=${cluster} lines=${[{ series: "lag", label: "messages" }]} format=${compact} height=${PLOT} label="Lag in the last hour" />
       <//>
+      ${data.produce &&
+      html`<${Card} title="Latency of produce requests">
+          <${HistoryPlot} cluster=${cluster} lines=${LATENCY} format=${millis} height=${PLOT} label="Latency of produce requests in the last hour: median, and what one in a hundred exceeds" />
+        <//>
+        <${Card} title="Bytes in and out">
+          <${HistoryPlot} cluster=${cluster} lines=${BYTES} format=${bytesRate} height=${PLOT} label="Bytes per second in and out in the last hour" />
+        <//>`}
       <${Card} title="Busiest topics">
         <${Bars} rows=${data.busiest} value=${(row) => row.rate} text=${(row) => rate(row.rate)} link=${(row) => href(cluster, ["topics", row.name])} empty="Nothing comes in just now." />
       <//>
@@ -37,8 +56,9 @@ function Shown({ cluster, data }) {
       <//>
     </div>
     <${Card} title="Brokers">
-      <div class="brokers">${data.brokers.map((broker) => html`<${Broker} key=${broker.id} broker=${broker} />`)}</div>
+      <div class="brokers">${data.brokers.map((broker) => html`<${Broker} key=${broker.id} cluster=${cluster} broker=${broker} />`)}</div>
     <//>
+    <${Lately} cluster=${cluster} />
     ${data.hidden.length > 0 && html`<p class="quiet-text">Not shown to this user: ${data.hidden.join("; ")}.</p>`}`;
 }
 
@@ -70,11 +90,23 @@ function Bars({ rows, value, text, link, empty }) {
   </ol>`;
 }
 
-function Broker({ broker }) {
+function Lately({ cluster }) {
+  const state = useData(`${cluster}/timeline/latest`, {}, { live: true });
+  if (!state.data?.rows.length) return null;
+  return html`<${Card} title="Lately" actions=${html`<a href=${href(cluster, ["timeline"])}>Timeline</a>`}>
+    <ul class="lately">
+      ${state.data.rows.map(
+        (row, at) => html`<li key=${`${row.at}-${at}`}><${Kind} row=${row} /><span>${eventText(row)}</span><time class="quiet-text" title=${moment(row.at)}>${ago(row.at)}</time></li>`,
+      )}
+    </ul>
+  <//>`;
+}
+
+function Broker({ cluster, broker }) {
   const used = broker.disk_total ? 1 - broker.disk_free / broker.disk_total : null;
   return html`<div class="broker">
     <p class="broker-name">
-      <span class=${`dot ${broker.answers ? "good" : "severe"}`}></span><b>Broker ${broker.id}</b>
+      <span class=${`dot ${broker.answers ? "good" : "severe"}`}></span><a class="strong" href=${href(cluster, ["brokers", broker.id])}>Broker ${broker.id}</a>
       ${broker.controller && html`<${Badge} tone="info" title="It decides about leaders">controller<//>`}
       ${broker.rack && html`<${Badge}>${broker.rack}<//>`}
       ${!broker.answers && html`<${Badge} tone="severe">does not answer<//>`}

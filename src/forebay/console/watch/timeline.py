@@ -1,0 +1,79 @@
+"""The events of all brokers on one line of time, as far as they were seen: a bounded number of them.
+
+All brokers notice that a broker has gone: what several of them say about the same moment is one event.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from forebay.lazy import dataclass
+from forebay.wire.messages.describe_activity import BrokerEvent
+
+_KEPT_MAX = 2_000
+_SAME_MS = 15_000
+"""Brokers learn of the same thing within this time."""
+_SEEN_BY_ALL = ("broker", "controller")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEvent:
+    at_ms: int
+    kind: str
+    broker: int
+    """The one that told of it."""
+    what: str
+    principal: str = ""
+    client: str = ""
+    api: str = ""
+    result: str = ""
+    partitions: int = 0
+
+
+class Timeline:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events: list[TimelineEvent] = []
+        self._last_ids: dict[int, int] = {}
+
+    def last_id(self, node: int) -> int:
+        """The last event of a broker that is known here."""
+        with self._lock:
+            return self._last_ids.get(node, 0)
+
+    def add(self, node: int, events: Iterable[BrokerEvent]) -> None:
+        with self._lock:
+            for event in events:
+                self._last_ids[node] = max(event.id, self._last_ids.get(node, 0))
+                if not self._is_known(event):
+                    self._events.append(_from(node, event))
+            self._events.sort(key=lambda each: each.at_ms)
+            del self._events[:-_KEPT_MAX]
+
+    def events(self) -> list[TimelineEvent]:
+        """The oldest first."""
+        with self._lock:
+            return list(self._events)
+
+    def _is_known(self, event: BrokerEvent) -> bool:
+        return event.kind in _SEEN_BY_ALL and any(
+            (each.kind, each.what) == (event.kind, event.what) and abs(each.at_ms - event.at_ms) < _SAME_MS
+            for each in self._events
+        )
+
+
+def _from(node: int, event: BrokerEvent) -> TimelineEvent:
+    return TimelineEvent(
+        at_ms=event.at_ms,
+        kind=event.kind,
+        broker=node,
+        what=event.what,
+        principal=event.principal,
+        client=event.client,
+        api=event.api,
+        result=event.result,
+        partitions=event.partitions,
+    )
