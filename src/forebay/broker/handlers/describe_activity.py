@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.server import Server
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.telemetry.recent_events import RecentEvents

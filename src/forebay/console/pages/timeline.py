@@ -10,7 +10,7 @@ from forebay.console.web.asking import Ask
 from forebay.console.web.page import Page
 from forebay.console.web.paging import page_of
 from forebay.operations.client import CommandError
-from forebay.operations.failovers import read_failovers
+from forebay.operations.cluster.failovers import read_failovers
 from forebay.wire.messages.describe_failovers import DescribedFailover
 
 PAGE = Page()
