@@ -25,7 +25,7 @@ class ServedApi(NamedTuple):
     handler: str = ""
     """The module in `handlers/`, with ":function" if that is not `handle`. By default the API's name."""
     remember: str = ""
-    """What makes a fast path for requests with the same header, if there is one."""
+    """The function that makes a fast path for requests with the same header; empty if there is none."""
 
 
 APIS: dict[int, ServedApi] = {

@@ -47,7 +47,7 @@ class Broker:
         self._time = BrokerTime(self._ports.clock)
         self._stopping = asyncio.Event()
         self._clean = False
-        """Whether all logs were left in order."""
+        """True if all logs were closed in order."""
         self.node: Node | None = None
         """Its parts, once `run` has opened what they need."""
 
@@ -73,7 +73,7 @@ class Broker:
 
     @property
     def leaves_threads(self) -> bool:
-        """Whether a thread was given up when the broker was stopped: it may end much later."""
+        """True if a thread was given up when the broker was stopped: it may end much later."""
         return self.node is not None and self.node.has("filters") and self.node.filters.is_late
 
     def reload_certificates(self) -> None:

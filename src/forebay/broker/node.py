@@ -155,7 +155,7 @@ class Node(OptionalParts):
         )
 
     def _build_readers(self) -> None:
-        """What reads records in threads of its own."""
+        """Build the parts that read records in threads of their own."""
         ports, loop = self._base.ports, self.loop
         self.cold_reads = ColdReads(loop, self.metrics, self._base.read_pool)
         self.examiner = Examiner(loop, ports.clock, ports.executor(1, "forebay-examine"))
@@ -205,7 +205,7 @@ class Node(OptionalParts):
         self._count_requests()
 
     def _handler_of(self, listener: Listener) -> Handle:
-        """What takes the first requests of a listener's connections."""
+        """The function that handles the first requests of a listener's connections."""
         return self.login_gate.handler(listener) if self._has_logins else self._dispatcher.handle
 
     def _count_requests(self) -> None:

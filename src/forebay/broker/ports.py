@@ -27,7 +27,7 @@ Address = tuple[str, int]
 
 
 class Stream(Protocol):
-    """What a connection needs of a socket. All calls raise BlockingIOError instead of waiting."""
+    """The socket of a connection. All calls raise BlockingIOError instead of waiting."""
 
     peer: Address
     local: Address

@@ -48,7 +48,7 @@ def _exit_at_once() -> None:
 
 
 def _serve(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> bool:
-    """Whether threads were left behind that may go on for long."""
+    """Run the broker; True if threads were left behind that may go on for long."""
     _raise_descriptor_limit()
     sys.setswitchinterval(_SWITCH_S)
     if config.without_effect:
@@ -107,6 +107,6 @@ def _raise_descriptor_limit() -> None:
 
 
 def _calm_garbage_collection() -> None:
-    """What was made at start lives for ever, and the data path makes few cycles: look for them rarely."""
+    """Collect garbage rarely: objects made at start stay for ever, and the data path makes few cycles."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

@@ -32,8 +32,8 @@ SQL = "forebay.core.views.sql"
 KEYS = "forebay.broker.authentication.key_fetching"
 CERTIFICATES = "forebay.broker.tls.subject"
 RARE = (ETCD, SQL, KEYS, CERTIFICATES)
-"""What takes large libraries of others: for clusters, views, OAUTHBEARER, and certificates of clients. It is
-left out where it is not used when the broker becomes ready."""
+"""Modules that need large libraries: for clusters, views, OAUTHBEARER, and certificates of clients. They are
+left out where they are not used when the broker becomes ready."""
 AFTER_S = 1.0
 """How long after a broker is ready: clients that have waited for it come first."""
 _PAUSE_S = 0.004

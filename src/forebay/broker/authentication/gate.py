@@ -1,4 +1,4 @@
-"""What stands between a connection of a SASL listener and the dispatcher until the client has logged in.
+"""The gate between a connection of a SASL listener and the dispatcher, until the client has logged in.
 
 A connection begins at the gate: a few small frames, a short time, and no requests but those of a login. Once
 the client has logged in, its requests go to the dispatcher directly, and the gate costs nothing. It
@@ -30,7 +30,7 @@ tenth of a millisecond, and a thousand that came at once are late at once."""
 
 
 class Dispatch(Protocol):
-    """What is behind the gate: `Dispatcher`."""
+    """The part behind the gate: `Dispatcher`."""
 
     def handle(self, connection: Connection, frame: memoryview) -> None: ...
     def handle_body(
@@ -51,7 +51,7 @@ class LoginGate:
         logins.stepped.listen(self._stepped)
 
     def handler(self, listener: Listener) -> Handle:
-        """What takes the first requests of a listener's connections."""
+        """The function that handles the first requests of a listener's connections."""
         return self.handle if listener.protocol.is_sasl else self._dispatch.handle
 
     def opened(self, connection: Connection) -> None:

@@ -183,7 +183,7 @@ class Logins:
         self.shook_hands.send(login)
 
     async def authenticate(self, login: Login, data: bytes) -> Step:
-        """What the client is answered; checks have been carried out."""
+        """Carry out the checks of a login step; the step that answers the client."""
         session, now_ms = login.session, self._time.now_ms
         step = self._too_early(login) or session.authenticate(data, now_ms())
         if isinstance(step, CheckPassword | Challenge) and step.user:

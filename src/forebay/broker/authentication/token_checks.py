@@ -111,7 +111,7 @@ def _fetched(url: str) -> Keys:
 
 
 def _claims(token: str, key: PyJWK, algorithm: str) -> dict[str, Any] | None:
-    """What a token says, if the key has signed it. Blocks for some tenths of a millisecond."""
+    """The claims of a token, if the key has signed it. Blocks for some tenths of a millisecond."""
     from jwt import PyJWS
     from jwt.exceptions import PyJWTError
 

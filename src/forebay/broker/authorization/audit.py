@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("forebay.audit")
 
 _TELL_S = 10.0
-"""What was left out is told after this time, unless another line of the same sender tells it before."""
+"""Lines that were left out are reported after this time, unless another line of their sender does it
+first."""
 _TOLD_MAX = 100
 """Lines that tell it each time. The rest is told together."""
 _STRANGERS = "nobody yet"
@@ -183,7 +184,7 @@ class AuditLog:
 
 
 def _told(left_out: LeftOut | None) -> dict[str, object]:
-    """What was left out before a line, if anything was."""
+    """The fields of a line that tell what was left out before it, if anything was."""
     if left_out is None or not left_out.apis:
         return {}
     apis = ", ".join(f"{api} {count}" for api, count in left_out.apis.most_common())

@@ -33,7 +33,8 @@ _REFUSED = "refused"
 
 
 class _RefusedOfPieces:
-    """What was refused of a request that is handled in pieces: one line for all of it."""
+    """Collects the refused resources of a request that is handled in pieces, for one line about all of
+    them."""
 
     def __init__(self, log_refused: Callable[[Sequence[Resource], int], None]) -> None:
         self._refused = RefusedResources()
@@ -47,7 +48,7 @@ class _RefusedOfPieces:
 
 
 class _OtherTopics:
-    """What a fetch was refused besides the first topic, in one line for all that it asks for at once."""
+    """Collects the topics that a fetch was refused besides the first, for one line about all of them."""
 
     def __init__(self, audit: AuditLog, context: RequestContext) -> None:
         self._audit = audit
@@ -123,7 +124,7 @@ class Authorization:
         notes[_REFUSED].add(resources)
 
     def access(self, context: RequestContext) -> Access:
-        """What the sender of a request may do."""
+        """The access rights of the sender of a request."""
         connection, config = context.connection, self._settings.current
         return Access(
             self._authorizer,
@@ -136,12 +137,12 @@ class Authorization:
         )
 
     def passes(self, shortcut: Shortcut, context: RequestContext, request: Any) -> bool:
-        """Whether a request is certain to pass its guard."""
+        """True if a request is certain to pass its guard."""
         connection = context.connection
         return shortcut(self._authorizer, connection.principal, connection.peer[0], self._image, request)
 
     def reader(self, context: RequestContext) -> Callable[[str], bool]:
-        """Whether the client may read a topic. Fetches ask for each partition that they read.
+        """A function that is True for topics that the client may read. Fetches call it for each partition.
 
         The first topic that is refused has a line in the audit log, the others have one together.
         """
@@ -169,11 +170,11 @@ class Authorization:
         return may_read
 
     def may_describe(self, principal: str, host: str, topic: str) -> bool:
-        """Whether members of a group that subscribe by patterns may see a topic."""
+        """True if a member that subscribes by a pattern may see a topic."""
         return self._authorizer.allows(principal, host, Operation.DESCRIBE, TOPIC, topic)
 
     def acts_as_broker(self, context: RequestContext) -> bool:
-        """Whether the sender of a request says that it is a broker, and may be one."""
+        """True if the sender of a request says that it is a broker, and may be one."""
         return is_broker(context.client_id) and self.may_act_as_broker(context.connection)
 
     def may_act_as_broker(self, connection: Connection) -> bool:
@@ -182,7 +183,7 @@ class Authorization:
         )
 
     def refuses_follower(self, context: RequestContext) -> bool:
-        """Whether the sender of a follower's fetch may not replicate."""
+        """True if the sender of a follower's fetch may not replicate, which is then logged."""
         if self.may_act_as_broker(context.connection):
             return False
         self.refused(context, [Resource(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)])
@@ -202,5 +203,5 @@ def opened_by_broker(
 
 
 def sent_by_broker(authorization: Authorization | None, context: RequestContext) -> bool:
-    """Whether a broker has sent a request. Without an authorizer, its client id is all that says so."""
+    """True if a broker has sent a request. Without an authorizer, only its client id tells."""
     return is_broker(context.client_id) if authorization is None else authorization.acts_as_broker(context)

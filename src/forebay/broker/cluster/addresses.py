@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Caller(Protocol):
-    """What is known of the way a client came: its `Connection`."""
+    """The listener and address by which a client came: its `Connection`."""
 
     @property
     def listener(self) -> Listener: ...

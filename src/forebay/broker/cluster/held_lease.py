@@ -15,15 +15,15 @@ class HeldLease:
         self.epoch = -1
         """The broker epoch: larger with every registration."""
         self.seen = False
-        """Whether the image shows the registration under the lease."""
+        """True while the image shows the registration under the lease."""
         self.store_refused = False
         """True while another store answers than the one that has granted it (`Metadata.refused`)."""
 
     def valid(self) -> bool:
-        """Whether this broker can be sure that no other broker counts it as dead, or did before its image
+        """True while this broker is sure that no other broker counts it as dead, or did before its image
         says so."""
         return self.seen and not self.store_refused and self.current is not None and self.current.valid()
 
     def doubt_store(self, refused: object | None) -> None:
-        """What answers is not believed, for this reason; or for None it is the store again."""
+        """Believe nothing that the store answers, for this reason. None: it is the right store again."""
         self.store_refused = refused is not None

@@ -155,7 +155,7 @@ class Membership:
         await self._metadata.change(lambda image: taken_back(image, self._settings.current, self._node_id))
 
     def _told(self, name: str, bound: Address) -> Address:
-        """What others are told of a listener."""
+        """The address of a listener that others are told."""
         advertised = self._settings.current.node.listeners.advertised.get(name)
         host, port = (advertised.host, advertised.port) if advertised else bound
         if host in EVERY_INTERFACE and not self._settings.current.cluster.embedded:
@@ -273,7 +273,7 @@ class Membership:
             self._data.accept_power_loss()
 
     async def _is_new_directory(self) -> bool:
-        """Whether this node had another data directory before."""
+        """True if this node had another data directory before."""
         item = await self._store.get(self._node_key)
         if item is None or item.value in (b"", self._data.directory_id.encode()):
             return False

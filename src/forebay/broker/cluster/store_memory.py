@@ -1,4 +1,4 @@
-"""What this broker remembers of the store, on its disk, and in the store under a key of its own.
+"""The broker's memory of the store: a file on its disk, and a key of its own in the store.
 
 At the start both are compared. If the store has gone back, because it was restored from a backup, what it
 says of leaders and in-sync sets may be wrong. Then the broker says so, and before it joins it sees to it that
@@ -103,7 +103,8 @@ class StoreMemory:
         return await self._store.get(self._keys.evidence(self._node_id))
 
     def _nonce_in(self, item: KeyValue | None) -> str | None:
-        """What this data directory has written; None if another one of this node has."""
+        """The nonce that this data directory has written; None if another directory of this node has written
+        one."""
         if item is None:
             return ""
         try:

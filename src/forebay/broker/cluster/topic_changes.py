@@ -96,7 +96,7 @@ class TopicChanges:
 
 
 class ConfigResource(Protocol):
-    """What a request wants to alter, in either of the two messages for it."""
+    """A resource that a request wants to alter, in either of the two messages for it."""
 
     resource_type: int
     resource_name: str

@@ -1,4 +1,4 @@
-"""What folded partitions hand to others: the records of compacted topics, and the numbers of producers."""
+"""Parts by which folded partitions hand on records of compacted topics, and sequences of producers."""
 
 from __future__ import annotations
 

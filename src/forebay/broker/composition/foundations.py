@@ -1,4 +1,4 @@
-"""What every part of a broker stands on. Made first, inside a running event loop."""
+"""The foundations of every other part of a broker. Made first, inside a running event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the leader appends for messages that wait: deliveries, cancellations, and what is carried on.
+"""Appends of the leader for delayed messages: deliveries, cancellations, and messages carried on.
 
 One thing is in flight at a time: nothing is appended before the index has read what was appended last.
 """
@@ -21,7 +21,7 @@ from forebay.wire.state.delay_notes import Waiting
 _DELIVERED_MAX = 5_000
 """Messages in one batch."""
 _RECORD_BYTES = 40
-"""What a message takes in its batch besides its body."""
+"""The bytes that a message takes in its batch besides its body."""
 _TROUBLE_PAUSE_S = 1.0
 
 
@@ -52,7 +52,7 @@ class NoteAppender:
         self._closing = closing
 
     def may_append(self) -> bool:
-        """Whether the index knows all that was delivered and cancelled, and this broker may say so."""
+        """True if the index knows all that was delivered and cancelled, and this broker may append."""
         partition, waiting = self._partition, self._waiting
         position = self._follower.state.position
         return (
@@ -68,7 +68,7 @@ class NoteAppender:
     # -- deliveries ------------------------------------------------------------------------------------
 
     def deliveries_of(self, messages: Sequence[Waiting], now_ms: int) -> list[Delivery]:
-        """What delivers these messages, in their order. In a thread."""
+        """The batches that deliver these messages, in their order. In a thread."""
         bytes_max = self._partition.policy.max_message_bytes
         return [self._delivery_of(part, now_ms) for part in _parts(messages, bytes_max)]
 

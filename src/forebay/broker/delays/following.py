@@ -27,7 +27,7 @@ _SAVED_EVERY_MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayHost:
-    """What following and delivering need of the broker."""
+    """The parts of the broker that following and delivering need."""
 
     indexes: DelayIndexes
     threads: LazyThreads
@@ -58,7 +58,7 @@ class IndexFollower:
 
     @property
     def knows_start(self) -> bool:
-        """Whether the index has forgotten what lies before the start of the log."""
+        """True if the index has forgotten the messages before the start of the log."""
         return self._partition.log.start_offset == self._start_offset
 
     async def open(self) -> None:
@@ -144,7 +144,8 @@ class IndexFollower:
 
 
 def _take_over(index: DelayIndex, read: Callable[[], NotesRead]) -> tuple[NotesRead, IndexState | None]:
-    """What was read, and what the index knows then: None if not all could be read. In a thread."""
+    """The notes that were read, and the index's state with them; None if not all were readable. In a
+    thread."""
     notes = read()
     return notes, None if notes.passed_over else _apply(index, notes)
 

@@ -30,7 +30,7 @@ from forebay.wire.state.delay_notes import NoMore, Waiting, build_note
 
 _PLANNED_MAX = 20_000
 _PLANNED_BYTES = 4 << 20
-"""What is delivered by one write: several batches, if much is due."""
+"""The bytes that are delivered by one write: several batches, if much is due."""
 _CARRIED_MAX = 5_000
 _SAID_AGAIN_MAX = 5_000
 _BLOCKED_PAUSE_S = 0.02
@@ -86,7 +86,7 @@ class LiveDelays:
         self._blocked = False
         self._alterations: deque[Alteration] = deque()
         self._due: _Due | None = None
-        """What is to be delivered next, until it is."""
+        """The messages to deliver next, until they are delivered."""
 
     @property
     def _state(self) -> IndexState:
@@ -208,7 +208,8 @@ class LiveDelays:
             return True  # what has become of them, the index finds out
 
     def _plan(self, now_ms: int, keys: frozenset[bytes], ids: frozenset[int]) -> list[Delivery]:
-        """What is due, without what was ended under these keys and ids. In a thread."""
+        """Deliveries of the messages that are due, without those ended under these keys and ids. In a
+        thread."""
         bytes_max = max(self._partition.policy.max_message_bytes, _PLANNED_BYTES)
         found = self._index.due(now_ms, count_max=_PLANNED_MAX, bytes_max=bytes_max)
         left = [each for each in found if each.schedule_key not in keys and each.id not in ids]

@@ -59,7 +59,7 @@ class Reached(NamedTuple):
 
 @dataclass(slots=True)
 class NotesRead:
-    """What a part of the log says."""
+    """The notes that a part of the log holds."""
 
     position: int
     """The part ends here: what follows is to be read next."""
@@ -69,7 +69,7 @@ class NotesRead:
     entries: list[Entry] = field(default_factory=list)
     note_bytes: int = 0
     has_more: bool = False
-    """Whether it ended before the end, because it was much."""
+    """True if reading stopped before the end, because there was much to read."""
     passed_over: list[PassedOver] = field(default_factory=list)
 
 
@@ -172,7 +172,7 @@ class _Reader:
             read.reached = Reached(file, part.end, next_offset)
 
     def _ended_within(self, part: DamagedPart, next_offset: int) -> list[Ended]:
-        """What the markers said in a damaged part.
+        """The transactions that ended in a damaged part, and how.
 
         Aborted transactions are listed. That one was committed has only the damaged marker for a witness: it
         is believed if the part has the size of a marker and is not listed.
@@ -218,7 +218,7 @@ class _Reader:
             self._read.entries.append(Ended(marker.producer_id, marker.commit))
 
     def _as_listed(self, marker: BatchHeader) -> Ended:
-        """What a marker said that cannot be read."""
+        """The end of a transaction whose marker cannot be read."""
         listed = self._aborted(marker.base_offset, marker.next_offset)
         is_abort = any(transaction.last_offset == marker.base_offset for transaction in listed)
         return Ended(marker.producer_id, commit=not is_abort)
@@ -240,7 +240,7 @@ def _settle(read: NotesRead, bound: _Bound, after: BatchHeader) -> None:
 
 
 def _settle_damaged(read: NotesRead, bound: _Bound, part: DamagedPart) -> None:
-    """What a note is bound to is damaged. It is there, so the note counts: one write brought both.
+    """The batch that a note is bound to is damaged. It is there, so the note counts: one write brought both.
 
     A crash that tears the write leaves no damage, because opening the log cuts it off.
     """

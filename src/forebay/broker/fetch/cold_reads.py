@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Outcomes = list[KafkaError | None]
-"""What went wrong with each slice, in their order."""
+"""The error of each slice, or None, in their order."""
 
 
 class ColdReads:

@@ -95,7 +95,7 @@ class ConsumerFetch(Fetch):
         return reply
 
     def _look_up_client(self, context: RequestContext) -> None:
-        """What the client may read, and how much of it."""
+        """Look up which topics the client may read, and how many bytes."""
         service = self._service
         if service.authorization is not None:
             self._may_read = service.authorization.reader(context)
@@ -263,7 +263,7 @@ class ConsumerFetch(Fetch):
             )
 
     def _sent_elsewhere(self, partition: Partition, offset: int, data: PartitionData) -> bool:
-        """Whether the client is sent to a replica in its own rack."""
+        """True if the client is sent to a replica in its own rack."""
         leadership, image = partition.leadership, self._service.metadata.image
         state = image.partition(partition.topic, partition.index)
         if leadership is None or state is None or partition.topic_delay is not None:

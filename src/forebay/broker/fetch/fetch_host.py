@@ -1,4 +1,4 @@
-"""What the fetches of consumers and followers need of the broker."""
+"""The parts of the broker that fetches of consumers and followers need."""
 
 from __future__ import annotations
 

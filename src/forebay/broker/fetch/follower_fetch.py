@@ -127,7 +127,7 @@ class ReplicaFetch(Fetch):
             self._timer = None
 
     def _is_outdated(self) -> bool:
-        """Whether the follower has begun anew while this fetch waited, and may have less than it had."""
+        """True if the follower has begun anew while this fetch waited, and may have less than it had."""
         session = self._session.session
         return not self._is_registered() or (session is not None and session.closed)
 
@@ -198,7 +198,7 @@ class ReplicaFetch(Fetch):
         return again
 
     def _is_throttled(self, partition: Partition) -> bool:
-        """Whether the throttle holds back this replica for now."""
+        """True if the throttle holds back this replica for now."""
         service = self._service
         return self._counts(partition) and bool(service.throttle.wait_s(0, service.loop.time()))
 
@@ -210,7 +210,7 @@ class ReplicaFetch(Fetch):
             self._service.throttle.wait_s(size, self._service.loop.time())
 
     def _counts(self, partition: Partition) -> bool:
-        """Whether the throttle applies: the replica is not in sync, and the topic's setting names it."""
+        """True if the throttle applies: the replica is not in sync, and the topic's setting names it."""
         if not self._service.throttle.rate or self._in_sync(partition):
             return False
         return is_throttled(

@@ -1,4 +1,4 @@
-"""What every fetch does: look at the partitions it names, and answer with ranges of files.
+"""The part that all fetches have in common: look at the partitions named, answer with ranges of files.
 
 Nothing is read here. A range whose bytes would have to come from the device first is loaded by a thread
 before the answer goes out; damaged bytes are never sent.
@@ -88,7 +88,7 @@ class Fetch(ABC):
 
     @abstractmethod
     def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
-        """What there is for one partition, and its size; KafkaError with the code to answer with."""
+        """The data of one partition, and its size. Raises KafkaError with the code to answer with."""
 
     def _slice(self, partition: Partition, target: FetchTarget, left: int, end: int) -> LogSlice:
         """The batches below `end` that fit."""

@@ -75,15 +75,15 @@ class ViewFetch(ConsumerFetch):
         super().__init__(service, request, session, listener, version)
         self._reads: dict[FetchTarget, ViewRead] = {}
         self._pending: list[Coroutine[None, None, None]] = []
-        """What threads have to do before this fetch can go on."""
+        """The work of threads that this fetch waits for."""
         self._reserved = 0
         """How many bytes of sources they look at: about as much as they may find, and more is not begun."""
         self._failures: dict[ViewRead, KafkaError] = {}
         self._scans = True
         self._is_copied = False
-        """Whether a broker asks, which fills a materialized view."""
+        """True if a broker asks, which fills a materialized view."""
         self._is_overtaken = False
-        """Whether it holds up another request, and is answered with what there is."""
+        """True if it holds up another request, and is answered with what there is."""
         self._wait: FetchWait | None = None
         self._reader = Reader("", lambda: True)
 
@@ -160,7 +160,7 @@ class ViewFetch(ConsumerFetch):
             return gone
 
     def _is_enough(self) -> bool:
-        """Whether there is as much to answer as the client wants. Empty batches do not count."""
+        """True if there is as much to answer as the client wants. Empty batches do not count."""
         gaps = sum(read.size for read in self._reads.values() if not read.delivered)
         return self._bytes_missing() + gaps <= 0
 
@@ -214,7 +214,7 @@ class ViewFetch(ConsumerFetch):
         return data, read.size
 
     def _read_of(self, target: FetchTarget) -> ViewRead | None:
-        """What this fetch has of a view's partition; None for a topic's."""
+        """The read of a view's partition in this fetch; None for a topic's."""
         view = view_named(self._service.metadata.image, target.topic)
         if view is None:
             self._reads.pop(target, None)  # it was deleted while the fetch waited

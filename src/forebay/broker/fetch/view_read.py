@@ -52,7 +52,7 @@ class ViewRead:
         self.delivered = 0
         """Records that matched."""
         self.is_cut = False
-        """Whether it ends in the middle of a batch of the source: nothing may follow in this answer."""
+        """True if it ends in the middle of a batch of the source: nothing may follow in this answer."""
         self._parts: list[Part] = []
         self._size = 0
         self._gap: BatchHeader | None = None

@@ -47,7 +47,7 @@ class SentBatch:
         """The partition that it was sent for, or the one that gets it instead."""
         self.records = records
         self.known = known
-        """What closed partitions on its way know of its producer; None if there were none."""
+        """The state of its producer as closed partitions on its way know it; None if there were none."""
 
     def stored_before(self, code: int) -> Repeats | None:
         """Where the batch is already, if the partition that gets it refuses it with this code: a closed
@@ -246,7 +246,7 @@ def folded_meanwhile(partition: Partition) -> KafkaError:
 
 
 def _begins(partition: Partition, header: BatchHeader, known: PassOn | None) -> bool:
-    """Whether a batch begins a transaction, so that the coordinator has to be asked before."""
+    """True if a batch begins a transaction, so that the coordinator has to be asked first."""
     state = partition.producers.find(header.producer_id)
     if known is not None:
         state = assumed_state(state, known, header, forgets=partition.producers.forgets)

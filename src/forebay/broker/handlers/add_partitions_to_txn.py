@@ -72,7 +72,7 @@ async def _add(
 
 
 def _takes(image: ClusterImage, topic: str, index: int) -> bool:
-    """Whether there is such a partition, and a producer may write to it."""
+    """True if there is such a partition, and a producer may write to it."""
     return bool(image.path(topic, index)) and topic not in image.fills
 
 

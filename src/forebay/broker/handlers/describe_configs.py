@@ -35,7 +35,7 @@ _Asked = tuple[int, str, frozenset[str] | None]
 
 
 class _View(NamedTuple):
-    """What is described: the broker's settings and image at this moment, as the asking client sees them."""
+    """The broker's settings and image at this moment, as the asking client sees them."""
 
     node_id: int
     config: BrokerConfig
@@ -122,7 +122,7 @@ def _of_topic(view: _View, name: str) -> list[ConfigEntry]:
 
 
 def _query(view: _View, shown: ViewImage) -> list[ConfigEntry]:
-    """What made the view."""
+    """The query of the view, as settings."""
     return [
         ConfigEntry(
             name=name,
@@ -138,7 +138,7 @@ def _query(view: _View, shown: ViewImage) -> list[ConfigEntry]:
 
 
 def _of_view(view: _View, shown: ViewImage) -> list[ConfigEntry]:
-    """What made the view, then the settings of its source, which are altered there."""
+    """The query of the view, then the settings of its source, which are altered there."""
     own = _query(view, shown)
     source = view.image.topic_by_id(shown.source_id)
     if source is None:

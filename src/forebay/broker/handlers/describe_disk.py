@@ -28,7 +28,7 @@ from forebay.wire.messages.describe_disk import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskReport:
-    """What is looked at."""
+    """The parts that a report is made from."""
 
     node_id: int
     data: DataDir

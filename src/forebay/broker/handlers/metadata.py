@@ -26,9 +26,9 @@ from forebay.wire.messages import metadata as wire
 from forebay.wire.messages.metadata import is_by_id
 
 _NEVER_FORGET = ("librdkafka", "confluent-kafka-")
-"""What clients on librdkafka call themselves."""
+"""The software names of clients on librdkafka."""
 _KEEP_BATCHES = ("apache-kafka-java", "kafka-python")
-"""What clients call themselves that lower their count and keep batches. aiokafka does not say its name."""
+"""The software names of clients that lower their count and keep batches. aiokafka does not give its name."""
 _ASKS_AGAIN_S = 5.0
 """A producer that asks again so soon has messages for partitions that it was not shown."""
 _LISTENER_NOT_FOUND_FROM = 6
@@ -168,7 +168,7 @@ def _described(
 
 
 def _needs_gone(context: RequestContext, request: wire.MetadataRequest) -> bool:
-    """Whether a producer asks that has messages for partitions which were folded and are gone.
+    """True if a producer asks that may have messages for partitions which were folded and are gone.
 
     librdkafka never lowers the number of a topic's partitions. When it loses its broker it needs the metadata
     to go on. Only producers ask for topics to be created, unless a consumer's user wants it.
@@ -210,7 +210,7 @@ def _gone(image: ClusterImage, shown: wire.MetadataResponseTopic) -> list[wire.M
 
 
 def _allowed(request: wire.MetadataRequest) -> int:
-    """What a client that asks for it may do with a topic."""
+    """The operations that a client may use on a topic, if it asks for them."""
     return operations(ON_TOPIC, asked=request.include_topic_authorized_operations)
 
 
@@ -284,7 +284,7 @@ def _response(
 
 
 def _looks_for_leaders(context: RequestContext, request: wire.MetadataRequest) -> bool:
-    """Whether a client on librdkafka asks for topics that it uses. It must not be told that the broker which
+    """True if a client on librdkafka asks for topics that it uses. It must not be told that the broker which
     led them is gone, before it has moved away from it (`cluster/failover/`)."""
     return bool(request.topics) and context.connection.software.startswith(_NEVER_FORGET)
 

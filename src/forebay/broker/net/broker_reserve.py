@@ -51,7 +51,7 @@ class BrokerReserve:
         self._brokers: dict[Connection, None] = {}
 
     def takes(self, listener: Listener) -> bool:
-        """Whether a connection of this listener may begin a trial; makes room for it."""
+        """Make room for a connection of this listener; False if it may not begin a trial."""
         room = _PER_BROKER * self._other_brokers() - len(self._brokers)
         if listener.name != self._listener.name or room <= 0:
             return False

@@ -41,11 +41,11 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 Handle: TypeAlias = Callable[["Connection", memoryview], None]
-"""What is called with each request that came whole."""
+"""Called with each complete request."""
 
 
 class ConnectionHost(ReceivingHost, Protocol):
-    """What all connections of a broker share: `Server`."""
+    """The part that all connections of a broker share: `Server`."""
 
     memory: RequestMemory
     strangers_memory: RequestMemory
@@ -65,7 +65,7 @@ class ConnectionHost(ReceivingHost, Protocol):
 
 
 class Memo(Protocol):
-    """What a connection remembers of its last request: a fast path for requests with the same header."""
+    """The memory of a connection's last request: a fast path for requests with the same header."""
 
     def repeat(
         self, connection: Connection, buffer: bytearray, view: memoryview, start: int, stop: int
@@ -208,12 +208,12 @@ class Connection(Overtaking):
 
     @property
     def is_held_back(self) -> bool:
-        """Whether nothing is read, because of what came before or because others have their turn."""
+        """True while nothing is read, because of earlier requests or because others have their turn."""
         return self._queued or self._busy()
 
     @property
     def is_stalled(self) -> bool:
-        """Whether nothing is read because the client does not take its answers, or has sent more than a
+        """True while nothing is read because the client does not take its answers, or has sent more than a
         little behind a long poll."""
         return self.held_bytes > SMALL_BYTES and (self._blocked or self._end_of_poll() is not None)
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 COUNTED_FROM_BYTES = 4096
 """Elements take bytes, so that only longer requests can hold many. Of those the elements are counted."""
 AT_ONCE_ELEMENTS_MAX = 2000
-"""What is decoded at once. A request with more is decoded in slices."""
+"""The most elements that are decoded at once. A request with more is decoded in slices."""
 
 
 _UNUSED_TIMES = ApiTimes(is_sampled=True)
@@ -65,7 +65,7 @@ class LargeRequests(Protocol):
         """Handle a request that is decoded."""
 
     def takes_all(self, context: RequestContext) -> bool:
-        """Whether there is so much that a request for all of it is to be handled here."""
+        """True if there is so much that a request for all of it is to be handled here."""
 
 
 class Dispatcher:

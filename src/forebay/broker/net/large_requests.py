@@ -38,13 +38,13 @@ T = TypeVar("T")
 
 _PARTS_UNCUT = 5
 _PER_TOPIC = 4
-"""What a topic counts for where all are asked for: it has partitions, and they have replicas."""
+"""The elements that a topic counts for where all are asked for: it has partitions with replicas."""
 _OWING_POLL_S = 0.5
 """How often a request whose client owes time looks whether the connection or the quota is gone."""
 
 
 class _Kept(NamedTuple):
-    """What others cannot have while a request is handled."""
+    """The place and the memory that others cannot have while a request is handled."""
 
     place: Place
     queued: QueuedRequest | None
@@ -84,7 +84,8 @@ class LargeRequests:
         """The turns of all large work."""
         self._room = Room(loop)
         self._brokers_room = Room(loop)
-        """What clients have in memory may wait for what other brokers ask for: replicas fetch it."""
+        """Apart from the clients' room: their requests may wait for replicas, which other brokers' requests
+        fetch."""
         self.meter: Meter | None = None
 
     def take_frame(
@@ -313,7 +314,7 @@ class LargeRequests:
         frame_bytes: int,
         kept: _Kept | None = None,
     ) -> Any:
-        """What the handler answers, however it does so."""
+        """The handler's response, in whichever way it gives it."""
         parts: list[PartReply] = []
 
         def defer(complete: Callable[[Any], Any] | None) -> PartReply:
@@ -368,7 +369,7 @@ async def _contained(work: Awaitable[None], reply: Reply) -> None:
 
 
 async def _answered(reply: Reply, part: PartReply) -> Any:
-    """What a handler answers later. What the client does meanwhile concerns the piece that is handled."""
+    """A response that comes later. Events of the reply meanwhile go to the piece that is being handled."""
     reply.on_abandoned, reply.on_overtaken = part.abandon, part.on_overtaken
     if reply.abandoned:
         part.abandon()

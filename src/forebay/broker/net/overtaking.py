@@ -34,7 +34,7 @@ class Overtaking(Receiving):
         self._end_poll_before(self._rest)
 
     def _has_header(self) -> bool:
-        """Whether enough of the next request is here to tell its kind; no more than that is read."""
+        """True if enough of the next request is here to tell its API. Reads no more than that."""
         missing = _API_KEY.size - len(self._rest)
         if missing <= 0:
             return True
@@ -57,6 +57,6 @@ class Overtaking(Receiving):
                 end_poll()
 
     def _end_of_poll(self) -> Callable[[], None] | None:
-        """What ends the long poll that holds up further requests, if one does."""
+        """The function that ends the long poll which holds up further requests, if one does."""
         replies = self.replies
         return replies[-1].on_overtaken if replies and replies[-1].parts is None else None

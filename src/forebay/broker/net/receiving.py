@@ -28,7 +28,7 @@ _PIECE_BYTES = 16 * 1024
 
 
 class ReceivingHost(ResponsesHost, Protocol):
-    """What the input of a connection needs of its server."""
+    """The parts of the server that the input of a connection needs."""
 
     buffers: BufferPool
     turns: Turns
@@ -83,12 +83,12 @@ class Receiving(Responses):
     @property
     @abstractmethod
     def is_held_back(self) -> bool:
-        """Whether nothing is read, for another reason than memory."""
+        """True while nothing is read, for another reason than memory."""
 
     @property
     @abstractmethod
     def is_stalled(self) -> bool:
-        """Whether that is because of what the client does."""
+        """True while the client is the reason."""
 
     def _listen(self, on: bool) -> None:
         self._listening = on
@@ -213,7 +213,7 @@ class Receiving(Responses):
         self._listen(True)
 
     def _has_frame(self) -> bool:
-        """Whether what is left can be handled, if only to find that it is malformed."""
+        """True if the bytes left can be handled, if only to find that they are malformed."""
         rest = self._rest
         if len(rest) < SIZE_BYTES:
             return False

@@ -22,7 +22,7 @@ class Note(Protocol):
 
 
 class RequestContext(NamedTuple):
-    """What a handler may want to know about the request besides its body."""
+    """The facts about a request besides its body, for its handler."""
 
     connection: Connection
     api_key: int
@@ -36,9 +36,9 @@ class RequestContext(NamedTuple):
     topics: Sequence[str] | None = None
     """Of a request for all topics, the names that are to be answered now; None if the handler is to look."""
     notes: dict[str, Note] | None = None
-    """What is to be logged of the request at its end, if it is handled in pieces."""
+    """The lines to log of the request at its end, if it is handled in pieces."""
     about: list[str] | None = None
-    """What the audit log is to name, if it has a line about the request; see `concerns`."""
+    """Names for the audit log, if it has a line about the request; see `concerns`."""
     meter: Meter | None = None
     """Counts what is done for the request after its handler has returned, if the client has a quota."""
 
@@ -56,7 +56,7 @@ class RequestContext(NamedTuple):
             self.about.append(name)
 
     def counted(self, callback: Callable[P, T]) -> Callable[P, T]:
-        """What is to be called later. If the client has a quota, the time that it takes counts."""
+        """The callback, to be called later. If the client has a quota, the time of the call counts."""
         meter = self.meter
         if meter is None:
             return callback
@@ -91,7 +91,7 @@ class Meter(Protocol):
     def now(self) -> float: ...
 
     def limits(self, context: RequestContext) -> bool:
-        """Whether anything limits the client."""
+        """True if any quota limits the client."""
 
     def owed_s(self, context: RequestContext) -> float:
         """How long until the client may have another request handled; 0 if now."""

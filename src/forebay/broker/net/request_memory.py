@@ -42,7 +42,7 @@ _NOTHING = bytearray()
 
 
 class Holder(Protocol):
-    """What holds memory: `Connection`."""
+    """A holder of memory: `Connection`."""
 
     held_bytes: int
     held_since: float
@@ -52,11 +52,11 @@ class Holder(Protocol):
     def sender(self) -> str: ...
     @property
     def is_held_back(self) -> bool:
-        """Whether the broker does not read on, for another reason than this memory."""
+        """True while the broker does not read on, for another reason than this memory."""
 
     @property
     def is_stalled(self) -> bool:
-        """Whether its client is that reason, so that others need not wait for it."""
+        """True while its client is that reason, so that others need not wait for it."""
 
     def memory_granted(self) -> None:
         """It waits no more."""
@@ -130,7 +130,7 @@ class RequestMemory:
         self.queued_bytes = 0
         """Of which this is for requests that came whole."""
         self.short = False
-        """Whether little is to be read at a time."""
+        """True while little is to be read at a time."""
 
     @property
     def waiting(self) -> int:
@@ -146,8 +146,8 @@ class RequestMemory:
         self.short = self.used_bytes > self._bytes_max - _SHORT_BYTES
 
     def ask(self, holder: Holder, size: int, whole: int) -> bool:
-        """Whether a connection may hold this much, of a request of `whole` bytes. If not, it is told when it
-        may."""
+        """True if a connection may hold this much, of a request of `whole` bytes. If not, it is notified when
+        it may."""
         if size > holder.held_bytes:
             if not self._may_have(holder, size, whole):
                 self._waiting[holder] = size, whole
@@ -184,7 +184,7 @@ class RequestMemory:
         return self._beyond is None and self.queued_bytes <= self._bytes_max // 2
 
     def _is_turn_of(self, holder: Holder, whole: int) -> bool:
-        """Whether a large request may come now; else it lines up."""
+        """True if a large request may be read now; else it lines up."""
         large = self._large
         if holder in large:
             return True
@@ -197,7 +197,7 @@ class RequestMemory:
         return True
 
     def _may_go_on(self, holder: Holder, size: int) -> bool:
-        """Whether a large request whose turn it is may hold more."""
+        """True if a large request whose turn it is may hold more."""
         if self.used_bytes + size - holder.held_bytes <= self._bytes_max:
             return True
         return self._under_way_bytes <= self._part and self.queued_bytes <= self._part

@@ -119,7 +119,7 @@ class Server:
 
     @property
     def addresses(self) -> dict[str, Address]:
-        """What each listener is bound to, with the port that was chosen where any would do."""
+        """The address of each listener, with the port that the system chose if any would do."""
         return {name: listening.address for name, listening in self._listening.items()}
 
     def start(self) -> None:

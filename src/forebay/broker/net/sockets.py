@@ -26,7 +26,7 @@ from forebay.clock import SystemClock
 from forebay.wire.parts import FileRange
 
 Resolved = tuple[int, int, int, str, Any]
-"""What the system knows of one address of a name: family, kind, protocol, name, address."""
+"""One address of a name as the system gives it: family, kind, protocol, name, address."""
 
 _ADDRESS_S = 1.0
 """An address that does not answer within this time is passed over while the name has others."""
@@ -67,7 +67,7 @@ class SocketStream:
         self.send = sock.send
 
     def at_end(self) -> bool:
-        """Whether the client has gone, as far as can be told without reading what it sent."""
+        """True if the client has gone, as far as can be told without reading what it sent."""
         try:
             return not self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:

@@ -67,7 +67,7 @@ T = TypeVar("T")
 
 
 class Writes(Protocol):
-    """What the write cycle does for partitions that come, go and change their role."""
+    """The work of the write cycle for partitions that come, go and change their role."""
 
     unsynced: dict[Partition, None]
     """Partitions with writes that no flush has been asked for."""

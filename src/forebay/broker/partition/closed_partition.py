@@ -57,7 +57,8 @@ def _end_hold(partition: Partition, *, is_closed: bool) -> bool:
 
 
 def is_settled(partition: Partition) -> bool:
-    """Whether no later leader of a closed partition has less of what clients have written to it, or more."""
+    """True if every later leader of a closed partition has exactly the clients' messages that this one
+    has."""
     fold = partition.fold
     is_committed = fold is not None and partition.high_watermark >= fold.end_offset
     return is_committed and partition.is_leader and partition.is_followed
@@ -76,7 +77,7 @@ def _check_passes_on(partition: Partition, fold: FoldedInto) -> None:
 
 
 def known_producer(partition: Partition, producer_id: int) -> ProducerState | None:
-    """What a closed partition knows of a producer, for as long as that counts."""
+    """The state of a producer in a closed partition, for as long as it counts."""
     state, fold = partition.producers.find(producer_id), partition.fold
     if state is None or state.in_transaction or fold is None or not fold.is_over:
         return state
@@ -84,7 +85,7 @@ def known_producer(partition: Partition, producer_id: int) -> ProducerState | No
 
 
 def decided(partition: Partition, header: BatchHeader, known: PassOn | None) -> PassOn:
-    """What a closed partition tells the one that takes a batch; raises KafkaError.
+    """The decision that a closed partition passes on with a batch; raises KafkaError.
 
     `known`: if it came from another closed partition, what that one knows of its producer.
     """

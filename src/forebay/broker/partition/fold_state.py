@@ -1,4 +1,4 @@
-"""What a partition knows of its own fold while it is closed to new messages.
+"""The fold of a partition, as the partition itself knows it while it is closed to new messages.
 
 `core/cluster/topics/fewer_partitions.py` says what a fold is.
 """
@@ -27,12 +27,12 @@ class FoldedInto:
     closed_ms: int = 0
     """When it was closed, in wall time."""
     is_over: bool = False
-    """Whether what it knows of producers counts no more: the other partition may have forgotten one that it
+    """True if its producers' state counts no more: the other partition may have forgotten one that it
     has heard from since, and then the producer may go on with any number."""
     drop_ms: int | None = None
     """When it goes with whatever it holds; None: when it is empty."""
     is_copied: bool = False
-    """Whether its records, and those of all partitions that were folded with it, are in others now."""
+    """True if its records, and those of all partitions that were folded with it, are in others now."""
 
     def age(self, now_ms: int, storage: StorageConfig) -> None:
         """Find out whether producers that were silent since may be forgotten before the next look.
@@ -46,16 +46,16 @@ class FoldedInto:
 
 @dataclass(slots=True, kw_only=True)
 class Hold:
-    """What a leader does to a partition whose records are copied, before it is closed for good."""
+    """A leader's hold on a partition whose records are copied, before it is closed for good."""
 
     leader_epoch: int
     """The term in which it holds it; the next leader begins anew."""
     is_full: bool
-    """Whether it takes no batch at all. If not, it takes all but those that begin a transaction."""
+    """True if it takes no batch at all. If not, it takes all but those that begin a transaction."""
     is_final: bool = False
-    """Whether the topic's record may say by now that it is closed: the hold is not given up any more."""
+    """True if the topic's record may say by now that it is closed: the hold is not given up any more."""
 
 
 def takes_nothing(fold: FoldedInto | None, hold: Hold | None) -> bool:
-    """Whether no batch of a client is appended: the partition is closed, or about to be."""
+    """True if no batch of a client is appended: the partition is closed, or about to be."""
     return fold is not None or (hold is not None and hold.is_full)

@@ -1,4 +1,4 @@
-"""What a client knows of a partition's leadership, compared with what this broker knows.
+"""Compares the leader epoch that a client knows with the one that this broker knows.
 
 Brokers hear of an election at slightly different times. A client that the old leader has sent to the new one
 may be there before the news. Were it refused, it would back off, librdkafka for half a second; so its request
@@ -28,7 +28,7 @@ class KnownTerm(NamedTuple):
     leader_epoch: int
 
     def is_news(self, image: ClusterImage) -> bool:
-        """Whether it is later than what this image shows."""
+        """True if it is later than the leader epoch in this image."""
         state = image.partition(self.topic, self.partition)
         return state is not None and self.leader_epoch > state.leader_epoch
 
@@ -53,7 +53,7 @@ def check_leader_epoch(partition: Partition, epoch: int) -> None:
 
 
 def is_end_known(partition: Partition) -> bool:
-    """Whether a leader has heard from its followers what is committed.
+    """True if a leader has heard from its followers what is committed.
 
     Until then its high watermark may lie below what the leader before has shown to consumers.
     """

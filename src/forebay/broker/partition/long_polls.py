@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 
 class Waiter(Protocol):
-    """What waits for a partition, as long as it is among its `waiters`."""
+    """A request that waits for a partition, as long as it is among its `waiters`."""
 
     def arrived(self, partition: Any, size: int) -> None:
         """This many bytes have come, or what is there may be read now."""

@@ -104,9 +104,9 @@ class Partition:
         self.leader_epoch = -1
         """The newest that this broker has heard of."""
         self.is_leader = False
-        """Whether this broker leads it, in `leader_epoch`."""
+        """True while this broker leads it, in `leader_epoch`."""
         self.leadership: Leadership | None = None
-        """What is known of the followers, while this broker leads."""
+        """The state of the followers, while this broker leads."""
         self.log = log
         self.epochs = epochs
         log.files.before_sync = epochs.datasync
@@ -121,14 +121,14 @@ class Partition:
         self.closing: Hold | None = None
         """Set while it is about to be closed: what it still takes."""
         self.is_filled = False
-        """Whether brokers fill it from another topic: it takes no messages of clients."""
+        """True if brokers fill it from another topic: it takes no messages of clients."""
         self.topic_delay = due_offset(config)
         """How far it may be read, if its topic delays all messages."""
         has_delays = has_notes or policy.delays is not None
         self.delayed_messages = WaitingMessages(-1, log.end_offset) if has_delays else None
         """Messages that wait for their time, if its topic takes such messages or has taken them."""
         self.enough_replicas = self.may_commit = self.commits_at_once = self.commits_by_sync = False
-        """What `commit_rules` says: they are read for every batch."""
+        """The results of `commit_rules`, kept because they are read for every batch."""
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
         """Everything below it is committed."""
         self._written, self._synced, self._syncs_alone = log.end_offset, 0, syncs_alone
@@ -236,7 +236,7 @@ class Partition:
 
     @property
     def is_followed(self) -> bool:
-        """Whether no replica that may lead next can hold messages of clients that this leader lacks."""
+        """True if no replica that may lead next can hold messages of clients that this leader lacks."""
         return self.leadership is not None and self.leadership.is_followed
 
     @property
@@ -268,7 +268,7 @@ class Partition:
 
     @property
     def transactional(self) -> bool:
-        """Whether there has been any transaction here."""
+        """True if there has been any transaction here."""
         return self.producers.transactional
 
     @property

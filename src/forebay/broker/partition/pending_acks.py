@@ -1,4 +1,4 @@
-"""What waits for the replicas of a partition: acks=all and DeleteRecords for an offset, refusals for a fetch.
+"""Requests that wait for replicas: acks=all and DeleteRecords for an offset, refusals for a fetch.
 
 An acknowledgement waits for the high watermark to reach the end of the log as it was after the append. Each
 is a value in a queue, and the part that takes it out completes it: the write cycle when it is committed or
@@ -31,7 +31,7 @@ W = TypeVar("W", bound=Waiting)
 
 
 class PendingQueue(Generic[W]):
-    """What waits, in the order of its offsets. An item that is taken out waits no more."""
+    """Waiting items, in the order of their offsets. An item that is taken out waits no more."""
 
     __slots__ = ("_waiting",)
 
@@ -72,7 +72,7 @@ class PendingQueue(Generic[W]):
 
 
 class PendingResult(Protocol):
-    """What became of one append of a request."""
+    """The result of one append of a request."""
 
     def fail(self, error: KafkaError) -> None: ...
 

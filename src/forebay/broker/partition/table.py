@@ -82,7 +82,7 @@ class PartitionTable:
         return topic
 
     def topic_of(self, partition: Partition) -> TopicImage:
-        """What is known of a partition's topic."""
+        """The topic of a partition; raises KafkaError if it is gone."""
         topic = self._metadata.image.topic_by_id(partition.topic_id)
         if topic is None:
             raise partition.not_leader()

@@ -1,4 +1,4 @@
-"""What the loop knows of the messages of a partition that wait for their time.
+"""The loop's knowledge of the delayed messages of a partition.
 
 The index in a file knows all of them (`storage/delays/`) and follows the log; this is what appending,
 delivering and retention need of it at once. `broker/delays/` keeps it up to date.
@@ -68,7 +68,7 @@ class WaitingMessages:
         self.index: IndexState | None = None
         """As of now; None until it is opened."""
         self.carry: Carry | None = None
-        """What retention waits for."""
+        """The messages that have to be carried on before retention may delete more."""
         self.on_carry: Callable[[], None] | None = None
         self.sync_index: Callable[[], None] | None = None
         """Has what the index knows survive a loss of power. For threads; raises StorageError."""
@@ -85,7 +85,7 @@ class WaitingMessages:
 
     @property
     def may_have_messages(self) -> bool:
-        """Whether messages wait: also until the index knows of all that was appended before this term.
+        """True if messages wait, and until the index knows of all that was appended before this term.
 
         It is always a little behind a log that grows. What this leader has appended it knows itself.
         """
@@ -115,7 +115,7 @@ class WaitingMessages:
         """
         self._leader_epoch = leader_epoch
         self.unindexed = UnindexedNotes(start_offset)
-        """What this leader has appended and the index does not have yet."""
+        """The notes that this leader has appended and the index does not have yet."""
         self.in_flight_end = 0
         """Behind the last delivery of this term: the next one waits until the index has it."""
 
@@ -163,7 +163,8 @@ class WaitingMessages:
         self.unindexed.ended(header.next_offset, marker.producer_id, first_offset, commit=marker.commit)
 
     def lookup_for(self, policy: AppendPolicy, record_count: int) -> FindKeys | None:
-        """What has to be asked before a batch is refused because too much waits; None while there is room."""
+        """The lookup to make before a batch is refused because too many messages wait; None while there is
+        room."""
         if policy.delays is None or self._count(record_count) <= policy.delays.pending_max:
             return None
         return self.find_keys

@@ -120,7 +120,7 @@ class GroupCommit:
 
 
 def _datasync(log_: Syncable) -> StorageError | None:
-    """What has gone wrong, if anything."""
+    """Sync a log; the error if that failed."""
     try:
         log_.datasync()
     except StorageError as error:

@@ -1,4 +1,4 @@
-"""What Produce requests need of the broker."""
+"""The parts of the broker that Produce requests need."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ProduceHost:
     takers: BatchTakers
     """Tells which partition takes a batch."""
     sent_by_broker: Callable[[RequestContext], bool]
-    """Whether a broker has sent a request, which may be what it says and is not."""
+    """True if a broker has sent a request; a client may only claim to be one."""
     metrics: Metrics
     now_ms: Callable[[], int]
     """Wall time, for the timestamps of messages."""
     uptime_s: Callable[[], float]
     """The time of the event loop."""
     sync_on_ack: bool
-    """Whether acks=all waits for a flush where no other replica is in sync."""
+    """True if acks=all waits for a flush where no other replica is in sync."""

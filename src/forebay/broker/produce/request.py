@@ -178,7 +178,7 @@ class AppendRequest:
         return None
 
     def _is_moved(self, entry: _Entry) -> bool:
-        """Whether a broker has made the batch. What it hands over is a client's."""
+        """True if a broker has made the batch, and does not hand over a client's."""
         return entry.known is None and self._service.sent_by_broker(self._context)
 
     def _refuse(self, entry: _Entry, error: KafkaError) -> None:
@@ -332,7 +332,7 @@ def _codec(records: memoryview) -> int:
 
 
 def _take_response(result: Appended, response: FoldedProduceResponse) -> None:
-    """What the other broker says of a batch is what its client is told."""
+    """Answer the client of a batch with the response of the broker that took it."""
     result.error_code, result.error_message = response.error_code, response.error_message
     result.base_offset, result.log_append_time_ms = response.base_offset, response.log_append_time_ms
     result.log_start_offset = response.log_start_offset

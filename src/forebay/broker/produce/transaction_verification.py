@@ -89,7 +89,7 @@ class Admission:
             self._asking.append((verifications, header.producer_id, guard))
 
     def guard_for(self, index: int, partition: Partition) -> object | None:
-        """What to show a partition, for the batch that the request has for the partition `index`."""
+        """The guard to show a partition, for the batch that the request has for the partition `index`."""
         key = (partition.topic, index)
         error = self.errors.get(key)
         if error is not None:

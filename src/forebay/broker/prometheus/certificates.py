@@ -43,7 +43,7 @@ class Expiries:
 
     def __init__(self) -> None:
         self._known: dict[Place, tuple[object, float | None]] = {}
-        """What was read, by what tells this state of the file from another."""
+        """The times that were read, each with what tells this state of its file from another."""
 
     def read(self, places: Mapping[Place, Path | str]) -> dict[Place, float]:
         """In seconds since 1970; without those that cannot be read."""

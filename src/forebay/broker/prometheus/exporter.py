@@ -1,4 +1,4 @@
-"""What a broker does and how it is, over HTTP on an address of its own.
+"""Metrics and health of a broker, over HTTP on an address of its own.
 
 `GET /metrics` is for Prometheus. `/healthz` and `/readyz` are for whatever starts brokers or sends clients to
 them (Kubernetes, load balancers). An answer is a page of text, and the connection ends with it. What a

@@ -39,7 +39,7 @@ Found: TypeAlias = "dict[TopicPartition, FoundPartition]"
 class Committed(NamedTuple):
     group: str
     topic: str
-    """What the group reads: a topic or a view."""
+    """The topic or view that the group reads."""
     partition: int
     offset: int
     source: TopicPartition

@@ -1,4 +1,4 @@
-"""Whether this broker serves clients, and if not, why."""
+"""The health of a broker: does it serve clients, and if not, why?"""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class MachineMetrics:
 
 
 def process_figures() -> dict[str, float]:
-    """What the system tells of this process: of memory and descriptors only Linux does. Blocks."""
+    """Figures of this process from the system; memory and descriptors only on Linux. Blocks."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     figures: dict[str, float] = {
         "process_cpu_seconds_total": used.ru_utime + used.ru_stime,

@@ -49,7 +49,7 @@ class ClientQuotas:
         self._wait_s_max = bursts.debt_s_max
         self._image = image
         self.active = False
-        """Whether any client may be limited. While it is False, nothing has to be asked here."""
+        """True if any client may be limited. While it is False, nothing has to be asked here."""
         self.changed: Signal[[]] = Signal()
         """There are other quotas now."""
         self._replace(image)
@@ -65,7 +65,7 @@ class ClientQuotas:
         self.active = self._limiter.limits_clients
 
     def limits(self, context: RequestContext) -> ClientLimits | None:
-        """What limits the sender of a request; None if nothing does."""
+        """The limits of the sender of a request; None if it has none."""
         if not self.active:
             return None
         user = context.connection.principal.partition(":")[2]

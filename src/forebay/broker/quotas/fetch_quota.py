@@ -23,7 +23,7 @@ class FetchQuota(NamedTuple):
     """The most that the answer should hold."""
 
     def admit(self, size: int) -> tuple[bool, int]:
-        """Whether an answer with this many bytes may be sent, and the milliseconds that the client waits."""
+        """True if an answer with this many bytes may be sent; and the milliseconds that the client waits."""
         bucket = _bucket(self.quotas, self.context)
         if bucket is None:
             return True, 0
@@ -40,7 +40,7 @@ class FetchQuota(NamedTuple):
 
 
 def fetch_quota(quotas: ClientQuotas, context: RequestContext) -> FetchQuota | None:
-    """What limits the bytes that a client fetches; None if nothing does."""
+    """The quota on the bytes that a client fetches; None if it has none."""
     bucket = _bucket(quotas, context)
     if bucket is None:
         return None

@@ -56,7 +56,7 @@ class RequestMeter:
         return self._quotas.now()
 
     def limits(self, context: RequestContext) -> bool:
-        """Whether anything limits the client. Then each of its requests has to be counted."""
+        """True if any quota limits the client. Then each of its requests has to be counted."""
         return self._quotas.limits(context) is not None
 
     def owed_s(self, context: RequestContext) -> float:

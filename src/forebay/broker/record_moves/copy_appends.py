@@ -65,7 +65,7 @@ class CopyAppends:
             raise KafkaError(known_code(response.error_code), response.error_message or "a copy was refused")
 
     async def answer(self, request: AppendCopiesRequest) -> AppendCopiesResponse:
-        """What becomes of the records that another broker has copied. They are a buffer of their own."""
+        """Append the records that another broker has copied. They are a buffer of their own."""
         try:
             if request.records is None:
                 raise KafkaError(ErrorCode.INVALID_RECORD, "a copy of nothing")

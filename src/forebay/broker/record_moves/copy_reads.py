@@ -25,12 +25,12 @@ BYTES_MAX = 512 * 1024
 RECORDS_MAX = 4_000
 
 _IsWanted: TypeAlias = Callable[[BatchHeader], bool]
-"""Whether the records of a batch are to be copied."""
+"""True if the records of a batch are to be copied."""
 
 
 @dataclass(slots=True, eq=False)
 class CopyRead:
-    """What was found in a part of a log."""
+    """The records that were found in a part of a log."""
 
     end: int
     """Everything before it was looked at."""
@@ -41,7 +41,7 @@ class CopyRead:
     size: int = 0
 
     def take(self, record: Record) -> bool:
-        """Whether there was room for it. The first always finds some."""
+        """Add a record; False if there is no room for it. The first always finds room."""
         size = size_of(record)
         if self.found and (self.size + size > BYTES_MAX or len(self.found) == RECORDS_MAX):
             return False

@@ -50,7 +50,7 @@ _WAIT_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CopyHost:
-    """What the copying of every partition on this broker needs."""
+    """The parts of the broker that copying needs."""
 
     mover: MoverHost
     settings: LiveConfig
@@ -78,7 +78,7 @@ class CopySource:
 
     @property
     def is_current(self) -> bool:
-        """Whether this broker still leads the partition, and has something left to do for it."""
+        """True if this broker still leads the partition, and has something left to do for it."""
         return self._is_led and (self._is_done or self._folding is not None)
 
     @property
@@ -132,7 +132,7 @@ class CopySource:
         )
 
     def _has_waiting(self) -> bool:
-        """Whether messages wait to be delivered in the partition, of a time when its topic took such."""
+        """True if delayed messages wait in the partition, from a time when its topic took such messages."""
         waiting = self._partition.delayed_messages
         return waiting is not None and waiting.may_have_messages
 

@@ -64,10 +64,10 @@ class MoveSource(Protocol):
     """Where a mover gets its records from."""
 
     async def plan(self) -> Move | None:
-        """What to move next, None if nothing waits. Raises KafkaError if it cannot be moved now."""
+        """The next move, None if nothing waits. Raises KafkaError if it cannot be moved now."""
 
     def wants(self, move: Move) -> bool:
-        """Whether records of a move that was journaled before still wait to be moved."""
+        """True if records of a move that was journaled before still wait to be moved."""
 
     async def records(self, move: Move, *, is_too_large: bool) -> Sequence[Record]:
         """As many as the move counts. `is_too_large`: the target has refused them for their size; then they
@@ -87,7 +87,7 @@ class Build(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MoverHost:
-    """What every mover on this broker works with."""
+    """The parts of the broker that every mover needs."""
 
     journal: MoveJournal
     appends: Appends
@@ -224,7 +224,7 @@ class LiveMover:
         return Sent.COMMITTED
 
     def _is_gone(self, move: Move) -> bool:
-        """Whether the target was deleted; an image from before the move was planned may not have it yet."""
+        """True if the target was deleted; an image from before the move was planned may not have it yet."""
         image = self._host.metadata.image
         return image.revision >= move.revision and not image.may_have(move.topic_id)
 

@@ -67,13 +67,14 @@ class Claims:
         self._workers = workers
         self._metrics = metrics
         self._reported: Report | None = None
-        """What the store has, if that is certain."""
+        """The report that the store has, if that is certain."""
         self._has_reported = False
         """The store may have claims of this broker."""
         self._ahead: set[PartitionKey] = set()
         """Partitions whose logs have later leader epochs than the store."""
         self._foreign: dict[PartitionKey, Claim | None] = {}
-        """What is here of partitions that the store has elsewhere, or None; their logs are not in use."""
+        """Claims measured on this disk for partitions that the store has elsewhere, or None. Their logs are
+        not used."""
         self._changed = asyncio.Event()
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:

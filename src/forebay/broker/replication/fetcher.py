@@ -42,8 +42,9 @@ log = logging.getLogger(__name__)
 
 
 _RESPONSE_BYTES_MAX = 2**31 - 1
-"""What an answer's length can say. It holds at least one batch, and how large that is only the leader knows:
-with any smaller limit a batch beyond it would keep all of the leader's partitions from being followed."""
+"""The most that an answer's length can express. An answer holds at least one batch, of a size that only the
+leader knows: with any smaller limit a batch beyond it would keep all of the leader's partitions from being
+followed."""
 
 _PASSING = frozenset(
     {
@@ -92,9 +93,9 @@ class Fetcher:
         self._resume = resume
         self._partitions: dict[Key, Partition] = {}
         self._named: dict[Key, int] = {}
-        """What the leader's session holds, and the leader epoch it was asked in."""
+        """The partitions in the leader's session, and the leader epoch each was asked in."""
         self._moved: dict[Key, None] = {}
-        """What the next request has to name."""
+        """The partitions that the next request has to name."""
         self._session_id = self._session_epoch = 0
         self._broker_epoch = -1
         """This broker's epoch when the session was begun."""
@@ -329,7 +330,7 @@ class Fetcher:
         return min(max(_PASSING_PAUSE_S, self._loop.time() - refused_s), backoff_s)
 
     def _is_throttled(self, partition: Partition) -> bool:
-        """Whether the throttle applies: the replica is not in sync, and the topic's setting names it."""
+        """True if the throttle applies: the replica is not in sync, and the topic's setting names it."""
         state = self._metadata.image.partition(partition.topic, partition.index)
         if self._throttle.rate is None or (state is not None and self._node_id in state.isr):
             return False

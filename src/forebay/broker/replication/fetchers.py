@@ -38,9 +38,9 @@ class Following:
         self._fetchers: dict[int, Fetcher] = {}
         self._following: dict[Partition, Fetcher] = {}
         self._started = False
-        """Whether fetchers run: not before this broker serves, nor when it leaves."""
+        """True while fetchers run: not before this broker serves, nor when it leaves."""
         self._takes_more = True
-        """Whether partitions are followed that were not followed before."""
+        """True while partitions are followed that were not followed before."""
         self._fetching: list[asyncio.Task[None]] = []
 
     def start(self) -> None:

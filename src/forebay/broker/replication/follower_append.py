@@ -1,4 +1,4 @@
-"""What a follower does with the leader's answer: append the batches as they are, or cut off what differs.
+"""A follower's use of the leader's answer: append the batches as they are, or cut off what differs.
 
 Cutting takes longer than the loop may stand still, and happens in a thread (`truncation.py`): then the
 partition is out of use when `take_over` returns.
@@ -118,13 +118,13 @@ class FollowerAppend:
 
 
 def _has_nothing_of(partition: Partition, log_start_offset: int) -> bool:
-    """Whether this log ends before the leader's begins, or is empty, wherever that is."""
+    """True if this log ends before the leader's begins, or is empty, wherever that is."""
     log_ = partition.log
     return log_start_offset > log_.end_offset or log_.start_offset == log_.end_offset
 
 
 def _begins_within(partition: Partition, first: BatchHeader) -> bool:
-    """Whether this log is empty and the leader's begins in the middle of a batch."""
+    """True if this log is empty and the leader's begins in the middle of a batch."""
     log_ = partition.log
     return log_.start_offset == log_.end_offset and first.base_offset < log_.end_offset <= first.last_offset
 

@@ -121,7 +121,7 @@ class InSyncReplicas:
                 await asyncio.sleep(_RETRY_S)
 
     def _may_propose(self, partition: Partition) -> bool:
-        """Whether there is something to propose; one partition's trouble must not hold up all others."""
+        """True if there is something to propose. An error over one partition must not hold up all others."""
         try:
             return self._proposal(partition) is not None
         except Exception as error:
@@ -144,7 +144,7 @@ class InSyncReplicas:
         self.note_outcome(changes, failed)
 
     async def _proposals(self, partitions: list[Partition]) -> list[tuple[Partition, PartitionState]]:
-        """What to write for which partition, once it is safe to; all wait for their syncs together."""
+        """The states to write for partitions, once that is safe; all wait for their syncs together."""
         found = [(partition, state) for partition in partitions if (state := self._proposal(partition))]
         safe = await asyncio.gather(*(self._safe_alone(partition, state) for partition, state in found))
         ready: list[tuple[Partition, PartitionState]] = []

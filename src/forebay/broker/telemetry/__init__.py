@@ -1,1 +1,1 @@
-"""What the broker says about itself: metrics, log lines, stalls of the event loop."""
+"""Metrics, log lines, and stalls of the event loop."""

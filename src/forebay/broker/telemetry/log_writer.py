@@ -32,7 +32,7 @@ _LIMITED_BY_ITSELF = "forebay.audit"
 _KINDS_MAX = 1_000
 _TELL_S = 1.0
 _LINE_OVERHEAD = 100
-"""What a queued line takes besides its characters."""
+"""The bytes that a queued line takes besides its characters."""
 
 
 class LogWriter:
@@ -117,7 +117,7 @@ class LogWriter:
                 self._tell_dropped()
 
     def _write(self, data: bytes) -> bool:
-        """Whether the reader has taken it; this is where the thread waits for it."""
+        """Write to the reader, which the thread waits for here; False if that failed."""
         view = memoryview(data)
         while view:
             try:
@@ -217,7 +217,7 @@ class QueuedHandler(logging.Handler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """What the standard library does here would wait for the reader of stderr."""
+        """Queue a line about the error: the standard library would wait for the reader of stderr."""
         self._writer.put(self._line(record.name, logging.ERROR, f"cannot be formatted: {record.msg!r}"))
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ def _counter(exported_name: str) -> int:
 
 
 class TopicTraffic:
-    """What clients have written and read of one topic. All its partitions on this broker share one."""
+    """Counts what clients write to one topic and read of it. Its partitions on this broker share one."""
 
     __slots__ = ("__weakref__", "bytes_in", "bytes_out", "messages_in")
 

@@ -39,7 +39,7 @@ class PreparedTls(NamedTuple):
 
     config: TlsConfig
     files: list[tuple[int, ...] | None]
-    """What tells this state of the files from another."""
+    """The stamps that tell this state of the files from another."""
     server: ssl.SSLContext
     client: ssl.SSLContext
     rules: tuple[Rule, ...]
@@ -101,7 +101,7 @@ class TlsEndpoint:
 
     @property
     def config(self) -> TlsConfig:
-        """What is in force, or is to be as soon as its files can be used."""
+        """The settings in force, or those that will be as soon as their files can be used."""
         return self._in_force.config if self._wanted is None else self._wanted
 
     @property

@@ -41,7 +41,7 @@ class TlsEndpoints:
         self._workers = workers
         self._wanted = asyncio.Event()
         self._offered: list[tuple[str, PreparedTls]] = []
-        """What was read for settings that are being stored, by listener."""
+        """The contexts that were read for settings that are being stored, by listener."""
 
     def get(self, listener: str) -> TlsEndpoint | None:
         return self._by_listener.get(listener)

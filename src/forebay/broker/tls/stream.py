@@ -50,7 +50,7 @@ def at_once(step: Callable[[], bool]) -> None:
 
 
 class NotTls(ssl.SSLError):
-    """What came first is not the beginning of a handshake."""
+    """The first bytes are not the beginning of a handshake."""
 
 
 class TlsStream:
@@ -145,11 +145,11 @@ class TlsStream:
         return self._failure
 
     def peer_certificate(self) -> bytes | None:
-        """What the other side has shown and was trusted for (DER)."""
+        """The certificate of the other side, which was verified (DER)."""
         return self._tls.getpeercert(binary_form=True)
 
     def _continue_handshake(self) -> bool:
-        """Whether something has come."""
+        """Go on with the handshake; True if bytes have come."""
         if self._closed or self._failure is not None:
             return False
         self._inner.on_readable(self._on_readable)
@@ -301,7 +301,7 @@ class TlsStream:
         return filled
 
     def at_end(self) -> bool:
-        """Whether the other side has gone, as far as can be told from one record."""
+        """True if the other side has gone, as far as can be told from one record."""
         if self._failure is not None:
             return True
         if self._handshaking or self._ahead:
@@ -327,7 +327,7 @@ class TlsStream:
         return size
 
     def send_and_more(self, data: bytes | bytearray | memoryview) -> int:
-        """What is little leaves with the next call."""
+        """Like `send`, but less than a record waits for the next call."""
         size = self._encrypt(data)
         self._corked = self._pending is not None and len(self._pending) < RECORD_BYTES
         if not self._corked:

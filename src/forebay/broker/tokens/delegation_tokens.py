@@ -279,7 +279,8 @@ class DelegationTokens:
         return self._authorization.access(context).may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def _may_see(self, context: RequestContext) -> Callable[[DelegationToken], bool]:
-        """Whether a client may see a token that is not its own. Most may see none: that is asked once."""
+        """A function that is True for tokens of others that a client may see. Most may see none: asked
+        once."""
         if self._authorization is None:
             return lambda _: True
         access = self._authorization.access(context)

@@ -157,7 +157,7 @@ class Compactor:
     # -- cleaning ------------------------------------------------------------------------------------
 
     async def _try(self, partition: Partition, plan: CompactionPlan) -> bool:
-        """Whether the log is cleaner than it was."""
+        """Clean a log; True if it is cleaner than it was."""
         self.cleaning = partition
         self._futile.pop(partition.log, None)
         try:

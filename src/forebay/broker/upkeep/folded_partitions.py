@@ -82,9 +82,9 @@ class FoldedPartitions:
         return self._folded
 
     def _is_over(self, partition: Partition) -> bool:
-        """Whether it may go: it is empty and nobody sends again what it had, or its time has come.
+        """True if it may be removed: it is empty and nobody resends what it had, or its time has come.
 
-        What is copied need not be empty. All of it is in other partitions.
+        A copied partition need not be empty: all of its records are in others.
         """
         fold, log_ = partition.fold, partition.log
         if fold is None or fold.is_returning or partition.closed or not is_settled(partition):

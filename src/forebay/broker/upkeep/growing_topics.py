@@ -59,7 +59,8 @@ _PAUSE_S_MAX = 0.25
 
 
 def tell(partitions: PartitionTable, request: FoldedProducersRequest) -> FoldedProducersResponse:
-    """What a partition led here knows of producers whose messages go elsewhere now; raises KafkaError."""
+    """The state that a partition led here has of producers whose messages go elsewhere now; raises
+    KafkaError."""
     partition = partitions.by_id(request.topic_id, request.index)
     revision = partitions.topic_of(partition).revision
     if revision < request.revision:
@@ -210,7 +211,7 @@ class GrowingTopics:
         await committed(self._write_cycle, partition, self._loop, timeout_ms=int(_TIMEOUT_S * 1000))
 
     def _is_gathering(self, topic: TopicImage, partition: Partition) -> bool:
-        """Whether a partition still waits for what was asked for. If it is open, it knows more by now."""
+        """True if a partition still waits for what was asked for. If it is open, it knows more by now."""
         fold = partition.fold
         if fold is None or not fold.is_returning or not partition.is_leader or partition.closed:
             return False
@@ -267,7 +268,7 @@ class GrowingTopics:
     # -- draining --------------------------------------------------------------------------------------
 
     async def _drain(self, topic: TopicImage, index: int) -> bool:
-        """Whether all transactions have ended that a partition had of messages which go elsewhere now."""
+        """True if all of a partition's transactions have ended whose messages go elsewhere now."""
         partition = self._partitions.get(topic.name, index)
         leader_epoch = partition.leader_epoch
         if not all(takes(topic, index, producer_id) for producer_id in partition.producers.transactions):

@@ -1,4 +1,4 @@
-"""What has to be done at intervals: flushing, retention, compaction, checkpoints, idle connections.
+"""Work at intervals: flushing, retention, compaction, checkpoints, idle connections.
 
 Each duty is a small step that decides on the loop and lets threads do what blocks. A duty that fails is
 logged and tried again at its next turn; the broker goes on. The same holds for each partition of a duty: what

@@ -117,7 +117,7 @@ class SequenceHandover:
 
 
 def _known(partition: Partition, producer_ids: list[int], generation: int | None) -> list[Gathered]:
-    """What a closed partition knows of producers, under the aliases by which the other keeps them."""
+    """The state of producers in a closed partition, under the aliases by which the other keeps them."""
     states = [known_producer(partition, producer_id) for producer_id in producer_ids]
     return [
         gathered_from(state, alias_of(state.producer_id, partition.index, generation))

@@ -1,4 +1,4 @@
-"""What views show of closed segments, on disk: filtered once, and then sent like any segment.
+"""A cache on disk of what views show of closed segments: filtered once, then sent like any segment.
 
 A closed segment does not change, nor does a view, so the batches that a view shows of it are the same for
 every reader. They are written down while the segment is filtered for a reader that goes through it from its
@@ -54,7 +54,7 @@ class Cached(NamedTuple):
 
 
 class CachedSegment:
-    """What a view shows of one segment, as far as it was written."""
+    """The file with what a view shows of one segment, as far as it was written."""
 
     __slots__ = (
         "complete",
@@ -75,7 +75,7 @@ class CachedSegment:
         self.generation = generation
         self.complete = False
         self.is_written = False
-        """Whether a thread appends to the file."""
+        """True while a thread appends to the file."""
         self.gap: BatchHeader | None = None
         """One empty batch in place of all in the file, if it holds nothing else."""
         self.next_position = 0
@@ -87,7 +87,7 @@ class CachedSegment:
         reader goes on that has got everything before such a place, `counts` how many records those are."""
 
     def note(self, filtered: Filtered, source_bytes: int) -> None:
-        """What is shown of the next part of the segment has been appended to the file."""
+        """Note that what is shown of the next part of the segment has been appended to the file."""
         end = self.positions.pop() if len(self.positions) > 1 else 0
         offset = self.offsets.pop() if len(self.offsets) > 1 else self.offsets[0]
         count = self.counts.pop() if len(self.counts) > 1 else 0
@@ -158,7 +158,8 @@ class ViewCache:
     def find(
         self, view: ViewImage, found: LogSlice, generation: int, offset: int, max_bytes: int, end: int
     ) -> Cached | None:
-        """What the view shows of the segment that holds an offset, from there on. Reading ends at `end`."""
+        """The cached part of a view, of the segment that holds an offset, from there on. Reading ends at
+        `end`."""
         segment = found.segment
         if segment is None or not self._entries or segment.next_base > end:
             return None

@@ -96,7 +96,7 @@ class Fill:
         return size
 
     def is_gap_due(self, now_s: float) -> bool:
-        """Whether offsets at which nothing is shown are to be written down."""
+        """True if offsets at which nothing is shown are to be written down."""
         length = self.position - self.partition.log.end_offset
         return length > 0 and (now_s - self._gap_since_s >= _GAP_S or length >= _GAP_OFFSETS)
 

@@ -46,7 +46,7 @@ class _MuchMemory:
         return self._lock.locked()
 
     def take(self) -> bool:
-        """Whether it was free."""
+        """Take it if it is free; False if it is not."""
         if not self._lock.acquire(blocking=False):
             return False
         if not self._was_taken:
@@ -127,17 +127,17 @@ class FilterThreads:
         self._turn_ms = turn_ms
         self._line: FairLine[_Work] = FairLine()
         self._awaited: set[asyncio.Future[Any]] = set()
-        """What threads are about to answer."""
+        """The futures that threads are about to complete."""
         self._turns: set[_PacedTurn] = set()
         """Under way. Threads add and remove."""
         self._much = _MuchMemory()
         self._postponed: list[Next[_Work]] = []
-        """What waits until another turn has unpacked its batch. It keeps no thread meanwhile."""
+        """Turns that wait until another turn has unpacked its batch. They keep no thread meanwhile."""
         core_wait = partial(clock.core_wait, threading.get_native_id())
         self._rests = UserRests(loop, CoreShortage(loop.time, core_wait), self._add)
         self._closed = False
         self.is_late = False
-        """Whether a thread was left behind when the broker was stopped."""
+        """True if a thread was left behind when the broker was stopped."""
 
     async def run(
         self, user: str, view_id: bytes, do: Callable[[Turn], T], is_wanted: Callable[[], bool]

@@ -76,7 +76,7 @@ class ViewFilters:
         self._places = _Places()
 
     async def run(self, view: ViewImage, source: Source, reader: Reader) -> Filtered:
-        """What the view shows of a part of its source: of as much as one turn is enough for.
+        """Filter a part of the source by the view: as much as one turn is enough for.
 
         Raises KafkaError, and FileClosed if the part was deleted or compacted before it could be read.
         """
@@ -121,7 +121,7 @@ class ViewFilters:
 
     @property
     def is_late(self) -> bool:
-        """Whether a thread was left behind when the broker was stopped."""
+        """True if a thread was left behind when the broker was stopped."""
         return self._threads.is_late
 
     # -- in a thread -----------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class _Places:
 
 
 class CompiledQueries:
-    """What queries were compiled to, or why they cannot be; those that were not used for longest are
+    """Compiled queries, or why they cannot be compiled; those that were not used for longest are
     forgotten.
 
     A view is never altered, so its id stands for its query. Threads ask, the loop removes.

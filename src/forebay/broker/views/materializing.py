@@ -75,7 +75,7 @@ _PASSING = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FillHost:
-    """What filling needs of the broker."""
+    """The parts of the broker that filling needs."""
 
     metadata: Metadata
     peers: Peers
@@ -213,7 +213,7 @@ class ViewFilling:
         return moved or self._host.loop.time() - began_s >= _WAIT_MS / 2000
 
     async def _begin(self, fill: Fill) -> bool:
-        """Whether a partition may be filled now."""
+        """Prepare to fill a partition; False if it cannot be filled now."""
         now_s = self._host.loop.time()
         if now_s < fill.rests_until_s or not fill.may_write or not self._host.lease.valid():
             return False
@@ -274,7 +274,7 @@ class ViewFilling:
         return copied.next_offset > position
 
     def _may_store(self, fill: Fill, position: int) -> bool:
-        """Whether what was fetched from a position is still what comes next, and is to be stored here."""
+        """True if what was fetched from a position still comes next, and is to be stored here."""
         is_next = fill.may_write and fill.position == position
         return is_next and self._host.lease.valid() and not self._closing.done()
 

@@ -58,7 +58,7 @@ class UserRests(Generic[T]):
         self._waiting: dict[str, list[T]] = {}
 
     def keeps(self, user: str, work: T) -> bool:
-        """Whether the work waits for the end of its user's rest."""
+        """Keep the work until the end of its user's rest; False if the user does not rest."""
         if user not in self._until_s:
             return False
         self._waiting.setdefault(user, []).append(work)

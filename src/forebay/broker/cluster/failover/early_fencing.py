@@ -47,7 +47,7 @@ _COMPARED_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is written if the broker refuses once more."""
+    """The change to write if the broker refuses once more."""
 
     suspicion: Suspicion
     lease: int
@@ -145,7 +145,7 @@ class Verdicts:
         )
 
     def _may_judge(self, suspicion: Suspicion) -> bool:
-        """Whether this broker may judge now, as far as its image shows. One that is not sure of its own lease
+        """True if this broker may judge now, as far as its image shows. One that is not sure of its own lease
         judges nobody."""
         peer, image = suspicion.peer, self._metadata.image
         if not self._lease.valid() or image.brokers.get(peer.id) != peer:

@@ -43,7 +43,7 @@ class PendingFailovers:
         self._gone: dict[int, tuple[BrokerRegistration, float]] = {}
         """Brokers whose registrations ended, and when."""
         self._over: asyncio.Future[None] | None = None
-        """What all answers wait for that wait now."""
+        """Done when the answers that wait now may go out; None while none waits."""
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Notice who has gone. Called when all other parts have taken their roles."""
@@ -63,7 +63,7 @@ class PendingFailovers:
         return [each for each, when in self._gone.values() if self._is_recent(when, _SHOWN_S)]
 
     def concern(self, leaders: Callable[[], Iterable[int]]) -> bool:
-        """Whether one of these leaders may be dead, and be replaced soon."""
+        """True if one of these leaders may be dead, and be replaced soon."""
         missing = self._missing()
         return bool(missing) and not missing.isdisjoint(leaders())
 

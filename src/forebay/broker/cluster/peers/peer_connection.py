@@ -310,7 +310,7 @@ def _refused(code: int, message: str) -> KafkaError:
 
 
 def _in_use(buffer: bytearray) -> bool:
-    """Whether there are views of it: Python refuses to resize such a buffer."""
+    """True if there are views of it: Python refuses to resize such a buffer."""
     try:
         last = buffer.pop()  # not append, which would move all of it to where there is room for more
     except BufferError:

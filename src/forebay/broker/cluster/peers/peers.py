@@ -47,7 +47,7 @@ _BACKOFF_S_MAX = 2.0
 
 
 def is_from_broker(request: memoryview) -> bool:
-    """Whether the sender of a request says that it is a broker."""
+    """True if the sender of a request says that it is a broker."""
     header, _ = read_request_header(request)
     return is_broker(header.client_id)
 
@@ -150,7 +150,8 @@ class Peers:
         return f"forebay-broker-{self._node_id}.{epoch}.{number}"
 
     def admit(self, client_id: str | None) -> bool:
-        """Whether a request may be carried out: it did not come after one on a newer connection."""
+        """True if a request may be carried out: none has come on a newer connection of the same broker
+        before."""
         match = _CLIENT_ID.fullmatch(client_id or "")
         if match is None:
             return True  # not from a broker

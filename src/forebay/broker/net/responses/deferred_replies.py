@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class RepliesInOrder(Protocol):
-    """What a reply needs of its connection."""
+    """The part of a connection that a reply needs."""
 
     closed: bool
 

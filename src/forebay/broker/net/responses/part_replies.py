@@ -11,7 +11,7 @@ from forebay.wire.parts import Part
 
 
 class PartReply(Reply):
-    """What a handler gets from `context.defer()` for a piece, or for a request that is encoded in steps."""
+    """The reply that `context.defer()` gives for a piece, or for a request that is encoded in steps."""
 
     __slots__ = ("_complete", "answer")
 

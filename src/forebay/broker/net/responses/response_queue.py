@@ -26,7 +26,7 @@ _OUTPUT_BYTES_MAX = 1024 * 1024
 
 
 class ResponsesHost(Protocol):
-    """What the output of a connection needs of its server."""
+    """The parts of the server that the output of a connection needs."""
 
     loop: asyncio.AbstractEventLoop
     inflight_max: int
@@ -67,7 +67,7 @@ class Responses(ABC):
 
     @abstractmethod
     def _drained(self) -> None:
-        """What could be sent was sent: take up reading again, if that was held back."""
+        """Output has drained: take up reading again, if that was held back."""
 
     @abstractmethod
     def close(self) -> None: ...

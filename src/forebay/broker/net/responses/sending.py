@@ -50,6 +50,6 @@ def send_range(stream: Stream, output: list[Part], part: FileRange) -> None:
 
 
 def memory(parts: list[Part]) -> int:
-    """What a response costs, near enough: what follows its beginning are ranges, which stay in their file."""
+    """The memory of a response, near enough: its first part. File ranges follow, which stay in their file."""
     first = parts[0] if parts else b""
     return 0 if isinstance(first, FileRange) else len(first)

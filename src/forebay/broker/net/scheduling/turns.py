@@ -39,7 +39,7 @@ _FORGOTTEN_PART = 0.05
 
 
 class Waiting(Protocol):
-    """What waits in a line: `Connection`."""
+    """An element of a line: `Connection`."""
 
     closed: bool
 
@@ -111,9 +111,9 @@ class Turns:
         )
         self.mark_due_s = self._mark_cpu_s = 0.0
         self._costly_s = 0.0
-        """What connections without debt have taken beyond their slices, in this turn of the loop."""
+        """The time that connections without debt have taken beyond their slices, in this turn of the loop."""
         self.crowded = False
-        """Whether that is too much, so that all others wait in line until the next turn of the loop."""
+        """True if that is too much, so that all others wait in line until the next turn of the loop."""
 
     def debt_s(self, before_s: float, elapsed_s: float, spent_s: float) -> float:
         """The debt of a connection that had one before, `elapsed_s` ago, and has had a turn since."""
@@ -127,7 +127,7 @@ class Turns:
         self.mark_due_s = now + self.slice_s
 
     def spent_s(self, seconds: float) -> float:
-        """What a connection has used that had its turn for so long, until now. While others on this machine
+        """The CPU time of a connection that has had its turn for this long. While others on this machine
         had the core, it used nothing: at most what this thread has used since the mark before its turn."""
         return min(seconds, self._thread_cpu() - self._mark_cpu_s) if seconds > self.slice_s else seconds
 

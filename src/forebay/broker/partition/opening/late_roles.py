@@ -58,7 +58,7 @@ class LateRoles:
         return bool(topics or partitions)
 
     def defers(self, partition: Partition) -> bool:
-        """Whether a partition has to wait for its role."""
+        """True if a partition has to wait for its role. Then begin to leave its in-sync set."""
         key = (partition.topic, partition.index)
         if key in self._leaving:
             return True

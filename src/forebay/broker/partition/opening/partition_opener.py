@@ -59,7 +59,7 @@ class PartitionOpener:
         self._metrics = metrics
         self._delay_indexes = delay_indexes
         self._last: _Resolved | None = None
-        """What came of the settings that were looked at last: mostly the next partition has the same."""
+        """The settings that were resolved last: mostly the next partition has the same."""
 
     def topic_config(self, image: ClusterImage, topic: str) -> TopicConfig:
         """The topic's settings: its own, and for the rest the broker's."""
