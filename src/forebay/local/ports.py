@@ -34,7 +34,7 @@ class ReservedPort:
 
 @functools.cache
 def _can_bind_beside() -> bool:
-    """Whether this system lets a server bind to a port that another socket is bound to."""
+    """True if this system lets a server bind to a port that another socket is bound to."""
     with socket.socket() as holder, socket.socket() as server:
         for each in (holder, server):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,1 +1,1 @@
-"""What operators do to a cluster, without a terminal: the command line and the console both use it."""
+"""Operations on a cluster, without a terminal: the command line and the console both use them."""

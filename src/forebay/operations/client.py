@@ -125,7 +125,7 @@ class Client:
             self.refused.append(error)
 
     def refusal(self) -> CommandError | None:
-        """What a failed login or handshake means; None if there was none."""
+        """The error of a failed login or handshake, for people; None if there was none."""
         for handle in self._handles:
             with suppress(RuntimeError):  # it was closed
                 handle.poll(0)  # calls `_note`

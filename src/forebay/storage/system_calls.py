@@ -75,7 +75,7 @@ sync_data: Sync = sync_file if _F_FULLFSYNC is not None else getattr(os, "fdatas
 write_vector: WriteVector = getattr(os, "pwritev", _write_joined)
 """Write buffers one after the other; how many bytes were written."""
 is_cached = _always_cached if _RWF_NOWAIT is None else _probe_cache
-"""Whether reading a range is likely not to wait for the device."""
+"""True if reading a range is likely not to wait for the device."""
 
 
 def sync_directory(path: str) -> None:

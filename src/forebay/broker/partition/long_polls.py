@@ -75,7 +75,7 @@ class FetchWait:
         self._timer.cancel()
         for partition in self._watched:
             partition.waiters.pop(self, None)
-        # It is done once, and who is called may hold this wait: without the cycle no collector is needed.
+        # It is done once, and the callback may hold this wait: without the cycle no collector is needed.
         complete, self._complete, self._recount = self._complete, _nothing, None
         complete()
 

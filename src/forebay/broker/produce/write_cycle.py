@@ -225,7 +225,7 @@ class WriteCycle:
         return failed
 
     def _refuse(self) -> None:
-        """Without a lease nothing is acknowledged, and nothing is refused for good: both are others' to say.
+        """Acknowledge nothing without a lease, and refuse nothing for good: another broker may decide both.
 
         What was written stays, and its fate is decided later.
         """

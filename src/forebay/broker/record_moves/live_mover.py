@@ -237,7 +237,7 @@ class LiveMover:
     ) -> T:
         """Repeat until it works. Raises _Unwanted, and the errors that are final.
 
-        A mistake of ours does not end it either: it is logged and counted, and the records wait.
+        A bug does not end it either: it is logged and counted, and the records wait.
         """
         delay_s = _RETRY_S
         while self._wanted():

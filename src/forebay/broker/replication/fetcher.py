@@ -171,7 +171,7 @@ class Fetcher:
     def _tell(self, error: Exception) -> None:
         if isinstance(error, KafkaError):
             log.debug("no fetch", extra={"leader": self.leader, "reason": error.message})
-        else:  # a mistake of ours, but what other leaders send need not stop for it
+        else:  # a bug, but what other leaders send need not stop for it
             log.error("a fetch failed", extra={"leader": self.leader}, exc_info=error)
 
     async def _connected(self) -> PeerConnection:

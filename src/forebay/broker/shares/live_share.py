@@ -170,7 +170,7 @@ class LiveShare:
 
     async def _confirm(self, state_epoch: int) -> None:
         if not await self.confirmation.ask(state_epoch):
-            self.drop()  # who asks next finds out why
+            self.drop()  # the next request finds out why
         if self._closed:
             return
         self.confirm()  # again, if another doubt has come up since

@@ -283,7 +283,7 @@ class TlsStream:
     def _decrypt(self, buffer: memoryview, filled: int) -> int | None:
         """Fill what is left of the buffer; how far it is filled then, None at the end of the stream."""
         read, size, incoming = self._read, len(buffer), self._incoming
-        self._leftover = True  # also at the end, which is found again by who has yet to take what came before
+        self._leftover = True  # also at the end, which is found again after what came before is taken
         try:
             while filled < size:
                 count = read(size - filled, buffer[filled:])

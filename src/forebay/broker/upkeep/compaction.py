@@ -82,7 +82,7 @@ class Compactor:
         self._stopped: set[Log] = set()
         """Logs that cannot be compacted: a batch is damaged, or unpacks to more than is allowed."""
         self._futile: dict[Log, int] = {}
-        """Logs that a cleaning up to this offset made no cleaner, or that ended with a mistake of ours."""
+        """Logs that a cleaning up to this offset made no cleaner, or whose cleaning met a bug."""
         self._in_sync: dict[Log, tuple[int, int]] = {}
         """Logs whose replicas are all in sync: the epoch of that state, and when it was first seen here."""
         self.cleaning: Partition | None = None

@@ -95,7 +95,7 @@ class Reader:
 
 
 class _Asked:
-    """What has been found out for one snapshot."""
+    """The answers collected for one snapshot."""
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image

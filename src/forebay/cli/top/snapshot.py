@@ -1,4 +1,4 @@
-"""What brokers answer about themselves at one moment."""
+"""The state of a cluster at one moment, as its brokers answered."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ _NAMED_MAX = 5
 
 
 def _problems(now: Snapshot, groups: list[GroupRow]) -> list[str]:
-    """What somebody should look at, with where to look."""
+    """Problems that somebody should look at, with where to look."""
     found = [
         f"broker {load.id} is away and has {load.replicas} replicas: start it, or "
         f"`forebay cluster drain {load.id}`"

@@ -1,4 +1,4 @@
-"""What a broker shows to etcd, and whom it trusts: read from files, and again when they change."""
+"""A broker's certificate for etcd, and whom it trusts: read from files, and again when they change."""
 
 from __future__ import annotations
 

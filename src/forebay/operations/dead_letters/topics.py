@@ -58,7 +58,7 @@ def _read(
 
 
 def uncommitted_readers(admin: AdminClient, moved: Iterable[Letter]) -> list[str]:
-    """What to know of the groups that may see the messages of a redrive that is killed."""
+    """Notes about groups that may see the messages of a redrive that is killed."""
     lines = []
     for name in sorted({each.group for each in moved if each.group is not None}):
         settings = {entry["name"]: entry["value"] for entry in read_configs(admin, "group", name)}

@@ -1,4 +1,4 @@
-"""What a view would show of the newest messages of its source, before it is created.
+"""A preview of a view on the newest messages of its source, before it is created.
 
 The same code filters as in brokers, so the preview has the same records and the same values.
 """

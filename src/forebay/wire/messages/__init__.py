@@ -32,7 +32,7 @@ API_KEYS = tuple(key for key in _DECLARED if key < OWN_KEYS_FROM)
 
 @cache
 def api(api_key: int) -> Api:
-    """What is declared for an API; KeyError for a key that is not."""
+    """The declaration of an API; KeyError for a key that has none."""
     key = _DECLARED[api_key]
     name = api_name(key)
     module = import_module(f"{__name__}.{key.name.lower()}")

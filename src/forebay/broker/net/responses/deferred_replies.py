@@ -54,7 +54,7 @@ class Reply:
         return self._connection.closed
 
     def resolve(self, response: Any) -> None:
-        """Fill in the response and send what has become ready. Resolving twice is a mistake of ours."""
+        """Fill in the response and send what has become ready. Resolving twice is a bug."""
         self.fill(response_frame(*self._key, response))
         self._connection.drain()
 

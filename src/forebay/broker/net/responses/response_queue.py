@@ -172,7 +172,7 @@ class Responses(ABC):
         )
 
     def mute(self, seconds: float) -> None:
-        """Read nothing more for this time. Responses are sent meanwhile, and lost is nothing."""
+        """Read nothing more for this time. Responses are sent meanwhile, and nothing is lost."""
         if self.closed:
             return
         self.was_muted = True

@@ -22,7 +22,7 @@ SLICE_S = 0.002
 """How long a slice may take. It ends at the next step after that."""
 
 _WANTED_S = 0.1
-"""How long work may still wait when others wait for its room: who is answered at once asks again at once."""
+"""How long work may still wait when others wait for its room. A client that is answered soon asks again."""
 
 
 class NotWanted(Exception):
@@ -51,7 +51,7 @@ class Slices:
 
     @property
     def is_over(self) -> bool:
-        """True if who has the turn has used it up."""
+        """True if the task that has the turn has used it up."""
         return self._loop.time() - self._began_s >= SLICE_S
 
     async def run(self, steps: Generator[None, None, T], is_wanted: Callable[[], bool]) -> T:

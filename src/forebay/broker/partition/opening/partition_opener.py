@@ -78,7 +78,7 @@ class PartitionOpener:
     def open(self, image: ClusterImage, topic: TopicImage, state: PartitionState) -> Partition | StorageError:
         """The partition, or why it cannot be opened: then its log is checked whenever it is opened next.
 
-        This does not raise, not even over a bug of ours: other partitions are opened beside it, and the
+        This does not raise, not even over a bug: other partitions are opened beside it, and the
         caller waits for all of them.
         """
         key = (topic.name, state.index)
