@@ -1,11 +1,15 @@
 """Checks the acknowledgements of one request for one share partition: all are applied, or none.
 
-| case | answer | |---|---| | first > last; a batch that begins before the end of the one before; no types;
-types that are neither one nor one per offset; an unknown type; renew without the request's flag |
-INVALID_REQUEST | | offsets after the end of the window | INVALID_REQUEST | | nothing is in the window; a
-record that is not acquired (its acknowledgement may be pending) or is held by another member; an offset
-twice; renew where the group does not allow it | INVALID_RECORD_STATE | | wholly below the start offset |
-success, nothing happens |
+| case | answer |
+|---|---|
+| first > last; a batch that begins before the end of the one before | INVALID_REQUEST |
+| no types; types that are neither one nor one per offset; an unknown type | INVALID_REQUEST |
+| renew without the request's flag; offsets after the end of the window | INVALID_REQUEST |
+| nothing is in the window; an offset twice | INVALID_RECORD_STATE |
+| a record that is not acquired (its acknowledgement may be pending) | INVALID_RECORD_STATE |
+| a record that is held by another member | INVALID_RECORD_STATE |
+| renew where the group does not allow it | INVALID_RECORD_STATE |
+| wholly below the start offset | success, nothing happens |
 
 Kafka lets a batch begin with the last offset of the one before. It is then refused, because that record was
 acknowledged a moment ago.

@@ -6,14 +6,18 @@ finished) to the end offset (nothing above was ever acquired). The transitions a
 
 Each event and its write (writes.py):
 
-| event | the write says | who waits for the write | |---|---|---| | acquire, first delivery | nothing |
-nobody | | acquire, redelivery | nothing, it proves that no other leader has taken over | the delivery:
-`Acquisition.write` | | sent | AVAILABLE, count | the next delivery; of a first one nobody, see `is_write_due`
-| | accept | ACKNOWLEDGED | the reply | | gap, reject | ARCHIVED, or ARCHIVING with a dead-letter topic | the
-reply | | release, lock timeout, end of a session | nothing more than `sent` has said | nobody | | the same
-with the count at the limit | ARCHIVED or ARCHIVING | the reply to a release | | in the dead-letter topic |
-ARCHIVED | nobody | | the disk has not returned it intact for too long | ARCHIVED or ARCHIVING | nobody | |
-renew; what was acquired and not sent; records that the log has lost | nothing | nobody |
+| event | the write says | who waits for the write |
+|---|---|---|
+| acquire, first delivery | nothing | nobody |
+| acquire, redelivery | nothing, it proves that no other leader has taken over | the delivery |
+| sent | AVAILABLE, count | the next delivery; of a first one nobody, see `is_write_due` |
+| accept | ACKNOWLEDGED | the reply |
+| gap, reject | ARCHIVED, or ARCHIVING with a dead-letter topic | the reply |
+| release, lock timeout, end of a session | nothing more than `sent` has said | nobody |
+| the same with the count at the limit | ARCHIVED or ARCHIVING | the reply to a release |
+| in the dead-letter topic | ARCHIVED | nobody |
+| the disk has not returned it intact for too long | ARCHIVED or ARCHIVING | nobody |
+| renew; what was acquired and not sent; records that the log has lost | nothing | nobody |
 
 Each write carries the start offset too; a start offset that moved by itself is written alone. At most one
 write is in flight. Until it is done, no member has a record whose acknowledgement it holds: the record cannot
