@@ -16,6 +16,7 @@ from forebay.broker.quotas.mutation_quota import MutationQuota
 from forebay.broker.views.creation import ViewCreation
 from forebay.config import Source, describe_topic
 from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.topics.topic_requests import NewTopic, create_topic
 from forebay.core.views.catalog import names_view_settings, new_view, readable_topic, view_settings
 from forebay.errors import ErrorCode, KafkaError
@@ -94,19 +95,13 @@ def _view_created(image: ClusterImage, name: str, *, validate_only: bool) -> wir
     view = image.views.get(name) or image.fills.get(name)
     if topic is None or view is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the view was deleted again at once")
-    return wire.CreatableTopicResult(
-        name=name,
-        topic_id=bytes(16) if validate_only else topic.topic_id,
-        error_message=None,
-        num_partitions=len(topic.partitions),
-        replication_factor=topic.replication_factor,
-        configs=[
-            wire.CreatableTopicConfigs(
-                name=key, value=value, read_only=True, config_source=Source.DYNAMIC_TOPIC_CONFIG
-            )
-            for key, value in view_settings(image, view).items()
-        ],
-    )
+    configs = [
+        wire.CreatableTopicConfigs(
+            name=key, value=value, read_only=True, config_source=Source.DYNAMIC_TOPIC_CONFIG
+        )
+        for key, value in view_settings(image, view).items()
+    ]
+    return _result(name, topic, configs, validate_only=validate_only)
 
 
 def _new_topic(topic: wire.CreatableTopic, new_id: Callable[[], bytes]) -> NewTopic:
@@ -132,6 +127,19 @@ def _created(
     topic = image.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted again at once")
+    overrides = image.topic_config(name).overrides
+    configs = [
+        wire.CreatableTopicConfigs(
+            name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source
+        )
+        for entry in describe_topic(settings.current, overrides, topic.replication_factor)
+    ]
+    return _result(name, topic, configs, validate_only=validate_only)
+
+
+def _result(
+    name: str, topic: TopicImage, configs: list[wire.CreatableTopicConfigs], *, validate_only: bool
+) -> wire.CreatableTopicResult:
     return wire.CreatableTopicResult(
         name=name,
         # A topic that was only validated has no id.
@@ -139,14 +147,7 @@ def _created(
         error_message=None,
         num_partitions=len(topic.partitions),
         replication_factor=topic.replication_factor,
-        configs=[
-            wire.CreatableTopicConfigs(
-                name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source
-            )
-            for entry in describe_topic(
-                settings.current, image.topic_config(name).overrides, topic.replication_factor
-            )
-        ],
+        configs=configs,
     )
 
 

@@ -146,39 +146,33 @@ class LargeRequests:
         start: int,
         most: int,
     ) -> None:
+        size = queued.held_bytes
+        place: Place | None = None
         try:
-            await self._serve_in_room(endpoint, context, reply, queued, start, most)
-        finally:
-            queued.done()
-
-    async def _serve_in_room(
-        self,
-        endpoint: Endpoint,
-        context: RequestContext,
-        reply: Reply,
-        queued: QueuedRequest,
-        start: int,
-        most: int,
-    ) -> None:
-        room = self._room_for(context)
-        size, wanted = (
-            queued.held_bytes,
-            (_client(context), min(queued.held_bytes, most), self._elements_max()),
-        )
-        await self._paid(context, reply, queued)
-        place = await room.take(*wanted)
-        while not reply.abandoned and self._owed_s(context):  # for what was handled meanwhile
-            place.give_back()
-            await self._paid(context, reply, queued)
-            place = await room.take(*wanted)
-        try:
+            place = await self._place_for(context, reply, queued, most)
             if not reply.abandoned:
                 request = await self._decoded(context, reply, queued.frame, start, most)
                 if request is not None:
                     kept = _Kept(place, None if is_cut(context.api_key) else queued)
                     await self._serve(endpoint, context, reply, request, size, kept)
         finally:
+            if place is not None:
+                place.give_back()
+            queued.done()
+
+    async def _place_for(
+        self, context: RequestContext, reply: Reply, queued: QueuedRequest, most: int
+    ) -> Place:
+        """Wait until the client owes nothing and there is room for its request."""
+        room = self._room_for(context)
+        wanted = _client(context), min(queued.held_bytes, most), self._elements_max()
+        await self._paid(context, reply, queued)
+        place = await room.take(*wanted)
+        while not reply.abandoned and self._owed_s(context):  # for what was handled meanwhile
             place.give_back()
+            await self._paid(context, reply, queued)
+            place = await room.take(*wanted)
+        return place
 
     def _room_for(self, context: RequestContext) -> Room:
         return self._brokers_room if self._sent_by_broker(context) else self._room

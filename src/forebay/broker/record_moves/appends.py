@@ -16,7 +16,6 @@ from forebay.broker.produce.commit_wait import committed
 from forebay.broker.produce.record_checks import Examiner, Outcome
 from forebay.broker.produce.write_cycle import ACKS_ALL, WriteCycle
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined
 from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.wire.messages.produce import (
@@ -63,9 +62,7 @@ class MoveAppends:
         if topic is None or not topic.path(index):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
         if index < len(topic.partitions):
-            leader = topic.partitions[index].leader
-            if leader == NO_LEADER:
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{index} has no leader now")
+            leader = topic.leader_of(index)
             if leader != self._node_id:
                 await self._append_there(leader, topic_id, index, batch)
                 return

@@ -16,7 +16,6 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.commit_wait import committed
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.partition.batch_rules import place
 from forebay.core.partition.producer_admission import APPEND, Repeats, admit
 from forebay.errors import ErrorCode, KafkaError, known_code
@@ -52,9 +51,7 @@ class CopyAppends:
         topic = self._metadata.image.topic_by_id(topic_id)
         if topic is None or index >= len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
-        leader = topic.partitions[index].leader
-        if leader == NO_LEADER:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{index} has no leader now")
+        leader = topic.leader_of(index)
         if leader == self._node_id:
             await self._append_here(topic_id, index, memoryview(batch))
             return

@@ -17,7 +17,6 @@ from forebay.broker.partition.append_refusals import require_known_producers
 from forebay.broker.partition.closed_partition import known_producer
 from forebay.broker.produce.commit_wait import committed
 from forebay.broker.upkeep.folded_sequences import append_seeds, received, to_send
-from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.partition.folds.aliases import alias_of
 from forebay.core.partition.folds.gathered import Gathered, gathered_from, is_news, seeds
 from forebay.errors import ErrorCode, KafkaError, known_code
@@ -70,9 +69,7 @@ class SequenceHandover:
                 await self._send(topic, stop.partition, known)
 
     async def _send(self, topic: TopicImage, index: int, numbers: list[Gathered]) -> None:
-        leader = topic.partitions[index].leader
-        if leader == NO_LEADER:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{index} has no leader now")
+        leader = topic.leader_of(index)
         if leader == self._node_id:
             await self._take(topic.topic_id, index, topic.revision, numbers)
             return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from forebay.core.cluster.images.topic_folds import Folding, Stop
-from forebay.core.cluster.partition_state import PartitionState
+from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
+from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 
 
@@ -33,6 +34,13 @@ class TopicImage:
     @property
     def replication_factor(self) -> int:
         return len(self.partitions[0].target)
+
+    def leader_of(self, index: int) -> int:
+        """The broker that leads a partition; raises KafkaError if none does."""
+        leader = self.partitions[index].leader
+        if leader == NO_LEADER:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name}-{index} has no leader now")
+        return leader
 
     @property
     def closed_from(self) -> int:
