@@ -1,4 +1,4 @@
-"""The addresses of brokers as clients are given them: those of the listener that a client came by."""
+"""The addresses of brokers that a client gets: those of the listener that it came by."""
 
 from __future__ import annotations
 

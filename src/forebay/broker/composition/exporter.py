@@ -1,4 +1,4 @@
-"""The page of metrics and the questions after a broker's health, where they are asked for."""
+"""The page of metrics and the health checks of a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where partitions end, wherever they are led."""
+"""The end offsets of partitions, led here or elsewhere."""
 
 from __future__ import annotations
 

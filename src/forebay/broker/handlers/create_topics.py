@@ -1,4 +1,4 @@
-"""CreateTopics: each topic by itself, so that one that cannot be does not stop the others.
+"""CreateTopics: each topic by itself, so that one that cannot be created does not stop the others.
 
 A topic with the settings of a query (`core/views/catalog.py`) is a view.
 """

@@ -1,4 +1,4 @@
-"""DescribePositions: what another broker, or a command, needs to tell how far groups are behind."""
+"""DescribePositions: offsets and ages by which a broker or a command computes the lag of groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FoldedProducers: another broker gathers the numbers of producers whose messages it takes from now on."""
+"""FoldedProducers: another broker gathers the sequences of producers whose messages it takes from now on."""
 
 from __future__ import annotations
 

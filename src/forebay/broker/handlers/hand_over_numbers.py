@@ -1,4 +1,5 @@
-"""HandOverNumbers: a closed partition is about to go, and one that is led here learns what it knows."""
+"""HandOverNumbers: a closed partition is about to be removed, and tells one led here what it knows of
+producers."""
 
 from __future__ import annotations
 

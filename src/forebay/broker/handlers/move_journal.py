@@ -1,4 +1,4 @@
-"""MoveJournal: movers on other brokers, whose journal is kept here."""
+"""MoveJournal: requests of movers on other brokers, whose journal is kept here."""
 
 from __future__ import annotations
 

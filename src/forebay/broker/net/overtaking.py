@@ -1,8 +1,8 @@
-"""Long polls do not hold up what comes behind them.
+"""Long polls end when another request comes behind them.
 
-They are answered with what there is, which the protocol allows at any time. Only the header of the request
-behind one is looked at. Behind another fetch it waits on, since a client that always has two of them under
-way would be answered as fast as it can ask.
+They are answered with what there is, which the protocol allows at any time. Only the API of the request
+behind one is looked at. If that is another long poll, the first one goes on: otherwise a client that always
+has two of them under way would be answered as fast as it can ask.
 """
 
 from __future__ import annotations

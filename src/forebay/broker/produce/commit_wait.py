@@ -1,7 +1,7 @@
 """Waiting until what this broker has appended by itself is committed.
 
 Each of these is called in the turn of the loop in which something was appended. If the disk refuses the
-write, that is undone, and only those who wait by then are told.
+write, that is undone, and only waiters that are there by then are notified.
 """
 
 from __future__ import annotations

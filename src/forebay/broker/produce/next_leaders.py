@@ -1,6 +1,6 @@
 """Where the leaders are of partitions that a Produce request found led elsewhere (KIP-951).
 
-A client that is told needs no metadata before it sends again: it goes on in the next moment.
+A client that gets them needs no metadata before it sends again.
 """
 
 from __future__ import annotations

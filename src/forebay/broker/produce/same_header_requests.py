@@ -4,9 +4,11 @@ Two requests of a producer for one topic differ only in the correlation id, the 
 batch. So a connection remembers the rest of its last request (the *prefix*) and the response to it. A request
 that begins with that prefix is not decoded, and its response not encoded: the numbers are put into a copy.
 
-Nothing is decided here. The batch goes through Partition.append like any other, and is admitted or refused in
-`core/partition/producer_admission.py`. Anything unusual (an error, an unknown partition, a batch that begins
-a transaction) takes the full path, before any state has changed.
+The batch goes through Partition.append like any other, and is admitted or refused in
+`core/partition/producer_admission.py`. Anything unusual (an error, an unknown partition, too few in-sync
+replicas, a batch that begins a transaction) takes the full path, before any state has changed. The rule by
+which an ack waits is the write cycle's. `tests/broker/produce/test_produce_repeats.py` sends generated
+requests both ways, and compares the responses byte for byte.
 """
 
 from __future__ import annotations

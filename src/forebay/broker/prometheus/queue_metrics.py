@@ -1,4 +1,4 @@
-"""Share groups: how their messages are, on the partitions that this broker leads."""
+"""Share groups: the states of their messages, on the partitions that this broker leads."""
 
 from __future__ import annotations
 

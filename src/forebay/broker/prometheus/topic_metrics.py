@@ -1,4 +1,4 @@
-"""Topics and partitions: what this broker holds of them, and how those are that it leads."""
+"""Topics and partitions: what this broker holds of them, and the state of those that it leads."""
 
 from __future__ import annotations
 

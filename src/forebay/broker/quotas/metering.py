@@ -6,7 +6,7 @@ and then nothing more is read from its connection for that time. What it owes be
 request that comes while its client owes time, on whatever connection, waits until the time has passed
 (`net/large_requests.py`).
 
-What has a quota of its own place to count is there: fetched bytes in `fetch_quota.py`, partitions in
+Other quotas are counted where their use arises: fetched bytes in `fetch_quota.py`, partitions in
 `mutation_quota.py`, connections in `net/server.py`. What a client sends before it has logged in is not
 counted: it is not known yet whose quota that is.
 """

@@ -1,7 +1,7 @@
 """Appending records that were copied from a folded partition, to the one that takes its messages.
 
-They were taken once, by the settings of that time. So the settings of today are not asked: a copy must not
-fail because the topic has got a smaller max.message.bytes since, or takes old timestamps no more. Numbers are
+They were accepted once, by the settings of that time. Today's settings do not count: a copy must not
+fail because the topic has a smaller max.message.bytes now, or no longer takes old timestamps. Sequences are
 checked as those of any producer, which is how a copy that is sent again is found.
 """
 

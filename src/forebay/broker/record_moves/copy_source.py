@@ -4,10 +4,10 @@ How far they are copied stands in the mover's journal and nowhere else: its pend
 was begun. It is replaced by the next, until the topic's record says that the partition is closed. So a new
 leader goes on where the last one was, and nothing is copied twice.
 
-Of each key only the last record is copied, of what is there when a round begins. If all were, and the leader
-changed between the copy of a value and that of its deletion, the next leader might not have the deletion any
-more: each replica forgets deletions by itself. For the same reason none forgets any while it is copied
-(`upkeep/compaction.py`).
+Of the records that are there when a round begins, only the last of each key is copied. If all were, and the
+leader changed between the copy of a value and that of its deletion, the next leader might not have the
+deletion any more: each replica forgets deletions by itself. For the same reason none forgets any while it is
+copied (`upkeep/compaction.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copying the partitions that are folded in compacted topics: each leader looks which of its own is next."""
+"""Copies the folded partitions of compacted topics: each leader finds the next one of its own."""
 
 from __future__ import annotations
 

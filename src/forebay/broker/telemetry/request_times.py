@@ -1,7 +1,7 @@
 """How many requests came, and how long they took: a histogram for each API.
 
-To look at the clock and to search the bucket costs more than is allowed for a small Produce request. So of
-Produce and Fetch, while there are many, one in 64 is measured on average, at intervals that vary: of clients
+Reading the clock and searching the bucket costs more than a small Produce request may cost. So of
+Produce and Fetch, while there are many, one in 64 is measured on average. The intervals vary: of clients
 that take turns, always the same one would be measured otherwise. A measured request counts for all since the
 last one. Where few come, and of all other APIs, each is measured.
 

@@ -1,4 +1,4 @@
-"""Taking away folded partitions that have had their time. Their leaders do it, from the last one on."""
+"""Removes folded partitions whose time is over. Their leaders do it, beginning with the last partition."""
 
 from __future__ import annotations
 

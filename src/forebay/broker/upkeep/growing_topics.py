@@ -1,4 +1,4 @@
-"""Partitions that were folded and take messages again: their leaders gather the numbers of producers.
+"""Partitions that were folded and take messages again: their leaders gather the sequences of producers.
 
 The leader asks the leaders of the partitions that took those messages until now, writes what they say into
 its own log (`core/partition/folds/gathered.py`), and notes in the topic's record that it is done. That opens

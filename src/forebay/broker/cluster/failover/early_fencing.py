@@ -2,9 +2,9 @@
 
 The order is what makes it safe. All that the verdict rests on is read first; then the broker is tried once
 more; and only a transaction comes after that. It compares the registration with the one that was watched, so
-a broker that has come back meanwhile is not touched. It compares the registrations of all others, who are to
-lead in its place, and who is the controller. And it takes one of a few places for verdicts on this broker,
-which are free again after a minute: that is the bound, whoever passes them, and by the store's clock.
+a broker that has come back meanwhile is not touched. It compares the registrations of all others, which are
+to lead in its place, and who is the controller. And it takes one of a few places for verdicts on this broker,
+which are free again after a minute by the store's clock: that bounds the verdicts of all brokers together.
 
 Then the lease is ended too. If the broker is alive, its image shows that its registration is gone, or, should
 it hear of no change, its next keep-alive says that the lease is: it stops leading, and registers again
