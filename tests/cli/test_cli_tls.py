@@ -65,3 +65,11 @@ def test_settings_of_tls_are_changed_on_a_running_broker(
     done = forebay("config", "set", "broker", node, "--delete", key, *config)
     assert done.code == 0, done.err
     assert forebay("config", "get", "broker", node, key, *config).code == 1, "it has no such setting now"
+
+
+def test_a_file_that_is_not_there_is_named(broker: LocalBroker, tmp_path: Path) -> None:
+    missing = tmp_path / "ca.pem"
+    options = ["-X", "security.protocol=SSL", "-X", f"ssl.ca.location={missing}"]
+    done = forebay("topic", "list", "-b", broker.bootstrap, *options)
+    assert done.code == 1
+    assert f"ssl.ca.location: there is no file {missing}" in done.err

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay.errors import ForebayError
@@ -84,9 +85,17 @@ class Client:
         try:
             handle = kind({**common, **settings, **self.properties})
         except KafkaException as error:
-            raise failed(error) from None
+            raise self._missing_file() or failed(error) from None
         self._handles.append(handle)
         return handle
+
+    def _missing_file(self) -> CommandError | None:
+        """Names a file of TLS that is not there: the library says only that it cannot be read."""
+        for name in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"):
+            path = self.properties.get(name, "")
+            if path and path != "probe" and not Path(path).exists():
+                return CommandError(f"{name}: there is no file {path}")
+        return None
 
     def knock(self) -> None:
         """Succeeds as soon as one of the addresses accepts a connection."""

@@ -49,6 +49,8 @@ class RegistryDecoder:
             row = None if read is None else read(data)
         except ForebayError:
             return None
+        except Exception:  # bytes of another schema fail in any way that decoding can
+            return None
         if row is None or "_corrupt_record" in row:
             return None
         return json.dumps(row, default=_as_text, ensure_ascii=False)
@@ -73,10 +75,16 @@ class RegistryDecoder:
 
 
 def _make_reader(schema: Any) -> ReadValue:
+    from forebay.spark.schemas import protobuf
     from forebay.spark.schemas.codecs import planned, reader
     from forebay.spark.schemas.decoding import Decoding
+    from forebay.spark.schemas.registry import PROTOBUF
 
-    return reader(planned(Decoding(schema=schema)))
+    how = planned(Decoding(schema=schema))
+    if schema.kind != PROTOBUF:
+        return reader(how)
+    read = protobuf.reader_of_any(how)
+    return lambda value: {} if value is None else read(value)
 
 
 def _as_text(value: Any) -> str:

@@ -14,7 +14,7 @@ import functools
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -58,6 +58,23 @@ def reader(how: Decoding) -> ReadValue:
         check(schema_id, indexes)
         row: Row = to_row(parse(value[start:]))
         return row
+
+    return read
+
+
+def reader_of_any(how: Decoding) -> ReadValue:
+    """Reads a value of this schema as the message that it names, whichever that is."""
+    file = _File(how.compiled)
+
+    @functools.cache
+    def parts(indexes: tuple[int, ...]) -> tuple[Callable[[bytes], Any], Callable[[Any], Row]]:
+        message = file.message(file.name_at(indexes))
+        return _message_class(message).FromString, protobuf_rows.row_maker(message)
+
+    def read(value: bytes) -> Row:
+        indexes, start = _indexes(value)
+        parse, to_row = parts(indexes)
+        return to_row(parse(value[start:]))
 
     return read
 

@@ -1,0 +1,29 @@
+"""Whether people with other means than eyes and a mouse can use a page, as axe-core tells."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from playwright.sync_api import Page
+
+_SEVERE = ("serious", "critical")
+
+
+@cache
+def _axe() -> str:
+    return (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+def accessibility_problems(page: Page) -> list[str]:
+    """What axe counts as serious or critical, with the elements that it is about."""
+    if not page.evaluate("typeof window.axe === 'object'"):
+        page.evaluate(_axe())
+    found: dict[str, Any] = page.evaluate("axe.run({resultTypes: ['violations']})")
+    return [
+        f"{each['id']}: {each['help']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
+        for each in found["violations"]
+        if each["impact"] in _SEVERE
+        for node in each["nodes"][:3]
+    ]
