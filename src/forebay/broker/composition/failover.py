@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forebay.broker.cluster.failover.peer_watch import PeerWatch
     from forebay.broker.composition.foundations import Foundations
 
-_CLUSTER = "forebay.broker.cluster"
+_FAILOVER = "forebay.broker.cluster.failover"
 
 
 class Failover:
@@ -27,7 +27,7 @@ class Failover:
     @cached_property
     def times(self) -> FailoverTimes:
         base = self._base
-        return load(f"{_CLUSTER}.failover_times:FailoverTimes")(
+        return load(f"{_FAILOVER}.failover_times:FailoverTimes")(
             node_id=base.node_id,
             metadata=base.metadata,
             store=base.store,
@@ -39,7 +39,7 @@ class Failover:
     @cached_property
     def watch(self) -> PeerWatch:
         base = self._base
-        verdicts = load(f"{_CLUSTER}.early_fencing:Verdicts")(
+        verdicts = load(f"{_FAILOVER}.early_fencing:Verdicts")(
             node_id=base.node_id,
             settings=base.settings,
             metadata=base.metadata,
@@ -50,7 +50,7 @@ class Failover:
             background=base.background,
             loop=base.loop,
         )
-        return load(f"{_CLUSTER}.peer_watch:PeerWatch")(
+        return load(f"{_FAILOVER}.peer_watch:PeerWatch")(
             node_id=base.node_id,
             dialing=base.dialing,
             judge=verdicts.consider,
