@@ -130,15 +130,14 @@ def test_what_a_table_names_is_imported() -> None:
 
 
 def _references() -> list[str]:
-    source = Path(lazy.__file__).parent
-    found = {
-        reference
-        for path in source.rglob("*.py")
-        for reference in re.findall(
-            r"[\"']((?:forebay[\w.]*|\{_COMPOSITION\}[\w.]*):\w+)[\"']", path.read_text()
-        )
-    }
-    return sorted(each.replace("{_COMPOSITION}", "forebay.broker.composition") for each in found)
+    """All of them, also those that begin with a constant of their module."""
+    found: set[str] = set()
+    for path in Path(lazy.__file__).parent.rglob("*.py"):
+        text = path.read_text()
+        constants = dict(re.findall(r"^(_\w+) = \"(forebay[\w.]*)\"$", text, flags=re.MULTILINE))
+        for start, rest in re.findall(r"[\"'](forebay|\{_\w+\})([\w.]*:\w+)[\"']", text):
+            found.add(constants.get(start.strip("{}"), start) + rest)
+    return sorted(found)
 
 
 @pytest.mark.parametrize("reference", _references())
