@@ -8,7 +8,7 @@ import pytest
 
 from forebay.storage.log.recovery import log_recovery
 from forebay.storage.log.recovery.txn_index_recovery import TxnIndexFiles
-from forebay.storage.log.segment import batch_file
+from forebay.storage.log.segment import batch_walk
 from forebay.storage.log.segment.segment import Segment
 from forebay.wire.varint import Bytes
 
@@ -31,4 +31,4 @@ def read_batches_unchecked(patch: pytest.MonkeyPatch) -> None:
     def looks_good(buf: Bytes, position: int, size: int) -> bool:
         return position + size <= len(buf)
 
-    patch.setattr(batch_file, "crc_ok", looks_good)
+    patch.setattr(batch_walk, "crc_ok", looks_good)
