@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _FORBIDDEN = b"<Error><Code>AccessDenied</Code><Message>the gate is shut</Message></Error>"
 
+_READING = ("GET", "HEAD")
+
 
 class Gate:
     """Lets requests through; a budget, where there is one, is how many."""
@@ -29,11 +31,16 @@ class Gate:
         self._application = application
         self._lock = threading.Lock()
         self.budget: int | None = None
-        self.requests = 0
+        self.methods: list[str] = []
+        """Of all requests, those that were refused included."""
+
+    @property
+    def requests(self) -> int:
+        return len(self.methods)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         with self._lock:
-            self.requests += 1
+            self.methods.append(environ["REQUEST_METHOD"])
             refused = self.budget == 0
             if self.budget:
                 self.budget -= 1
@@ -82,6 +89,13 @@ class ObjectStore:
     def location(self) -> str:
         """The URI of a directory in a bucket of its own."""
         return self.lake().location
+
+    def moments(self, before: int) -> list[int]:
+        """After how many of the requests since then a client may be killed, so that each time it leaves
+        something else: killed before a request that only reads it leaves what is there before the next write.
+        """
+        since = enumerate(self.gate.methods[before:])
+        return [number for number, method in since if method not in _READING]
 
     @contextlib.contextmanager
     def shut_after(self, requests: int) -> Iterator[None]:
