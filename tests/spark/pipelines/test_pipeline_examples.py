@@ -106,23 +106,32 @@ def test_alerts_that_wait_and_values_that_are_no_orders(
     alerts.show(fresh_broker.bootstrap)
 
 
-def test_the_declarative_pipeline(broker: BrokerProcess, tmp_path: Path, jvm_options: str) -> None:
+@pytest.mark.parametrize(
+    "catalog",
+    [
+        "in-memory",
+        # As the example says it, so that a second run finds the tables of the first; twice the work.
+        pytest.param("hive", marks=pytest.mark.chaos),
+    ],
+)
+def test_the_declarative_pipeline(
+    broker: BrokerProcess, tmp_path: Path, jvm_options: str, catalog: str
+) -> None:
     make(broker.bootstrap, orders=2, large_orders=1)
     values = [b'{"country": "de", "amount": 250}', b'{"country": "fr", "amount": 40}']
     send(broker.bootstrap, "orders", [Sent(value) for value in values])
     source = EXAMPLES / "declarative"
-    spec = (
-        (source / "spark-pipeline.yml")
-        .read_text()
-        .replace("/tmp/forebay-declarative-orders", f"{tmp_path}/storage")
-    )
+    spec = (source / "spark-pipeline.yml").read_text()
+    assert "spark-pipelines run --conf spark.sql.catalogImplementation=hive" in spec
+    spec = spec.replace("/tmp/forebay-declarative-orders", f"{tmp_path}/storage")
     (tmp_path / "spark-pipeline.yml").write_text(spec)
     (tmp_path / "transformations").symlink_to(source / "transformations")
     commands = Path(sys.executable).parent
     done = subprocess.run(
         [
             commands / "spark-pipelines",
-            *("run", "--conf", "spark.sql.catalogImplementation=hive", "--conf", "spark.ui.enabled=false"),
+            *("run", "--conf", f"spark.sql.catalogImplementation={catalog}"),
+            *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
             *("--conf", f"{DRIVER_OPTIONS}={jvm_options}"),
         ],
         cwd=tmp_path,
