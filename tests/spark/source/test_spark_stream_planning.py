@@ -20,6 +20,7 @@ from support.clients.wire_client import WireClient, create
 from support.spark.reading import (
     NOON_MS,
     add,
+    batch_reader,
     make_topic,
     micro_batch,
     stream_reader,
@@ -306,6 +307,25 @@ def test_a_batch_that_is_run_again_when_its_topic_was_made_anew(broker: BrokerPr
     assert careless.partitions(start, end) == []
     later = careless.latestOffset(end, ReadAllAvailable())
     assert len(values(careless, careless.partitions(end, later))) == 5
+
+
+def test_a_task_does_not_read_a_topic_that_was_made_anew_after_it_was_planned(
+    broker: BrokerProcess, topic: str
+) -> None:
+    make_topic(broker.bootstrap, topic, 3)
+    stream = stream_reader(broker.bootstrap, subscribe=topic, **BEGIN)
+    start = stream.initialOffset()
+    tasks = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
+    batch = batch_reader(broker.bootstrap, subscribe=topic)
+    planned = batch.partitions()
+    assert len(values(stream, tasks)) == len(values(batch, planned)) == 3
+    make_anew(broker, topic, 5)
+    for reader, found in ((stream, tasks), (batch, planned)):
+        with pytest.raises(DataLoss, match=r"offsets 0 to 3 of .* are gone: .*UNKNOWN_TOPIC_ID"):
+            values(reader, found)
+    careless = batch_reader(broker.bootstrap, subscribe=topic, failOnDataLoss="false")
+    assert values(careless, planned) == []
+    assert len(values(careless)) == 5
 
 
 # -- the consumer group ------------------------------------------------------------------------------------

@@ -28,6 +28,12 @@ BAD_EVERY = 13
 MINUTE_MS = 60_000
 BURST = 6
 BURST_PAUSE_S = 0.3
+CONF = {
+    "spark.sql.shuffle.partitions": 2,
+    # A machine that has no time for us for a minute is no reason to give up.
+    "spark.network.timeout": "600s",
+    "spark.python.authenticate.socketTimeout": "300s",
+}
 END_MS = NINE_MS + 10 * 86_400_000
 ORDER = Schema(
     AVRO,
@@ -98,7 +104,7 @@ class DriverStory:
             {"sql": {"query": thirds, "to": THIRDS, **self._sql("thirds", LETTERS[1]), **values, **when}},
             {"sql": {"query": totals, "to": TOTALS, **self._sql("totals", LETTERS[2]), **values, **when}},
         ]
-        path.write_text(yaml.safe_dump({"conf": {"spark.sql.shuffle.partitions": 2}, "steps": steps}))
+        path.write_text(yaml.safe_dump({"conf": CONF, "steps": steps}))
 
     def _sql(self, name: str, letters: str) -> dict[str, Any]:
         return {"checkpoint": str(self._folder / "checkpoints" / name), "dead-letters": letters}

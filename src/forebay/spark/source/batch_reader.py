@@ -13,7 +13,7 @@ partitions have been added. Such tasks do not read the same rows again when Spar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -48,9 +48,15 @@ _ADVICE = (
 class BatchTask(InputPartition):
     """The share of a task: these offsets, or its share of all partitions as they are when it runs."""
 
-    def __init__(self, value: OffsetRange | RangeGroup | None, share: Share) -> None:
+    def __init__(
+        self,
+        value: OffsetRange | RangeGroup | None,
+        share: Share,
+        topic_ids: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(value)
         self.share = share
+        self.topic_ids = topic_ids or {}
 
 
 class Share(NamedTuple):
@@ -78,8 +84,10 @@ class TopicReader(DataSourceReader):
             chosen = [at for at in places if self._options.selection.includes(at)]
             count = min(len(chosen), REFRESHED_TASKS_MAX)
             return [BatchTask(None, Share(n, count)) for n in range(count)]
-        tasks = tasks_of(self._ranges(), self._options)
-        return [BatchTask(task, Share(n, len(tasks))) for n, task in enumerate(tasks)]
+        ranges = self._ranges()
+        tasks = tasks_of(ranges, self._options)
+        ids = self._cluster().topic_ids({wanted.at.topic for wanted in ranges})
+        return [BatchTask(task, Share(n, len(tasks)), ids) for n, task in enumerate(tasks)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         # Spark makes one task when there are none: 4.1 without a partition, later with an empty one.
@@ -93,13 +101,17 @@ class TopicReader(DataSourceReader):
         if planned is None:
             return
         try:
-            yield from self._reading().read(planned)
+            yield from self._reading(partition).read(planned)
         except DataLoss as error:
             raise DataLoss(f"{error}{_ADVICE}") from None
 
-    def _reading(self) -> Reading:
-        rows = self._options.selection.rows
-        return Reading(fetching=self._options.fetching, schema=self._schema, rows=rows)
+    def _reading(self, partition: InputPartition | None = None) -> Reading:
+        return Reading(
+            fetching=self._options.fetching,
+            schema=self._schema,
+            rows=self._options.selection.rows,
+            topic_ids=partition.topic_ids if isinstance(partition, BatchTask) else {},
+        )
 
     def _cluster(self) -> Cluster:
         fetching = self._options.fetching

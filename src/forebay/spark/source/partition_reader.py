@@ -15,7 +15,8 @@ for its replicas, are not lost: they fail the task whatever failOnDataLoss says,
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
 
 import pyarrow as pa
 
@@ -33,12 +34,19 @@ from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespo
 log = logging.getLogger(__name__)
 
 BY_NAME_VERSION = 12
-"""The last version that names topics; later ones want ids."""
+"""The last version that names topics, for brokers that do not give them ids."""
+BY_ID_VERSION = 13
 WAIT_MS_MAX = 500
 
 _BYTES_FIRST = 1 << 16
 _BYTES_PER_RECORD_GUESS = 1024
 
+
+_NO_SUCH_TOPIC = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
 
 SKIP_HINT = "Set failOnDataLoss=false to go on with what is there"
 
@@ -71,6 +79,8 @@ class Reading:
     fetching: Fetching
     schema: pa.Schema
     rows: Rows = ALL_ROWS
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """The topics that were planned with: one that was made anew since is another, under the same name."""
 
     def read(self, wanted: OffsetRange | RangeGroup) -> Iterator[pa.RecordBatch]:
         freeze_loaded_objects()
@@ -78,7 +88,7 @@ class Reading:
             yield from self._read(part)
 
     def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        fetches = _Fetches(self.fetching, wanted)
+        fetches = _Fetches(self.fetching, wanted, self.topic_ids.get(wanted.at.topic, ""))
         decoder = Decoder(self.schema, wanted, self.rows, mark_unreadable=self.fetching.mark_unreadable)
         try:
             while (fetched := fetches.next_piece()) is not None:
@@ -93,9 +103,10 @@ class Reading:
 class _Fetches:
     """The fetches of one range, one of them on its way while the one before is worked on."""
 
-    def __init__(self, fetching: Fetching, wanted: OffsetRange) -> None:
+    def __init__(self, fetching: Fetching, wanted: OffsetRange, topic_id: str = "") -> None:
         self._fetching = fetching
         self._wanted = wanted
+        self._topic_id = bytes.fromhex(topic_id)
         self._cluster = Cluster.shared(fetching.bootstrap, fetching.connection)
         self._offset, self._end = wanted.start, wanted.end
         self._bytes_per_record = _BYTES_PER_RECORD_GUESS
@@ -158,7 +169,7 @@ class _Fetches:
             # Another read in this thread waits for its answer here; it will have to ask again.
             broker.close()
             broker = self._broker()
-        broker.post(self._request(), BY_NAME_VERSION)
+        broker.post(self._request(), BY_ID_VERSION if self._topic_id else BY_NAME_VERSION)
         self._posted = broker
         return broker
 
@@ -224,8 +235,15 @@ class _Fetches:
             max_bytes=size,
             isolation_level=int(self._fetching.read_committed),
             rack_id=self._rack,
-            topics=[FetchTopic(topic=at.topic, partitions=[partition])],
+            topics=[self._named(FetchTopic(partitions=[partition]))],
         )
+
+    def _named(self, topic: FetchTopic) -> FetchTopic:
+        if self._topic_id:
+            topic.topic_id = self._topic_id
+        else:
+            topic.topic = self._wanted.at.topic
+        return topic
 
     # -- lost data -----------------------------------------------------------------------------------
 
@@ -248,7 +266,7 @@ class _Fetches:
             self._end = max(self._offset, latest)
             data_loss(self._fetching, f"offsets {self._end} to {end} of {at} are gone: it ends at {latest}")
             self.lost.append((self._end, end - self._end))
-        elif error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        elif error.code in _NO_SUCH_TOPIC:
             data_loss(self._fetching, f"offsets {self._offset} to {end} of {at} are gone: {error.message}")
             self._pass_over(end)
         else:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ from forebay.spark.source.offset_ranges import (
     EARLIEST,
     OffsetRange,
     Offsets,
+    RangeGroup,
     TopicPartition,
     backlog,
     began_in,
@@ -80,6 +81,14 @@ COMMIT_S_MAX = 5.0
 """How long a trigger is held up by a coordinator that does not answer."""
 
 Json = dict[str, Any]
+
+
+class StreamTask(InputPartition):
+    """The offsets of a task, and the ids of the topics that they are of."""
+
+    def __init__(self, value: OffsetRange | RangeGroup, topic_ids: Mapping[str, str]) -> None:
+        super().__init__(value)
+        self.topic_ids = topic_ids
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -153,7 +162,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.fetching.mark_lost:
             begin |= dict.fromkeys(new, 0)  # the task that reads the first records counts those before them
         ranges = [self._range(at, begin[at], until[at]) for at in until]
-        return [InputPartition(task) for task in tasks_of(ranges, options)]
+        return [StreamTask(task, now) for task in tasks_of(ranges, options)]
 
     def commit(self, end: Json) -> None:
         self._finished(from_json(end))
@@ -164,7 +173,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- reading, in a task --------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return Reading(fetching=self._options.fetching, schema=self._schema).read(partition.value)
+        ids = partition.topic_ids if isinstance(partition, StreamTask) else {}
+        reading = Reading(fetching=self._options.fetching, schema=self._schema, topic_ids=ids)
+        return reading.read(partition.value)
 
     # -- parts of the plan ---------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ KAFKA: Final = "kafka."
 _BACKOFF_MAX_S = 1.0
 _UNKNOWN_TOPIC_S = 3.0
 """A broker may not know a new topic yet. After this time the topic counts as missing."""
+_TOPIC_IS_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _TOPIC_IS_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
@@ -236,7 +237,7 @@ class Cluster:
             except KafkaError as error:
                 if not error.code.retriable:
                     raise
-                unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                unknown = error.code in _TOPIC_IS_UNKNOWN
                 until_s = (min(patience_s, _UNKNOWN_TOPIC_S) if unknown else patience_s) + started
                 if time.monotonic() + backoff_s > until_s:
                     raise
