@@ -23,6 +23,7 @@ from forebay.coordination.store import (
     StoreClosed,
 )
 from support.brokers.memory_store import MemoryStore
+from support.brokers.served_store import ServedStore
 from support.brokers.shared_etcd import OwnCorner
 
 HISTORY = 20
@@ -46,9 +47,14 @@ async def open_three_etcd(request: pytest.FixtureRequest, directory: Path) -> St
     return await OwnCorner.open(request.getfixturevalue("three_etcd"))
 
 
+async def open_socket(request: pytest.FixtureRequest, directory: Path) -> Store:
+    return await ServedStore.open(directory / "store.db", history_max=HISTORY)
+
+
 STORES: dict[str, OpenStore] = {
     "memory": open_memory,
     "sqlite": open_sqlite,
+    "socket": open_socket,
     "etcd": open_one_etcd,
     "three-etcd": open_three_etcd,
 }

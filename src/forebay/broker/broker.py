@@ -167,7 +167,7 @@ class Broker:
 
     async def _find_cluster_id(self, data: DataDir, store: Store, keys: Keys) -> str:
         known, cluster = data.cluster_id, self._config.cluster
-        belongs = known is not None and not cluster.embedded
+        belongs = known is not None and cluster.url is not None
         # A mistyped name must not create a new cluster, which would know nothing of this data.
         if belongs and await store.get(keys.cluster_id) is None:
             raise ConfigError(

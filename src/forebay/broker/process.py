@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from forebay.broker.background import BrokerEnded
 from forebay.broker.broker import Broker
-from forebay.broker.ports import Address
+from forebay.broker.ports import Address, Ports
+from forebay.broker.system_ports import real_ports
 from forebay.broker.telemetry import log_format
 from forebay.broker.warm_up import AFTER_S, WarmUp, used_libraries
 from forebay.config import BrokerConfig
@@ -28,11 +29,15 @@ _DESCRIPTORS_TRIED = (1 << 20, 1 << 16, 10_240)
 """Limits that are tried where the hard one cannot be had; the last one is macOS's OPEN_MAX."""
 
 
-def run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
+def run(
+    config: BrokerConfig,
+    on_ready: Callable[[str, int], None],
+    ports: Callable[[BrokerConfig], Ports] = real_ports,
+) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. SIGHUP has certificates read again."""
-    handler = log_format.configure(config.node.log_format)
+    handler = log_format.configure(config.node.log_format, worker=config.workers.number)
     try:
-        leaves_threads = _serve(config, on_ready)
+        leaves_threads = _serve(config, on_ready, ports)
     finally:
         handler.close()
     if leaves_threads:
@@ -47,21 +52,29 @@ def _exit_at_once() -> None:
     os._exit(0)
 
 
-def _serve(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> bool:
+def _serve(
+    config: BrokerConfig,
+    on_ready: Callable[[str, int], None],
+    ports: Callable[[BrokerConfig], Ports],
+) -> bool:
     """Run the broker; True if threads were left behind that may go on for long."""
     _raise_descriptor_limit()
     sys.setswitchinterval(_SWITCH_S)
     if config.without_effect:
         log.warning("these settings have no effect in Forebay: %s", ", ".join(config.without_effect))
     try:
-        return asyncio.run(_run(config, on_ready))
+        return asyncio.run(_run(config, on_ready, ports))
     except ExceptionGroup as group:
         # One is enough to say what is wrong, and best the one that says what the broker ended for.
         raise min(group.exceptions, key=lambda each: not isinstance(each, BrokerEnded)) from group
 
 
-async def _run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> bool:
-    broker, warm_up = Broker(config), WarmUp()
+async def _run(
+    config: BrokerConfig,
+    on_ready: Callable[[str, int], None],
+    ports: Callable[[BrokerConfig], Ports],
+) -> bool:
+    broker, warm_up = Broker(config, ports(config)), WarmUp()
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle | None = None
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.sockets import SocketNetwork
-from forebay.broker.ports import Ports
+from forebay.broker.ports import Network, Ports
 from forebay.clock import SystemClock
 from forebay.config import BrokerConfig
+from forebay.coordination.store import Store
 from forebay.coordination.store_choice import open_store
 from forebay.storage.delays.files import DelayIndexFiles
 from forebay.storage.real_disk import RealDisk
 
 
-def real_ports(config: BrokerConfig) -> Ports:
+def real_ports(
+    config: BrokerConfig,
+    network: Network | None = None,
+    open_store: Callable[[BrokerConfig], Awaitable[Store]] = open_store,
+) -> Ports:
     """Must be called by the thread whose event loop runs the broker, because that thread owns the disk."""
     storage = config.storage
     shares = share_descriptors(storage.open_files_max, storage.delay_indexes_open_max)
     return Ports(
         clock=SystemClock(),
         disk=RealDisk(shares.files),
-        network=SocketNetwork(),
+        network=network or SocketNetwork(),
         executor=lambda workers, prefix: ThreadPoolExecutor(workers, thread_name_prefix=prefix),
         entropy=os.urandom,
         delay_indexes=DelayIndexFiles(shares.indexes),

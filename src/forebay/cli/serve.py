@@ -1,4 +1,4 @@
-"""`forebay serve`: one broker, in the foreground, until SIGTERM or SIGINT.
+"""`forebay serve`: one broker, or several workers, in the foreground, until SIGTERM or SIGINT.
 
 This module decides nothing: flags become settings, the settings become a `BrokerConfig`, and the broker runs.
 """
@@ -6,7 +6,7 @@ This module decides nothing: flags become settings, the settings become a `Broke
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     metavar="N",
     help="The number of this broker (node.id). [default: 1; in a cluster: one is assigned]",
 )
+@click.option(
+    "--workers",
+    metavar="N",
+    help="How many broker processes serve on this machine, or auto: one per core (forebay.workers). "
+    "[default: 1]",
+)
 @click.option("--rack", metavar="NAME", help="Where it stands, to keep replicas apart (broker.rack).")
 @click.option(
     "--config",
@@ -66,6 +72,7 @@ def serve(
     listen: str | None,
     cluster: str | None,
     node_id: str | None,
+    workers: str | None,
     rack: str | None,
     file: Path | None,
     settings: tuple[str, ...],
@@ -73,12 +80,11 @@ def serve(
     console: bool,
     console_port: int,
 ) -> int:
-    """Run a broker in the foreground.
+    """Run a broker in the foreground, or several that are one host.
 
     Settings have Kafka's names. They come from the file, from the environment (log.retention.ms is
     FOREBAY_LOG_RETENTION_MS) and from --set, later ones winning; the other options win over all.
     """
-    from forebay.broker.process import run
     from forebay.config import load
 
     flags = {
@@ -87,6 +93,7 @@ def serve(
         "forebay.cluster": cluster,
         "node.id": node_id,
         "broker.rack": rack,
+        "forebay.workers": workers,
     }
     given = _texts(flags)
     setup = None
@@ -102,7 +109,9 @@ def serve(
     shown: list[ChildConsole] = []
 
     def on_ready(host: str, port: int) -> None:
-        place = f"(node {_node_id(config)}, data {data or _data_text(config)})"
+        count = config.workers.count
+        who = f"{count} workers" if count > 1 else f"node {_node_id(config)}"
+        place = f"({who}, data {data or _data_text(config)})"
         if setup is not None:
             login = setup.write_client_files(_address(_reachable(host), port))
             click.echo(f"log in with --command-config {login}", err=True)
@@ -111,12 +120,27 @@ def serve(
             shown.append(_console(_address(_reachable(host), port), setup, console_port))
 
     try:
-        return run(config, on_ready)
+        return _run(config, on_ready)
     except OSError as error:
         raise ForebayError(f"the broker cannot start: {error}") from error
     finally:
         for child in shown:
             child.stop()
+
+
+def _run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
+    """The broker, in this process, or workers under this process."""
+    if config.workers.count > 1:
+        from forebay.local.workers.supervisor import run_workers
+
+        return run_workers(config, on_ready)
+    from forebay.broker.process import run
+
+    if (config.node.data_dir / "workers").exists():
+        from forebay.local.workers.leftovers import check_none_left
+
+        check_none_left(config.node.data_dir, 1)
+    return run(config, on_ready)
 
 
 def _console(bootstrap: str, setup: SecureSetup | None, port: int) -> ChildConsole:

@@ -17,6 +17,7 @@ from forebay.config.keys.cleaner import CleanerConfig
 from forebay.config.keys.cluster.controller import ControllerConfig
 from forebay.config.keys.cluster.membership import ClusterConfig, cluster_config
 from forebay.config.keys.cluster.replication import ReplicationConfig, replication_config
+from forebay.config.keys.cluster.workers import WorkersConfig
 from forebay.config.keys.connections import SocketConfig
 from forebay.config.keys.coordinators.group import GroupsConfig
 from forebay.config.keys.coordinators.share_coordinator import ShareCoordinatorConfig
@@ -78,6 +79,7 @@ class BrokerConfig:
     tls: Mapping[str, TlsConfig]
     """The TLS settings of each listener that speaks TLS, by name."""
     cluster: ClusterConfig
+    workers: WorkersConfig
     socket: SocketConfig
     sasl: SaslConfig
     oauth: OAuthConfig
@@ -175,6 +177,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         node=node,
         tls=_tls(values, node.listeners),
         cluster=cluster_config(values),
+        workers=read_group(WorkersConfig, values),
         socket=read_group(SocketConfig, values),
         sasl=read_group(SaslConfig, values),
         oauth=read_group(OAuthConfig, values),

@@ -99,6 +99,15 @@ class Keyspace:
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
         position = from_revision
         while True:
+            events, seen = await self.next_events(prefix, position)
+            position = seen + 1
+            yield events, seen
+
+    async def next_events(self, prefix: str, from_revision: int) -> tuple[list[Event], int]:
+        """The events of this revision and later, once there are some, and the revision up to which these are
+        all."""
+        position = from_revision
+        while True:
             self.check_open()
             if position <= self.compacted:
                 raise Compacted(
@@ -109,10 +118,9 @@ class Keyspace:
                 await changed.wait()
                 continue
             events = [event for event in self.since(position) if event.kv.key.startswith(prefix)]
-            seen = self.revision
-            position = seen + 1
             if events:
-                yield events, seen
+                return events, self.revision
+            position = self.revision + 1
 
     def grant(self, lease: int) -> None:
         self.check_open()

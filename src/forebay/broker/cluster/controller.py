@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 NOT_ELECTED = -1
 _RETRY_S = 0.2
 _RESIGN_S = 1.0
+_JOIN_S_MAX = 10.0
 _OVERTAKEN_S = 0.02
 """Before a plan is made again because another writer was faster. A broker that died may be waiting for it."""
 
@@ -62,6 +63,7 @@ class Controller:
 
     async def run(self) -> None:
         """Be elected, act, be replaced, and again; until cancelled, or the store is closed."""
+        await self._let_workers_join()
         while True:
             lease = self._lease.current
             if lease is None or not lease.valid():
@@ -75,6 +77,20 @@ class Controller:
             except StoreError as error:
                 self._complain(error)
                 await asyncio.sleep(_RETRY_S)
+
+    async def _let_workers_join(self) -> None:
+        """The workers of a host start together. The first of them would elect nobody for the partitions of
+        those that are not there yet, and the same leaders again a moment later."""
+        config = self._settings.current
+        if config.cluster.url is not None or not config.workers.number:
+            return
+        try:
+            async with asyncio.timeout(_JOIN_S_MAX):
+                while len(self._metadata.image.brokers) < config.workers.count:
+                    self._wake.clear()
+                    await self._wake.wait()
+        except TimeoutError:
+            log.warning("not all workers of this host have joined; leaders are elected without them")
 
     async def resign(self) -> None:
         """Let another broker be elected at once: this one stops. Call it when `run` has ended."""

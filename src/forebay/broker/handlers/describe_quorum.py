@@ -15,7 +15,7 @@ from forebay.wire.messages.describe_quorum import DescribeQuorumRequest, Describ
 def handle(
     settings: LiveConfig, _context: RequestContext, _request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
-    store = "in its own data directory" if settings.current.cluster.embedded else "in etcd"
+    store = "in its own data directory" if settings.current.cluster.url is None else "in etcd"
     return DescribeQuorumResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         error_message=f"there is no KRaft quorum: Forebay keeps its metadata {store}; "

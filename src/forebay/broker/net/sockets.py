@@ -17,11 +17,11 @@ import errno
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from forebay.broker.pauses import Pauses
-from forebay.broker.ports import Address, Stream
+from forebay.broker.ports import Address, Listening, Stream
 from forebay.clock import SystemClock
 from forebay.wire.parts import FileRange
 
@@ -30,6 +30,7 @@ Resolved = tuple[int, int, int, str, Any]
 
 _ADDRESS_S = 1.0
 """An address that does not answer within this time is passed over while the name has others."""
+BACKLOG = 1024
 _ACCEPTED_MAX = 64
 _ACCEPT_S_MAX = 0.002
 """After so many new connections, or this time, others have their turn."""
@@ -112,10 +113,16 @@ class SocketStream:
 
 
 class SocketNetwork:
-    """The system's TCP."""
+    """The system's TCP. `shared` has sockets of the parent process, which its other children accept from,
+    too: each belongs to the listener that has this port for itself."""
 
-    def listen(self, host: str, port: int, on_stream: Callable[[Stream], None]) -> Listener:
-        return Listener(host, port, on_stream)
+    def __init__(self, shared: Mapping[int, socket.socket] | None = None) -> None:
+        self._shared = shared or {}
+
+    def listen(self, host: str, port: int, on_stream: Callable[[Stream], None]) -> Listening:
+        own = Listener(bind(host, port), on_stream)
+        shared = self._shared.get(port)
+        return own if shared is None else BothListeners(own, Listener(shared, on_stream))
 
     async def connect(self, host: str, port: int) -> SocketStream:
         """Tries every address that the name stands for, in the system's order.
@@ -154,7 +161,7 @@ async def _connected(resolved: Resolved) -> SocketStream:
         raise
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """A socket on the first address of the name that this machine has, of the older family first."""
     name = host.encode() if host.isascii() else host  # text would have the tables of IDNA loaded
     found = socket.getaddrinfo(name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -177,14 +184,14 @@ def _bound(host: str, port: int) -> socket.socket:
 class Listener:
     """Accepts connections on one address and hands each over as a Stream."""
 
-    def __init__(self, host: str, port: int, on_stream: Callable[[Stream], None]) -> None:
+    def __init__(self, bound: socket.socket, on_stream: Callable[[Stream], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_stream = on_stream
         self._retry: asyncio.TimerHandle | None = None
         self._pauses = Pauses(self._loop, SystemClock().thread_cpu)
-        self._socket = _bound(host, port)
+        self._socket = bound
         try:
-            self._socket.listen(1024)
+            self._socket.listen(BACKLOG)
             self._socket.setblocking(False)
         except OSError:
             self._socket.close()
@@ -233,3 +240,21 @@ class Listener:
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
+
+
+class BothListeners:
+    """A listener's own address, and one that other processes accept from as well."""
+
+    def __init__(self, own: Listener, shared: Listener) -> None:
+        self._own = own
+        self._shared = shared
+        self.address = own.address
+        """Its own: others cannot tell who would answer at the shared one."""
+
+    def start(self) -> None:
+        self._own.start()
+        self._shared.start()
+
+    def close(self) -> None:
+        self._own.close()
+        self._shared.close()

@@ -46,15 +46,29 @@ def _quoted(value: object) -> str:
     return text if text and is_plain else json.dumps(text)
 
 
-def configure(log_format: str) -> logging.Handler:
+class _Worker(logging.Filter):
+    """Says in every line which worker of its host has written it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.worker = self._number
+        return True
+
+
+def configure(log_format: str, *, worker: int = 0) -> logging.Handler:
     """Log to standard error without ever waiting for its reader.
 
-    The handler has to be closed, or the last lines may be lost.
+    The handler has to be closed, or the last lines may be lost. `worker`: if other workers write to the same.
     """
     formatter = JsonFormatter() if log_format == "json" else TextFormatter()
     # A process that was started without one may come to use its number for another file.
     has_stderr = sys.stderr is not None
     handler = QueuedHandler(sys.stderr.fileno(), formatter) if has_stderr else logging.NullHandler()
+    if worker:
+        handler.addFilter(_Worker(worker))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)

@@ -12,6 +12,7 @@ from forebay.config.keys.cleaner import COMPACTION_KEYS, CleanerConfig
 from forebay.config.keys.cluster.controller import DRAINED_KEY, ControllerConfig
 from forebay.config.keys.cluster.membership import CLUSTER_KEYS
 from forebay.config.keys.cluster.replication import ReplicationConfig
+from forebay.config.keys.cluster.workers import WorkersConfig
 from forebay.config.keys.connections import SocketConfig
 from forebay.config.keys.coordinators.group import GroupsConfig
 from forebay.config.keys.coordinators.share_coordinator import ShareCoordinatorConfig
@@ -37,6 +38,7 @@ BROKER_KEYS: dict[str, Definition] = {
         *NODE_KEYS,
         *definitions_of(TlsConfig),
         *CLUSTER_KEYS,
+        *definitions_of(WorkersConfig),
         *definitions_of(SocketConfig),
         *definitions_of(SaslConfig),
         *definitions_of(OAuthConfig),

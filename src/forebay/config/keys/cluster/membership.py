@@ -99,7 +99,9 @@ CLUSTER_KEYS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
     url: str | None = None
-    """As it was written; None means that the store is embedded, and the broker alone."""
+    """As it was written; None means that the store is a file in the data directory."""
+    is_worker: bool = False
+    """True if the process beside this one, its parent, has that file, and other workers use it too."""
     name: str = "main"
     endpoints: tuple[tuple[str, int], ...] = ()
     """Host and port of each etcd server."""
@@ -114,14 +116,15 @@ class ClusterConfig:
 
     @property
     def embedded(self) -> bool:
-        return self.url is None
+        """True if this broker has the store to itself, and is alone."""
+        return self.url is None and not self.is_worker
 
 
 def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
     url = values["forebay.cluster"] or None
     lease_ttl_ms = values["forebay.lease.ttl.ms"]
     if url is None:
-        return ClusterConfig(lease_ttl_ms=lease_ttl_ms)
+        return ClusterConfig(lease_ttl_ms=lease_ttl_ms, is_worker=values["forebay.worker"] > 0)
     parsed = parse_cluster_url(url)
     config = ClusterConfig(
         url=url,

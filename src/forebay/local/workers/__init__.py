@@ -1,0 +1,1 @@
+"""Several brokers on this host under one parent process: `forebay serve --workers`."""

@@ -1,0 +1,136 @@
+"""`forebay serve --workers` as a user starts it: a parent and its workers, which can be killed one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.brokers.forebay_command import command, environment
+
+READY = re.compile(r"^forebay ready on (?P<address>\S+:\d+) \((?P<count>\d+) workers, data (?P<data>.+)\)$")
+SECONDS_MAX = 180.0
+
+
+class HostProcess:
+    def __init__(self, data: Path, workers: int, *settings: str, options: tuple[str, ...] = ()) -> None:
+        self.data = data
+        self.workers = workers
+        self.settings = ("forebay.warm.up.enable=false", *settings)
+        self.options = options
+        self.bootstrap = "127.0.0.1:0"
+        self.ready_line = ""
+        self.log_path = data.with_name(data.name + ".stderr")
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
+
+    def launch(self) -> None:
+        given = [option for each in self.settings for option in ("--set", each)]
+        with self.log_path.open("ab") as log:
+            self._child = subprocess.Popen(
+                command(
+                    "serve",
+                    *("--data", str(self.data), "--listen", self.bootstrap, "--workers", str(self.workers)),
+                    *given,
+                    *self.options,
+                ),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment(),
+            )
+
+    def start(self) -> None:
+        self.launch()
+        assert self._child is not None
+        assert self._child.stdout is not None
+        if not select.select([self._child.stdout], [], [], SECONDS_MAX)[0]:
+            raise AssertionError(f"it is not ready: {self.log()[-4000:]}")
+        self.ready_line = self._child.stdout.readline().decode().strip()
+        found = READY.match(self.ready_line)
+        assert found is not None, f"{self.ready_line!r}: {self.log()[-4000:]}"
+        self.bootstrap = found["address"]
+
+    def worker_pids(self) -> dict[int, int]:
+        """The processes of the workers that run now, by the workers' numbers."""
+        found: dict[int, int] = {}
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        for pid in map(int, children):
+            with contextlib.suppress(OSError):
+                arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if b"forebay.local.workers.child" in arguments:
+                    found[int(arguments[-2])] = pid
+        return found
+
+    def kill_worker(self, number: int) -> int:
+        """SIGKILL; returns the pid that it had."""
+        pid = self.worker_pids()[number]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Signal the parent, and wait for its end; returns the exit code."""
+        assert self._child is not None
+        self._child.send_signal(number)
+        code = self._child.wait(SECONDS_MAX)
+        assert self._child.stdout is not None
+        self._child.stdout.close()
+        self._child = None
+        return code
+
+    def kill_all(self) -> None:
+        """SIGKILL to the parent and to all workers, as if the machine had been switched off."""
+        pids = list(self.worker_pids().values())
+        self.end(signal.SIGKILL)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def close(self) -> None:
+        if self._child is None:
+            return
+        pids = list(self.worker_pids().values()) if self._child.poll() is None else []
+        self.end(signal.SIGKILL)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            wait_until_gone(pid)
+
+
+def wait_until_gone(pid: int) -> None:
+    """Until this process has ended; it is no child of this one."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while Path(f"/proc/{pid}").exists() and _state(pid) not in ("Z", "X"):
+        assert time.monotonic() < deadline, f"process {pid} does not end"
+        time.sleep(0.01)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+@contextlib.contextmanager
+def running_host(
+    data: Path, workers: int, *settings: str, options: tuple[str, ...] = ()
+) -> Iterator[HostProcess]:
+    host = HostProcess(data, workers, *settings, options=options)
+    try:
+        host.start()
+        yield host
+    finally:
+        host.close()
