@@ -144,7 +144,7 @@ def check(bootstrap: str, story: Story) -> None:
         assert (wrong, missing, len(seen)) == ([], [], len(wanted)), topic
 
 
-@pytest.mark.chaos  # a minute; make test kills drivers and workers of a smaller query, and brokers under tasks
+@pytest.mark.chaos  # a minute; make test kills drivers and workers of a smaller query, and brokers
 def test_a_driver_a_worker_and_a_broker_are_killed(
     fresh_broker: BrokerProcess, tmp_path: Path, jvm_options: str
 ) -> None:
