@@ -1,0 +1,125 @@
+"""Reading tiered topics straight from an object store, without a broker. All calls block.
+
+    store = open_store("s3://bucket/prefix")
+    manifest = read_manifest(store, topic_id, partition)
+    for segment in manifest.from_offset(offset):
+        index = read_index(store, segment)
+        for chunk in index.chunks:
+            batches = read_chunk(store, segment, chunk)
+
+`wire/tiers/layout.py`, `manifest.py` and `segment_object.py` describe the formats.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from forebay.errors import ProtocolError
+from forebay.tiers.object_store import Missing, ObjectStore, StoreError
+from forebay.wire.tiers.layout import TOPIC, TOPICS, manifest_key, topic_id_of, topic_key
+from forebay.wire.tiers.manifest import Manifest, RemoteSegment, decode_manifest
+from forebay.wire.tiers.segment_object import Chunk, SegmentIndex, check_chunk, decode_tail
+
+
+class RemoteTopic(NamedTuple):
+    """What topic.json says."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    settings: dict[str, str]
+
+
+def read_manifest(store: ObjectStore, topic_id: bytes, partition: int) -> Manifest | None:
+    """The manifest as it is now; None if nothing of the partition was ever copied."""
+    found = read_tagged_manifest(store, topic_id, partition)
+    return None if found is None else found[0]
+
+
+def read_tagged_manifest(store: ObjectStore, topic_id: bytes, partition: int) -> tuple[Manifest, str] | None:
+    """The manifest, and the tag to change it by."""
+    key = manifest_key(topic_id, partition)
+    try:
+        data, tag = store.get(key)
+    except Missing:
+        return None
+    try:
+        return decode_manifest(data), tag
+    except ProtocolError as error:
+        raise StoreError(f"{key} in {store.url}: {error}") from error
+
+
+def read_index(store: ObjectStore, segment: RemoteSegment) -> SegmentIndex:
+    """The index of a segment. Raises Missing if the object is gone: then the manifest is an old one."""
+    tail = store.get_range(segment.key, segment.data_bytes, segment.object_bytes - segment.data_bytes)
+    try:
+        return decode_tail(tail, segment.data_bytes)
+    except ProtocolError as error:
+        raise StoreError(f"{segment.key} in {store.url}: {error}") from error
+
+
+def read_chunk(store: ObjectStore, segment: RemoteSegment, chunk: Chunk) -> bytes:
+    """The batches of a chunk, compared with their checksum."""
+    return read_chunks(store, segment, [chunk])
+
+
+def read_chunks(store: ObjectStore, segment: RemoteSegment, chunks: Sequence[Chunk]) -> bytes:
+    """The batches of neighbouring chunks with one request, compared with their checksums."""
+    first, last = chunks[0], chunks[-1]
+    data = store.get_range(segment.key, first.position, last.position + last.length - first.position)
+    view = memoryview(data)
+    try:
+        for chunk in chunks:
+            at = chunk.position - first.position
+            check_chunk(chunk, view[at : at + chunk.length])
+    except ProtocolError as error:
+        raise StoreError(f"{segment.key} in {store.url}: {error}") from error
+    return data
+
+
+def check_object(store: ObjectStore, segment: RemoteSegment, part_bytes: int = 8 << 20) -> None:
+    """Read a whole object and compare it with its hash. Raises StoreError if it differs."""
+    digest = sha256()
+    for position in range(0, segment.object_bytes, part_bytes):
+        length = min(part_bytes, segment.object_bytes - position)
+        digest.update(store.get_range(segment.key, position, length))
+    if digest.hexdigest() != segment.sha256:
+        raise StoreError(f"{segment.key} in {store.url} does not have the bytes that were copied")
+
+
+def encode_topic(topic: RemoteTopic) -> bytes:
+    content = {**topic._asdict(), "format": 1, "topic_id": topic.topic_id.hex()}
+    return json.dumps(content, indent=1, sort_keys=True).encode()
+
+
+def decode_topic(data: bytes) -> RemoteTopic:
+    try:
+        content: dict[str, Any] = json.loads(data)
+        return RemoteTopic(
+            name=str(content["name"]),
+            topic_id=bytes.fromhex(content["topic_id"]),
+            partitions=int(content["partitions"]),
+            settings={str(k): str(v) for k, v in content["settings"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"topic.json is malformed: {error!r}") from error
+
+
+def read_topic(store: ObjectStore, topic_id: bytes) -> RemoteTopic | None:
+    try:
+        return decode_topic(store.get(topic_key(topic_id)).data)
+    except Missing:
+        return None
+
+
+def list_topics(store: ObjectStore) -> Iterator[RemoteTopic]:
+    """Every topic in the store, by listing it."""
+    for found in store.list(TOPICS):
+        topic_id = topic_id_of(found.key)
+        if topic_id is not None and found.key.endswith(f"/{TOPIC}"):
+            topic = read_topic(store, topic_id)
+            if topic is not None:
+                yield topic

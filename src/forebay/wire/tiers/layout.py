@@ -1,0 +1,64 @@
+"""The objects of tiered storage and their names.
+
+Everything lies under one root, the setting `forebay.remote.url`. Names ("keys") are relative to it:
+
+    topics/<topic id>/topic.json                     name, partition count and settings, for a restore
+    topics/<topic id>/<partition>/manifest.json      what of the partition is here (`manifest.py`)
+    topics/<topic id>/<partition>/<base>-<next>-<epoch>-<random>.segment       messages (`segment_object.py`)
+    topics/<topic id>/deleted.json                   the topic was deleted: its objects are being removed
+
+A topic id is 32 lower-case hexadecimal digits, a partition a decimal number, offsets 20 digits, so that
+names sort by offset. The random part is new for each attempt to copy: no two writers ever write one object,
+and no object but the manifest, topic.json and deleted.json is ever written twice.
+
+A segment object counts if and only if the manifest lists it. Readers begin at the manifest, which they get
+with one request, and never have to list.
+"""
+
+from __future__ import annotations
+
+TOPICS = "topics/"
+MANIFEST = "manifest.json"
+TOPIC = "topic.json"
+DELETED = "deleted.json"
+SEGMENT_SUFFIX = ".segment"
+
+
+def topic_prefix(topic_id: bytes) -> str:
+    """The names of all objects of a topic begin so."""
+    return f"{TOPICS}{topic_id.hex()}/"
+
+
+def partition_prefix(topic_id: bytes, partition: int) -> str:
+    return f"{topic_prefix(topic_id)}{partition}/"
+
+
+def manifest_key(topic_id: bytes, partition: int) -> str:
+    return partition_prefix(topic_id, partition) + MANIFEST
+
+
+def topic_key(topic_id: bytes) -> str:
+    return topic_prefix(topic_id) + TOPIC
+
+
+def deleted_key(topic_id: bytes) -> str:
+    return topic_prefix(topic_id) + DELETED
+
+
+def segment_key(
+    topic_id: bytes, partition: int, base_offset: int, next_offset: int, leader_epoch: int, unique: str
+) -> str:
+    name = f"{base_offset:020d}-{next_offset:020d}-{leader_epoch}-{unique}{SEGMENT_SUFFIX}"
+    return partition_prefix(topic_id, partition) + name
+
+
+def topic_id_of(key: str) -> bytes | None:
+    """The topic that an object belongs to; None if the key is not one of ours."""
+    if not key.startswith(TOPICS):
+        return None
+    name = key[len(TOPICS) :].partition("/")[0]
+    try:
+        topic_id = bytes.fromhex(name)
+    except ValueError:
+        return None
+    return topic_id if len(topic_id) == 16 and topic_id.hex() == name else None

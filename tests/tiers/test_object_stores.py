@@ -1,0 +1,133 @@
+"""Every object store keeps the promises of the port: a directory, and S3 as moto's server speaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore, StoreError
+from forebay.tiers.opening import open_store
+from support.spark.object_store import running_object_store
+
+
+@pytest.fixture(scope="module")
+def s3_urls() -> Iterator[tuple[str, dict[str, str]]]:
+    with running_object_store() as server:
+        yield (
+            server.location(),
+            {
+                "endpoint": server.environment()["AWS_ENDPOINT_URL"],
+                "access_key_id": "test",
+                "secret_access_key": "test",
+                "region": "us-east-1",
+            },
+        )
+
+
+@pytest.fixture(params=["directory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param == "directory":
+        return open_store(str(tmp_path / "store"))
+    url, options = request.getfixturevalue("s3_urls")
+    return open_store(f"{url}/{tmp_path.name}", options)
+
+
+def test_what_was_put_can_be_read_whole_and_in_ranges(store: ObjectStore) -> None:
+    store.put("a/b", b"0123456789")
+    assert store.get("a/b").data == b"0123456789"
+    assert store.get_range("a/b", 3, 4) == b"3456"
+
+
+def test_a_missing_object_is_an_error_of_its_own(store: ObjectStore) -> None:
+    with pytest.raises(Missing):
+        store.get("nothing")
+    with pytest.raises(Missing):
+        store.get_range("nothing", 0, 1)
+    store.delete("nothing")
+
+
+def test_a_range_beyond_the_end_is_an_error(store: ObjectStore) -> None:
+    store.put("short", b"123")
+    with pytest.raises(StoreError):
+        store.get_range("short", 1, 10)
+
+
+def test_only_one_of_two_writers_creates_an_object(store: ObjectStore) -> None:
+    store.put("manifest", b"first", replaces=ABSENT)
+    with pytest.raises(Conflict):
+        store.put("manifest", b"second", replaces=ABSENT)
+    assert store.get("manifest").data == b"first"
+
+
+def test_only_one_of_two_writers_replaces_a_version(store: ObjectStore) -> None:
+    tag = store.put("manifest", b"first", replaces=ABSENT)
+    assert tag == store.get("manifest").tag
+    store.put("manifest", b"second", replaces=tag)
+    with pytest.raises(Conflict):
+        store.put("manifest", b"third", replaces=tag)
+    assert store.get("manifest").data == b"second"
+
+
+def test_an_object_that_is_gone_is_not_replaced(store: ObjectStore) -> None:
+    tag = store.put("manifest", b"first", replaces=ABSENT)
+    store.delete("manifest")
+    with pytest.raises((Conflict, Missing)):
+        store.put("manifest", b"second", replaces=tag)
+    with pytest.raises(Missing):
+        store.get("manifest")
+
+
+def test_a_large_object_is_uploaded_from_parts(store: ObjectStore) -> None:
+    parts = [bytes([number]) * (1 << 20) for number in range(20)]
+    store.upload("large", iter(parts))
+    assert store.get_range("large", 5 << 20, 4) == b"\5\5\5\5"
+    assert store.get_range("large", (20 << 20) - 1, 1) == bytes([19])
+
+
+def test_an_upload_that_fails_leaves_no_object(store: ObjectStore) -> None:
+    def parts() -> Iterator[bytes]:
+        yield b"x" * (9 << 20)
+        raise StoreError("the disk failed")
+
+    with pytest.raises(StoreError):
+        store.upload("torn", parts())
+    with pytest.raises(Missing):
+        store.get("torn")
+    assert list(store.list("torn")) == []
+
+
+def test_objects_are_listed_by_the_beginning_of_their_keys(store: ObjectStore) -> None:
+    for key in ("topics/1/manifest", "topics/1/0/a", "topics/12/b", "other"):
+        store.put(key, b"123")
+    found = {listed.key: listed.size for listed in store.list("topics/1/")}
+    assert found == {"topics/1/manifest": 3, "topics/1/0/a": 3}
+
+
+def test_of_many_writers_at_once_each_change_counts_once(store: ObjectStore) -> None:
+    store.put("count", b"0", replaces=ABSENT)
+
+    def add() -> None:
+        added = 0
+        while added < 5:
+            data, tag = store.get("count")
+            try:
+                store.put("count", str(int(data) + 1).encode(), replaces=tag)
+                added += 1
+            except Conflict:
+                continue
+
+    threads = [Thread(target=add) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.get("count").data == b"15"
+
+
+@pytest.mark.parametrize("url", ["", "ftp://host/x", "s3://key:secret@bucket/prefix"])
+def test_a_place_that_cannot_be_used_is_refused(url: str) -> None:
+    with pytest.raises(StoreError):
+        open_store(url)
