@@ -494,7 +494,7 @@ def test_levels_are_those_of_the_codec_that_batches_are_stored_under() -> None:
         ("compression.lz4.level", "18"),
         ("compression.zstd.level", "23"),
         ("segment.jitter.ms", "-1"),
-        ("remote.storage.enable", "true"),
+        ("remote.log.delete.on.disable", "true"),
         ("message.format.version", "new"),
         ("local.retention.ms", "-3"),
     ],

@@ -49,9 +49,11 @@ def scraped(local: LocalBroker) -> Scraped:
 def busy_broker(directory: Path) -> Iterator[LocalBroker]:
     tls = TlsFiles(directory).broker_settings()
     settings = {**tls, "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0", **METRICS}
+    settings["forebay.remote.url"] = str(directory / "objects")
     with local_broker(directory / "data", settings) as local, WireClient(local.bootstrap) as client:
         _use_topic(client)
         _use_queue(client)
+        create(client, "archived", 1, **{"remote.storage.enable": "true"})
         create(client, "later", 1, **{"forebay.delay.enable": "true"})
         send(client, "later", b"x", after("1h"))
         yield local

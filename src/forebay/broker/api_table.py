@@ -31,7 +31,9 @@ class ServedApi(NamedTuple):
 APIS: dict[int, ServedApi] = {
     ApiKey.PRODUCE: ServedApi(0, 13, "produce", remember="produce:remember"),
     ApiKey.FETCH: ServedApi(4, 18, "fetch"),
-    ApiKey.LIST_OFFSETS: ServedApi(1, 11, "partitions offsets_by_time views_by_time local.delays"),
+    ApiKey.LIST_OFFSETS: ServedApi(
+        1, 11, "partitions offsets_by_time views_by_time local.delays remote_offsets"
+    ),
     ApiKey.METADATA: ServedApi(0, 13, "metadata settings topic_changes addresses failover.pending quotas"),
     ApiKey.OFFSET_COMMIT: ServedApi(2, 10, "groups", handler="group_request"),
     ApiKey.OFFSET_FETCH: ServedApi(1, 10, "groups"),
@@ -46,7 +48,7 @@ APIS: dict[int, ServedApi] = {
     ApiKey.API_VERSIONS: ServedApi(0, 4, "api_versions"),
     ApiKey.CREATE_TOPICS: ServedApi(2, 7, "topic_changes view_creation settings quotas"),
     ApiKey.DELETE_TOPICS: ServedApi(1, 6, "metadata settings quotas time"),
-    ApiKey.DELETE_RECORDS: ServedApi(0, 2, "partitions metadata write_cycle loop"),
+    ApiKey.DELETE_RECORDS: ServedApi(0, 2, "partitions metadata write_cycle loop remote_start"),
     ApiKey.INIT_PRODUCER_ID: ServedApi(0, 5, "transactions coordinators.producer_ids time"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ServedApi(2, 4, "partitions metadata"),
     ApiKey.ADD_PARTITIONS_TO_TXN: ServedApi(0, 5, "transactions metadata background time"),

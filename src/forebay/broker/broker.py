@@ -216,6 +216,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         watching = node.background.keep(node.dead_letter_watching.run, "looking for dead letters that wait")
         delaying = node.background.keep(node.delaying.run, "following delays")
         growing = node.background.keep(node.growing.run, "opening partitions that were folded")
+        tiering = node.background.keep(node.tiering.run, "copying segments to the object store")
         filling = node.background.keep(node.view_filling.run, "filling materialized views")
         renewing = node.background.keep(node.tls.keep_current, "looking for new certificates")
         remembering = node.background.keep(
@@ -231,6 +232,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
             delaying,
             growing,
             filling,
+            tiering,
             *node.upkeep.start(),
         ]
         replicating = _start_replication(node)

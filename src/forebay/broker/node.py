@@ -263,6 +263,7 @@ class Node(OptionalParts):
             followers=self.replication.followers,
             throttle=self.replication.throttles.giving,
             lease=self.lease,
+            remote_reads=lambda: self.tiers.reads if self.has_store else None,
             filters=lambda: self.filters,
             authorization=self._base.authorization,
             quotas=self._base.quotas,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from forebay.coordination.store import Store
     from forebay.storage.delays.index import DelayIndexes
     from forebay.storage.disk import Disk
+    from forebay.tiers.object_store import ObjectStore
     from forebay.wire.parts import FileRange
 
 Address = tuple[str, int]
@@ -74,3 +75,5 @@ class Ports:
     delay_indexes: DelayIndexes
     """The indexes of messages that wait, beside the logs."""
     open_store: Callable[[BrokerConfig], Awaitable[Store]]
+    open_objects: Callable[[str], ObjectStore]
+    """Opens the object store of tiered storage, given its URL. Blocks. Raises StoreError."""

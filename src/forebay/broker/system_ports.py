@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.sockets import SocketNetwork
@@ -15,6 +16,15 @@ from forebay.coordination.store import Store
 from forebay.coordination.store_choice import open_store
 from forebay.storage.delays.files import DelayIndexFiles
 from forebay.storage.real_disk import RealDisk
+
+if TYPE_CHECKING:
+    from forebay.tiers.object_store import ObjectStore
+
+
+def _open_objects(url: str) -> ObjectStore:
+    from forebay.tiers.opening import open_store as open_objects
+
+    return open_objects(url)
 
 
 def real_ports(
@@ -33,4 +43,5 @@ def real_ports(
         entropy=os.urandom,
         delay_indexes=DelayIndexFiles(shares.indexes),
         open_store=open_store,
+        open_objects=_open_objects,
     )

@@ -45,6 +45,12 @@ if TYPE_CHECKING:
 )
 @click.option("--rack", metavar="NAME", help="Where it stands, to keep replicas apart (broker.rack).")
 @click.option(
+    "--remote",
+    metavar="DIR-OR-URL",
+    help="Where closed segments of topics with remote.storage.enable go: a directory, s3://bucket/prefix, "
+    "gs://... or az://... (forebay.remote.url).",
+)
+@click.option(
     "--config",
     "file",
     metavar="FILE.toml",
@@ -74,6 +80,7 @@ def serve(
     node_id: str | None,
     workers: str | None,
     rack: str | None,
+    remote: str | None,
     file: Path | None,
     settings: tuple[str, ...],
     secure: bool,
@@ -94,6 +101,7 @@ def serve(
         "node.id": node_id,
         "broker.rack": rack,
         "forebay.workers": workers,
+        "forebay.remote.url": remote,
     }
     given = _texts(flags)
     setup = None

@@ -31,6 +31,7 @@ from forebay.config.keys.security.delegation_token import DelegationTokenConfig
 from forebay.config.keys.security.oauth import OAuthConfig
 from forebay.config.keys.security.sasl import SaslConfig
 from forebay.config.keys.security.tls import TlsConfig
+from forebay.config.keys.tiers import TierConfig
 from forebay.config.listeners import Listener
 from forebay.config.lookup import (
     altered_broker_definition,
@@ -72,6 +73,7 @@ __all__ = [
     "ShareGroupsConfig",
     "ShareCoordinatorConfig",
     "TransactionsConfig",
+    "TierConfig",
     "TlsConfig",
     "Listener",
     "TopicConfig",

@@ -31,6 +31,7 @@ from forebay.config.keys.security.oauth import OAuthConfig, check_oauth
 from forebay.config.keys.security.sasl import SaslConfig
 from forebay.config.keys.security.tls import TlsConfig, check_tls
 from forebay.config.keys.storage import StorageConfig
+from forebay.config.keys.tiers import TierConfig
 from forebay.config.keys.topic_defaults import TopicDefaults
 from forebay.config.listeners import (
     Listener,
@@ -87,6 +88,7 @@ class BrokerConfig:
     fetch: FetchConfig
     topics: TopicDefaults
     storage: StorageConfig
+    tiers: TierConfig
     cleaner: CleanerConfig
     controller: ControllerConfig
     groups: GroupsConfig
@@ -185,6 +187,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         fetch=read_group(FetchConfig, values),
         topics=read_group(TopicDefaults, values),
         storage=read_group(StorageConfig, values),
+        tiers=read_group(TierConfig, values),
         cleaner=read_group(CleanerConfig, values),
         controller=read_group(ControllerConfig, values),
         groups=read_group(GroupsConfig, values),

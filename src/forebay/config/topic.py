@@ -26,6 +26,12 @@ class TopicConfig:
     """-1 means for ever."""
     retention_bytes: int
     """-1 means no limit."""
+    local_retention_ms: int
+    """-2 means retention_ms; see `local_retention`."""
+    local_retention_bytes: int
+    remote_storage_enable: bool
+    """True if closed segments are copied to an object store."""
+    remote_copy_disable: bool
     segment_bytes: int
     segment_ms: int
     segment_jitter_ms: int
@@ -70,6 +76,13 @@ class TopicConfig:
     def deletes(self) -> bool:
         """True if retention by time and size applies."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def local_retention(self) -> tuple[int, int]:
+        """Milliseconds and bytes after which segments leave the local disk; -1 means never."""
+        of_time = self.retention_ms if self.local_retention_ms == -2 else self.local_retention_ms
+        of_size = self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
+        return of_time, of_size
 
     @property
     def compression_level(self) -> int | None:

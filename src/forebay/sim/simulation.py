@@ -34,6 +34,7 @@ from forebay.sim.trace_log import logs_to
 from forebay.sim.workload import Workload
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
+from forebay.sim.world.objects import SimObjects
 from forebay.sim.world.places import (
     ALARMS,
     ALL,
@@ -110,6 +111,7 @@ class Simulation:
         self.story = story
         self.network = SimNetwork(world)
         self.store = SimStore(world, self.network)
+        self.objects = SimObjects(world)
         plot = self._plot = ORDINARY if story.plot is None else PLOTS[story.plot]
         # A plot says so if brokers may be counted as dead before their leases end.
         by_lease = {} if story.plot is None else {VERDICTS: "0"}
@@ -121,7 +123,9 @@ class Simulation:
         )
         self.model = Model(world.fail, lasting)
         self.nodes = [
-            SimNode(world, self.network, self.store, number, own_settings(world, number) | settings)
+            SimNode(
+                world, self.network, self.store, self.objects, number, own_settings(world, number) | settings
+            )
             for number in range(1, story.brokers + 1)
         ]
         self.invariants = Invariants(world, self.nodes, self.store, lasting)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from forebay.broker.composition.foundations import Foundations
     from forebay.broker.composition.local_partitions import LocalPartitions
     from forebay.broker.composition.shares import Shares
+    from forebay.broker.composition.tiers import Tiers
     from forebay.broker.coordinators.groups import Groups
     from forebay.broker.coordinators.share_coordinator import ShareStates
     from forebay.broker.coordinators.transactions import Transactions
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
     from forebay.broker.shares.dead_letters.circles import CircleCheck
     from forebay.broker.shares.requests.service import ShareService
+    from forebay.broker.tiers.remote_offsets import RemoteOffsets
     from forebay.broker.tls.setting_changes import TlsSettingChanges
     from forebay.broker.upkeep.sequence_handover import SequenceHandover
     from forebay.broker.views.creation import ViewCreation
@@ -73,6 +75,8 @@ class OptionalParts:
     """True once `end_services` was called: what would be made later, nobody would end."""
     _has_delays = False
     """True once a partition was seen that takes delayed messages, or has taken some."""
+    _has_tiers = False
+    """True once a partition was seen whose segments are copied to an object store."""
 
     def has(self, part: str) -> bool:
         """True if the part was made."""
@@ -167,6 +171,42 @@ class OptionalParts:
     @cached_property
     def sequence_handover(self) -> SequenceHandover:
         return load(f"{_COMPOSITION}.fold_copies:sequence_handover")(self._base, self.local, self.peers)
+
+    # -- tiered storage --------------------------------------------------------------------------------
+
+    @cached_property
+    def tiers(self) -> Tiers:
+        self._require_running()
+        return load(f"{_COMPOSITION}.tiers:Tiers")(self._base, self.local)
+
+    @property
+    def has_store(self) -> bool:
+        """True if there is an object store to copy segments to."""
+        return self._base.settings.current.tiers.url is not None
+
+    @property
+    def remote_offsets(self) -> Callable[[], RemoteOffsets | None]:
+        return lambda: self.tiers.offsets if self.has_store else None
+
+    @property
+    def remote_start(self) -> Callable[[Partition, int], Awaitable[None]]:
+        """Has messages deleted that are in the object store."""
+        return self._begin_remote_at
+
+    async def _begin_remote_at(self, partition: Partition, offset: int) -> None:
+        if not self.has_store:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{partition} has messages in an object store, and this broker has none: start it with "
+                "forebay.remote.url",
+            )
+        await self.tiers.service.begin_at(partition, offset)
+
+    def _copy_segments(self, partition: Partition) -> None:
+        if partition.remote is not None and self.has_store:
+            self._contain("copying segments", lambda: self.tiers.service.look_at(partition))
+            self._has_tiers = True
+            self.tiering.look()
 
     # -- views and delays ------------------------------------------------------------------------------
 
@@ -267,12 +307,14 @@ class OptionalParts:
         if partition.delayed_messages is not None or self.has("delays"):
             self._contain("delaying messages", lambda: self.delays.role_taken(partition, state))
             self._delay(partition)
+        self._copy_segments(partition)
         if partition.is_filled:
             self._contain("filling views", lambda: self.filling.role_taken(partition, state))
             self.view_filling.look()
 
     def configured(self, partition: Partition) -> None:
         self._delay(partition)
+        self._copy_segments(partition)
 
     def _delay(self, partition: Partition) -> None:
         """Have delayed messages delivered from now on, if the partition may have some."""
@@ -283,6 +325,8 @@ class OptionalParts:
     def dropped(self, partition: Partition) -> None:
         if self.has("delays"):
             self.delays.dropped(partition)
+        if self.has("tiers"):
+            self.tiers.service.dropped(partition)
 
     def holds_records(self, connection: Connection) -> bool:
         return self.has("_shares") and self.shares.holds_records(connection)
@@ -296,6 +340,10 @@ class OptionalParts:
     @cached_property
     def delaying(self) -> RunWhenNeeded:
         return RunWhenNeeded(lambda: self._has_delays, lambda: self.delays.run(), self._base.loop)
+
+    @cached_property
+    def tiering(self) -> RunWhenNeeded:
+        return RunWhenNeeded(lambda: self._has_tiers, lambda: self.tiers.service.run(), self._base.loop)
 
     @cached_property
     def view_filling(self) -> RunWhenNeeded:
@@ -319,6 +367,8 @@ class OptionalParts:
             self.delays.close()
         if self.has("filling"):
             self.filling.close()
+        if self.has("tiers"):
+            self.tiers.close()
         if self.has("filters"):
             self.filters.stop()
         self.coordinators.close()
@@ -334,6 +384,8 @@ class OptionalParts:
 
     def end_late_threads(self, closing: ExitStack) -> None:
         """The same for work that may take long."""
+        if self.has("tiers"):
+            self.tiers.end_threads(closing)
         if self.has("logins"):
             closing.callback(self.logins.close)
         if self.has("tokens"):

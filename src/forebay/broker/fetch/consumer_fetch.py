@@ -20,6 +20,7 @@ from forebay.broker.partition.leader_epoch_checks import KnownTerm, check_leader
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.broker.quotas.fetch_quota import FetchQuota, fetch_quota
+from forebay.broker.tiers.missed_chunk import ChunkRange
 from forebay.core.cluster.topics.topic_requests import NamesView
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.core.partition.read_replica import closest_replica
@@ -92,7 +93,16 @@ class ConsumerFetch(Fetch):
             recount=context.counted(self._recount) if self._committed or self._early else None,
         )
         reply.on_abandoned = reply.on_overtaken = wait.finish
+        if self._missed:
+            self._wait_for_store(wait)
         return reply
+
+    def _wait_for_store(self, wait: FetchWait) -> None:
+        """Answer when the first of the chunks is here that were missed."""
+        reads = self._service.remote_reads()
+        if reads is not None:
+            for missed in self._missed:
+                reads.notify(missed, wait.finish)
 
     def _look_up_client(self, context: RequestContext) -> None:
         """Look up which topics the client may read, and how many bytes."""
@@ -205,7 +215,7 @@ class ConsumerFetch(Fetch):
             partition_index=wanted.partition,
             high_watermark=high_watermark,
             last_stable_offset=stable,
-            log_start_offset=partition.log.start_offset,
+            log_start_offset=partition.start_offset,
             aborted_transactions=[] if committed else None,
             records=NO_RECORDS,
         )
@@ -221,8 +231,16 @@ class ConsumerFetch(Fetch):
         self._seen[partition] = end
         if found.range is None:
             return data, 0
-        if committed and partition.log.has_aborted:
-            data.aborted_transactions = aborted_between(partition.log, wanted.fetch_offset, found.next_offset)
+        if committed:
+            if isinstance(found.range, ChunkRange):
+                data.aborted_transactions = [
+                    AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                    for producer_id, first_offset in found.range.aborted
+                ]
+            elif partition.log.has_aborted:
+                data.aborted_transactions = aborted_between(
+                    partition.log, wanted.fetch_offset, found.next_offset
+                )
         data.records = found.range
         return data, found.range.length
 
@@ -268,6 +286,8 @@ class ConsumerFetch(Fetch):
         state = image.partition(partition.topic, partition.index)
         if leadership is None or state is None or partition.topic_delay is not None:
             return False
+        if offset < partition.log.start_offset:
+            return False  # only the leader reads from an object store
         if not self._service.settings.current.replication.rack_aware_reads:
             return False
         node = closest_replica(image, state, rack=self._request.rack_id, leadership=leadership, offset=offset)

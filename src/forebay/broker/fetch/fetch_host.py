@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from forebay.broker.replication.follower_tracking import Followers
     from forebay.broker.replication.throttle import Throttle
     from forebay.broker.telemetry.metrics import Metrics
+    from forebay.broker.tiers.remote_reads import RemoteReads
     from forebay.broker.views.filters import ViewFilters
     from forebay.coordination.metadata import Metadata
     from forebay.core.partition.fetch_session import FetchSessions
@@ -42,6 +43,8 @@ class FetchHost:
     throttle: Throttle
     """How fast followers that are not in sync may be filled from here."""
     lease: HeldLease
+    remote_reads: Callable[[], RemoteReads | None]
+    """Reads what is in the object store only; None without one."""
     filters: Callable[[], ViewFilters]
     """Made for the first fetch of a view."""
     authorization: Authorization | None

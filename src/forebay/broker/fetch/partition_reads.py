@@ -13,6 +13,7 @@ from forebay.broker.fetch.cold_reads import Outcomes
 from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.partition import Partition
+from forebay.broker.tiers.missed_chunk import Missed
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.registration import addresses_by
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
@@ -41,6 +42,7 @@ class Fetch(ABC):
     __slots__ = (
         "_found",
         "_listener",
+        "_missed",
         "_partitions",
         "_request",
         "_service",
@@ -72,6 +74,7 @@ class Fetch(ABC):
         self._found: list[tuple[FetchTarget, PartitionData, int]] = []
         self._partitions: list[Partition] = []
         self._slices: list[tuple[Partition, LogSlice]] = []
+        self._missed: list[Missed] = []
         self._size = 0
         self._urgent = False
         for target in self._session.targets:
@@ -93,16 +96,33 @@ class Fetch(ABC):
     def _slice(self, partition: Partition, target: FetchTarget, left: int, end: int) -> LogSlice:
         """The batches below `end` that fit."""
         wanted = target.request
-        max_bytes = min(wanted.partition_max_bytes, left)
-        found = partition.log.read(
-            wanted.fetch_offset, max(max_bytes, 0), min_one=self._size == 0, upper_offset=end
-        )
+        max_bytes = max(min(wanted.partition_max_bytes, left), 0)
+        found = None
+        if partition.remote is not None and wanted.fetch_offset < partition.log.start_offset:
+            found = self._remote_slice(partition, wanted.fetch_offset, max_bytes)
+        if found is None:
+            found = partition.log.read(
+                wanted.fetch_offset, max_bytes, min_one=self._size == 0, upper_offset=end
+            )
         self._partitions.append(partition)
         if found.more:
             self._urgent = True
         if found.range is not None:
             self._slices.append((partition, found))
         return found
+
+    def _remote_slice(self, partition: Partition, offset: int, max_bytes: int) -> LogSlice | None:
+        """Batches that are in the object store only. Without a range if they are not here yet: then they are
+        on their way, or it is not known yet what there is."""
+        reads = self._service.remote_reads()
+        if reads is None:
+            return LogSlice(None, offset)
+        found = reads.read(partition, offset, max_bytes, min_one=self._size == 0)
+        if isinstance(found, LogSlice):
+            return found
+        if found is not None:
+            self._missed.append(found)
+        return LogSlice(None, offset)
 
     # -- answering -----------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class Positions:
 
     def _describe(self, partition: Partition) -> FoundPartition:
         end = self._delays.readable_end(partition, committed=False)
-        return FoundPartition(partition.log.start_offset, end, {})
+        return FoundPartition(partition.start_offset, end, {})
 
     async def _look(self, looks: Sequence[tuple[Partition, int, dict[int, int]]]) -> None:
         for start in range(0, len(looks), _AT_ONCE):

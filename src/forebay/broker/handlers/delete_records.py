@@ -7,6 +7,7 @@ records again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from forebay.broker.net.request_context import RequestContext
 from forebay.broker.partition.leader_epoch_checks import check_end_known
@@ -29,6 +30,7 @@ async def handle(
     metadata: Metadata,
     write_cycle: WriteCycle,
     loop: asyncio.AbstractEventLoop,
+    begin_remote_at: Callable[[Partition, int], Awaitable[None]],
     _context: RequestContext,
     request: wire.DeleteRecordsRequest,
 ) -> wire.DeleteRecordsResponse:
@@ -36,10 +38,18 @@ async def handle(
 
     async def delete(topic: str, wanted: wire.DeleteRecordsPartition) -> wire.DeleteRecordsPartitionResult:
         try:
-            partition = _start_at(partitions, metadata.image, topic, wanted)
+            partition, offset = _find(partitions, metadata.image, topic, wanted)
+            if partition.remote is not None:
+                # First where it survives: a later leader must not show them again.
+                async with asyncio.timeout_at(deadline_s):
+                    await begin_remote_at(partition, offset)
+                partition, offset = _find(partitions, metadata.image, topic, wanted, at_least=offset)
+            _start_at(partition, offset)
             write_cycle.finish_soon()  # which answers the followers' fetches
-            low_watermark = partition.log.start_offset
-            await _followed(loop, partition, low_watermark, deadline_s)
+            low_watermark = partition.start_offset
+            await _followed(loop, partition, partition.log.start_offset, deadline_s)
+        except TimeoutError:
+            return _result(wanted, -1, ErrorCode.REQUEST_TIMED_OUT)
         except KafkaError as error:
             return _result(wanted, -1, error.code)
         return _result(wanted, low_watermark)
@@ -66,9 +76,15 @@ def _result(
     )
 
 
-def _start_at(
-    partitions: PartitionTable, image: ClusterImage, topic: str, wanted: wire.DeleteRecordsPartition
-) -> Partition:
+def _find(
+    partitions: PartitionTable,
+    image: ClusterImage,
+    topic: str,
+    wanted: wire.DeleteRecordsPartition,
+    *,
+    at_least: int = 0,
+) -> tuple[Partition, int]:
+    """The partition, and the offset that it is to begin at. Raises KafkaError."""
     index = wanted.partition_index
     if topic in INTERNAL_TOPICS and image.partition(topic, index) is not None:
         raise KafkaError(
@@ -90,10 +106,13 @@ def _start_at(
         )
     if partition.delayed_messages is not None:
         offset = start_with_note(partition.log, offset)
+    return partition, max(offset, at_least)
+
+
+def _start_at(partition: Partition, offset: int) -> None:
     partition.log.advance_start(offset)
     release(partition)  # answers fetches that wait below the new start
     partition.notify_followers()
-    return partition
 
 
 async def _followed(

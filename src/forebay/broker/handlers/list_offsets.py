@@ -18,6 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from forebay.broker.partition.leader_epoch_checks import check_end_known, check_leader_epoch
+from forebay.broker.tiers.known_manifest import known_manifest
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import list_offsets as wire
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from forebay.broker.net.request_context import RequestContext
     from forebay.broker.partition.partition import Partition
     from forebay.broker.partition.table import PartitionTable
+    from forebay.broker.tiers.remote_offsets import RemoteOffsets
     from forebay.storage.log.timestamp_search import TimestampOffset
 
 LATEST = -1
@@ -49,6 +51,7 @@ def handle(
     offsets_by_time: OffsetsByTime,
     views: Callable[[], ViewOffsets],
     delays: TopicDelays,
+    remote: Callable[[], RemoteOffsets | None],
     context: RequestContext,
     request: wire.ListOffsetsRequest,
 ) -> wire.ListOffsetsResponse | Coroutine[None, None, wire.ListOffsetsResponse]:
@@ -58,7 +61,7 @@ def handle(
         for wanted in topic.partitions
     )
     if must_read:
-        searches = _Searches(partitions, offsets_by_time, views, delays, context, request)
+        searches = _Searches(partitions, offsets_by_time, views, delays, remote, context, request)
         return _search_all(searches, context, request)
     return _response(context, request, _look_up_all(partitions, request))
 
@@ -107,7 +110,9 @@ def _look_up(
         partition, end_offset = _find_partition(partitions, request, topic, wanted)
         if wanted.timestamp == LATEST:
             check_end_known(partition)
-        return _answer(wanted, partition, (-1, _by_meaning(partition, wanted.timestamp, end_offset)))
+        is_view = partitions.source_of(topic) != topic
+        offset = _by_meaning(partition, wanted.timestamp, end_offset, only_local=is_view)
+        return _answer(wanted, partition, (-1, offset))
     except KafkaError as error:
         return _refusal(wanted, error)
 
@@ -121,6 +126,7 @@ class _Searches:
         offsets_by_time: OffsetsByTime,
         views: Callable[[], ViewOffsets],
         delays: TopicDelays,
+        remote: Callable[[], RemoteOffsets | None],
         context: RequestContext,
         request: wire.ListOffsetsRequest,
     ) -> None:
@@ -128,6 +134,7 @@ class _Searches:
         self._offsets_by_time = offsets_by_time
         self._views = views
         self._delays = delays
+        self._remote = remote
         self._request = request
         self._connection = context.connection
         self._deadlines: dict[str, float] = {}
@@ -162,8 +169,24 @@ class _Searches:
 
     async def _in_topic(self, partition: Partition, timestamp: int) -> TimestampOffset | None:
         if timestamp == MAX_TIMESTAMP:
-            return await self._offsets_by_time.largest(partition.log)
+            return await self._largest(partition)
+        remote = self._remote() if partition.remote is not None else None
+        if remote is not None:
+            found = await remote.first_from(partition, timestamp)
+            if found is not None:
+                return found
         return await self._offsets_by_time.first_from(partition.log, timestamp)
+
+    async def _largest(self, partition: Partition) -> TimestampOffset | None:
+        found = await self._offsets_by_time.largest(partition.log)
+        remote = self._remote() if partition.remote is not None else None
+        if remote is None:
+            return found
+        manifest = known_manifest(partition)
+        oldest = -1 if manifest is None else max((s.max_timestamp for s in manifest.segments), default=-1)
+        if oldest < 0 or (found is not None and found[0] > oldest):
+            return found
+        return await remote.first_from(partition, oldest) or found
 
     async def _in_view(
         self, topic: str, partition: Partition, timestamp: int, end_offset: int
@@ -217,21 +240,41 @@ def _is_time(timestamp: int) -> bool:
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-def _by_meaning(partition: Partition, timestamp: int, end_offset: int) -> int:
+def _by_meaning(partition: Partition, timestamp: int, end_offset: int, *, only_local: bool) -> int:
+    """`only_local`: of a view, which shows what is in the local log of its source."""
     if timestamp == LATEST:
         return end_offset
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp == EARLIEST_LOCAL or (timestamp == EARLIEST and (only_local or partition.remote is None)):
         return partition.log.start_offset
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return -1  # there is no remote storage
+    if timestamp in (EARLIEST, LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _in_tiers(partition, timestamp)
     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning here")
+
+
+def _in_tiers(partition: Partition, timestamp: int) -> int:
+    manifest = known_manifest(partition)
+    if timestamp == EARLIEST:
+        return partition.start_offset
+    if partition.remote is None:
+        return -1
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        return partition.log.start_offset if manifest is None else manifest.next_offset
+    return -1 if manifest is None or not manifest.segments else manifest.next_offset - 1
+
+
+def _epoch_at(partition: Partition, offset: int) -> int:
+    if partition.remote is not None and partition.remote.manifest is not None:
+        segment = partition.remote.manifest.find(offset)
+        if segment is not None:
+            return max((epoch for epoch, start in segment.epochs if start <= offset), default=-1)
+    return partition.epochs.epoch_at(offset)
 
 
 def _answer(
     wanted: wire.ListOffsetsPartition, partition: Partition, found: tuple[int, int]
 ) -> wire.ListOffsetsPartitionResponse:
     timestamp, offset = found
-    epoch = partition.epochs.epoch_at(offset) if offset >= 0 else -1
+    epoch = _epoch_at(partition, offset) if offset >= 0 else -1
     return wire.ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )

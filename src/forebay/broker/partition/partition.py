@@ -20,6 +20,7 @@ from forebay.broker.partition.append_refusals import HeldBack, as_stored, refusa
 from forebay.broker.partition.fold_state import FoldedInto, Hold, takes_nothing
 from forebay.broker.partition.long_polls import Waiter
 from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions, PendingRefusals
+from forebay.broker.partition.remote_log import RemoteLog
 from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.telemetry.metrics import TopicTraffic
@@ -70,6 +71,7 @@ class Partition:
         "producers",
         "refusals",
         "refused_by_disk",
+        "remote",
         "topic",
         "topic_delay",
         "topic_id",
@@ -127,6 +129,8 @@ class Partition:
         has_delays = has_notes or policy.delays is not None
         self.delayed_messages = WaitingMessages(-1, log.end_offset) if has_delays else None
         """Messages that wait for their time, if its topic takes such messages or has taken them."""
+        self.remote = RemoteLog() if config.remote_storage_enable else None
+        """What is in an object store, if the topic's closed segments are copied there."""
         self.enough_replicas = self.may_commit = self.commits_at_once = self.commits_by_sync = False
         """The results of `commit_rules`, kept because they are read for every batch."""
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
@@ -159,6 +163,8 @@ class Partition:
         self.policy = append_policy(config, decompress_max_bytes, self.index, closed=closed)
         if self.policy.delays is not None and self.delayed_messages is None:
             self.delayed_messages = WaitingMessages(self.leader_epoch, self.log.end_offset)
+        if config.remote_storage_enable and self.remote is None:
+            self.remote = RemoteLog()
         self.log.configure(log_config(config, decompress_max_bytes))
         self.count_replicas()
 
@@ -203,6 +209,8 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.refused_by_disk.clear()
         self._synced = 0
+        if self.remote is not None:
+            self.remote.forget()
         self.topic_delay = due_offset(self.config)  # what was looked at may be truncated
         self.verifications = Verifications()
         self._fail_waits()
@@ -265,6 +273,12 @@ class Partition:
             target.changed(wake=wake)
         if wake:
             self.follower_fetches.clear()
+
+    @property
+    def start_offset(self) -> int:
+        """Where the partition begins for its readers: in the local log, or before it in an object store."""
+        remote = self.remote
+        return self.log.start_offset if remote is None else remote.start_offset(self.log.start_offset)
 
     @property
     def transactional(self) -> bool:

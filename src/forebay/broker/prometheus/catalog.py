@@ -173,6 +173,12 @@ _TOPICS = (
     ),
     _gauge("forebay_topic_log_bytes", "Bytes of a topic's logs on this broker.", "topic"),
     _gauge("forebay_topic_delayed_pending", "Messages that wait for their time.", "topic"),
+    _gauge("forebay_topic_remote_bytes", "Bytes of a topic's messages in the object store.", "topic"),
+    _gauge(
+        "forebay_topic_remote_lag_bytes",
+        "Bytes of a topic's closed segments that are not in the object store yet.",
+        "topic",
+    ),
 )
 
 _GROUPS = (
@@ -263,6 +269,20 @@ _STORAGE = (
     ),
     _counter("forebay_compaction_freed_bytes_total", "Bytes that compaction has freed."),
     _counter("forebay_unreadable_batches_total", "Batches that were found damaged or malformed."),
+    _gauge("forebay_remote_bytes", "Bytes in the object store, of partitions led here."),
+    _gauge("forebay_remote_lag_bytes", "Bytes of closed segments that are not in the object store yet."),
+    _gauge("forebay_remote_lag_segments", "Closed segments that are not in the object store yet."),
+    _gauge("forebay_remote_partitions_failing", "Partitions whose last work on the object store has failed."),
+    _counter("forebay_remote_failures_total", "Failed requests to the object store; they are tried again."),
+    _counter("forebay_remote_segments_copied_total", "Segments that were copied to the object store."),
+    _counter("forebay_remote_copied_bytes_total", "Bytes of them."),
+    _counter(
+        "forebay_remote_retentions_total", "Times that retention has deleted messages of tiered partitions."
+    ),
+    _counter("forebay_remote_objects_deleted_total", "Objects that were deleted."),
+    _counter("forebay_remote_chunks_read_total", "Chunks of segments that were read from the object store."),
+    _counter("forebay_remote_read_bytes_total", "Bytes of them."),
+    _counter("forebay_remote_cache_hits_total", "Reads of old messages that found their chunk on the disk."),
     _gauge("forebay_stray_logs", "Logs that were put aside because the cluster does not know them."),
 )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from forebay.broker.prometheus.families import Page, escaped
+from forebay.core.tiers.planning import copy_lag
 
 if TYPE_CHECKING:
     from forebay.broker.broker_time import BrokerTime
@@ -17,7 +18,7 @@ _AT_ONCE = 100
 _TRAFFIC = "kafka_server_brokertopicmetrics"
 _REPLICAS = "kafka_server_replicamanager"
 _PARTITION = "kafka_topic_partition"
-_PER_TOPIC = 6
+_PER_TOPIC = 8
 _PER_LED_PARTITION = 7
 
 
@@ -60,16 +61,29 @@ class TopicMetrics:
             page.add(f"{_TRAFFIC}_bytesout_total", traffic.bytes_out, name)
         if held.has_delays:
             page.add("forebay_topic_delayed_pending", held.delayed, name)
+        if held.is_tiered:
+            page.add("forebay_topic_remote_bytes", held.remote_bytes, name)
+            page.add("forebay_topic_remote_lag_bytes", held.remote_lag, name)
 
 
 class _TopicSums:
-    __slots__ = ("delayed", "has_delays", "leads", "leads_first", "log_bytes", "partition")
+    __slots__ = (
+        "delayed",
+        "has_delays",
+        "is_tiered",
+        "leads",
+        "leads_first",
+        "log_bytes",
+        "partition",
+        "remote_bytes",
+        "remote_lag",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         """One of them."""
-        self.log_bytes = self.delayed = 0
-        self.leads = self.leads_first = self.has_delays = False
+        self.log_bytes = self.delayed = self.remote_bytes = self.remote_lag = 0
+        self.leads = self.leads_first = self.has_delays = self.is_tiered = False
 
 
 class _Sums:
@@ -78,6 +92,7 @@ class _Sums:
         self.topics: dict[str, _TopicSums] = {}
         self._led = self._under_replicated = self._under_min = self._offline = 0
         self._log_bytes = self._delayed = self._overdue_ms = 0
+        self._remote_bytes = self._remote_lag = self._remote_lag_segments = self._remote_failing = 0
 
     def add(self, partition: Partition) -> None:
         held = self.topics.get(partition.topic)
@@ -95,6 +110,8 @@ class _Sums:
             self._under_min += not partition.enough_replicas
             if partition.delayed_messages is not None:
                 self._add_delays(held, partition)
+            if partition.remote is not None:
+                self._add_tiers(held, partition)
 
     def _add_delays(self, held: _TopicSums, partition: Partition) -> None:
         waiting = partition.delayed_messages
@@ -106,7 +123,24 @@ class _Sums:
         if due_ms is not None:
             self._overdue_ms = max(self._overdue_ms, self._now_ms - due_ms)
 
+    def _add_tiers(self, held: _TopicSums, partition: Partition) -> None:
+        remote = partition.remote
+        assert remote is not None
+        held.is_tiered = True
+        size = 0 if remote.manifest is None else remote.manifest.data_bytes
+        segments, lag = copy_lag(partition.log.segments(), remote.copied_to)
+        held.remote_bytes += size
+        held.remote_lag += lag
+        self._remote_bytes += size
+        self._remote_lag += lag
+        self._remote_lag_segments += segments
+        self._remote_failing += remote.failure is not None
+
     def add_to(self, page: Page) -> None:
+        page.add("forebay_remote_bytes", self._remote_bytes)
+        page.add("forebay_remote_lag_bytes", self._remote_lag)
+        page.add("forebay_remote_lag_segments", self._remote_lag_segments)
+        page.add("forebay_remote_partitions_failing", self._remote_failing)
         page.add(f"{_REPLICAS}_leadercount", self._led)
         page.add(f"{_REPLICAS}_underreplicatedpartitions", self._under_replicated)
         page.add(f"{_REPLICAS}_underminisrpartitioncount", self._under_min)
@@ -143,7 +177,7 @@ class PartitionMetrics:
             return
         is_preferred = bool(state.replicas) and state.replicas[0] == self._node_id
         page.add(f"{_PARTITION}_current_offset", partition.high_watermark, name)
-        page.add(f"{_PARTITION}_oldest_offset", partition.log.start_offset, name)
+        page.add(f"{_PARTITION}_oldest_offset", partition.start_offset, name)
         page.add(f"{_PARTITION}_leader", self._node_id, name)
         page.add(f"{_PARTITION}_leader_is_preferred", int(is_preferred), name)
         page.add(f"{_PARTITION}_replicas", len(state.replicas), name)

@@ -95,7 +95,9 @@ class FoldedPartitions:
             return now_ms >= max(fold.closed_ms + grace_ms, fold.drop_ms or 0)
         if fold.drop_ms is not None and now_ms >= fold.drop_ms:
             return True
-        is_empty = log_.start_offset == log_.end_offset and not len(partition.producers.transactions)
+        if partition.remote is not None and not partition.remote.known:
+            return False
+        is_empty = partition.start_offset == log_.end_offset and not len(partition.producers.transactions)
         return is_empty and now_ms >= fold.closed_ms + grace_ms
 
     async def _remove(self, topic_id: bytes, ends: dict[int, int]) -> None:

@@ -23,8 +23,8 @@ class Retention:
     def apply(self, partition: Partition) -> None:
         """Delete what the topic's settings do not retain. Deleted files are removed from the disk later."""
         log_ = partition.log
-        if log_.offline is not None:
-            return
+        if log_.offline is not None or partition.remote is not None:
+            return  # tiered storage sees to both parts (`tiers/leader_term.py`); followers follow
         plan = _without_waiting(partition, self._plan(partition))
         if plan.roll_first:
             log_.roll()

@@ -27,6 +27,7 @@ from forebay.config.keys.security.oauth import OAuthConfig
 from forebay.config.keys.security.sasl import SaslConfig
 from forebay.config.keys.security.tls import TlsConfig
 from forebay.config.keys.storage import StorageConfig
+from forebay.config.keys.tiers import TierConfig
 from forebay.config.keys.topic_defaults import TOPIC_DEFAULT_KEYS, TopicDefaults
 from forebay.config.values import (
     Definition,
@@ -47,6 +48,7 @@ BROKER_KEYS: dict[str, Definition] = {
         *definitions_of(TopicDefaults),
         *TOPIC_DEFAULT_KEYS,
         *definitions_of(StorageConfig),
+        *definitions_of(TierConfig),
         *definitions_of(CleanerConfig),
         *COMPACTION_KEYS,
         *definitions_of(GroupsConfig),

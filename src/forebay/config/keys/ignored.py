@@ -27,13 +27,14 @@ from forebay.config.values import (
 )
 
 _ONE_LOOP = "one event loop and small pools do this work."
-_NO_TIER = "there is no remote storage."
+_READS = "remote.log.reader.threads bounds what reading costs."
+_NO_FOLLOWER_READS = "followers begin at the start of the leader's local log."
 _FORMAT_VERSION = re.compile(r"\d+\.\d+(\.\d+)?(-IV\d+)?")
 
 
-def _without_remote_storage(value: Value) -> None:
+def _stays_remote(value: Value) -> None:
     if value:
-        raise ValueError("Tiered Storage functionality is disabled in the broker: use false")
+        raise ValueError("remote.storage.enable cannot be taken back: use remote.log.copy.disable=true")
 
 
 def _format_version(value: Value) -> None:
@@ -82,17 +83,11 @@ _LOGS = (
 )
 
 _REMOTE = (
-    long_key("log.local.retention.ms", -2, _NO_TIER, -2),
-    long_key("log.local.retention.bytes", -2, _NO_TIER, -2),
-    long_key("remote.log.index.file.cache.total.size.bytes", 1_073_741_824, _NO_TIER, 1),
-    long_key("remote.log.manager.copy.max.bytes.per.second", LONG_MAX, _NO_TIER, 1),
-    long_key("remote.log.manager.fetch.max.bytes.per.second", LONG_MAX, _NO_TIER, 1),
-    int_key("remote.log.manager.copier.thread.pool.size", 10, _NO_TIER, 1),
-    int_key("remote.log.manager.expiration.thread.pool.size", 10, _NO_TIER, 1),
-    int_key("remote.log.manager.follower.thread.pool.size", 2, _NO_TIER, 1),
-    int_key("remote.log.reader.threads", 10, _NO_TIER, 1),
-    int_key("remote.fetch.max.wait.ms", 500, _NO_TIER, 1),
-    long_key("remote.list.offsets.request.timeout.ms", 30_000, _NO_TIER, 1),
+    long_key("remote.log.manager.fetch.max.bytes.per.second", LONG_MAX, _READS, 1),
+    int_key("remote.log.manager.expiration.thread.pool.size", 10, "the copying threads delete, too.", 1),
+    int_key("remote.log.manager.follower.thread.pool.size", 2, _NO_FOLLOWER_READS, 1),
+    int_key("remote.fetch.max.wait.ms", 500, "a fetch waits for the object store as for messages.", 1),
+    long_key("remote.list.offsets.request.timeout.ms", 30_000, "the object store's own timeouts apply.", 1),
 )
 
 _NO_KERBEROS = "there are no logins by Kerberos, see sasl.enabled.mechanisms."
@@ -125,7 +120,7 @@ _COORDINATORS = (
     list_key(
         "cordoned.log.dirs", (), "a broker has one data directory; drain it with forebay cluster drain."
     ),
-    bool_key("follower.fetch.last.tiered.offset.enable", False, _NO_TIER),
+    bool_key("follower.fetch.last.tiered.offset.enable", False, _NO_FOLLOWER_READS),
 )
 
 IGNORED_BROKER_KEYS = tuple(
@@ -138,16 +133,12 @@ _TOPICS = (
     long_key("flush.messages", None, _ALL_ALIKE, 1),
     long_key("flush.ms", None, _ALL_ALIKE, 0),
     bool_key("preallocate", False, "segments grow as they are written."),
-    long_key("local.retention.ms", None, _NO_TIER, -2),
-    long_key("local.retention.bytes", None, _NO_TIER, -2),
     bool_key(
-        "remote.storage.enable",
+        "remote.log.delete.on.disable",
         False,
-        f"{_NO_TIER} Only false is accepted.",
-        validate=_without_remote_storage,
+        "remote.storage.enable cannot be taken back. Only false is accepted.",
+        validate=_stays_remote,
     ),
-    bool_key("remote.log.copy.disable", False, _NO_TIER),
-    bool_key("remote.log.delete.on.disable", False, _NO_TIER),
     bool_key("message.downconversion.enable", True, "messages leave as they came; Kafka 4.0 has removed it."),
     text_key(
         "message.format.version",
@@ -163,8 +154,6 @@ IGNORED_TOPIC_FALLBACKS = {
     "flush.messages": "log.flush.interval.messages",
     "flush.ms": "log.flush.interval.ms",
     "preallocate": "log.preallocate",
-    "local.retention.ms": "log.local.retention.ms",
-    "local.retention.bytes": "log.local.retention.bytes",
 }
 """The broker settings that some of them fall back to."""
 

@@ -41,12 +41,11 @@ offsets.load.buffer.size offsets.topic.compression.codec offsets.topic.replicati
 producer.purgatory.purge.interval.requests queued.max.requests
 remote.log.index.file.cache.ttl.ms remote.log.manager.copy.quota.window.num
 remote.log.manager.copy.quota.window.size.seconds remote.log.manager.fetch.quota.window.num
-remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.task.interval.ms
-remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
+remote.log.manager.fetch.quota.window.size.seconds
 remote.log.manager.task.retry.jitter remote.log.manager.thread.pool.size
 remote.log.metadata.custom.metadata.max.bytes remote.log.metadata.manager.class.name
 remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
-remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks
+remote.log.metadata.manager.listener.name
 remote.log.storage.manager.class.name remote.log.storage.manager.class.path
 remote.log.storage.manager.impl.prefix remote.log.storage.system.enable replica.fetch.min.bytes
 replica.high.watermark.checkpoint.interval.ms replica.socket.receive.buffer.bytes

@@ -118,6 +118,29 @@ _KEYS = (
         ("log.retention.hours", _HOUR_MS),
     ),
     _key("retention.bytes", "log.retention.bytes"),
+    _key("local.retention.ms", "log.local.retention.ms"),
+    _key("local.retention.bytes", "log.local.retention.bytes"),
+    TopicKey(
+        definition=bool_key(
+            "remote.storage.enable",
+            False,
+            "Whether closed segments are copied to the object store (forebay.remote.url). It cannot be taken "
+            "back. Not for compacted topics.",
+            dynamic=True,
+        ),
+        attribute="remote_storage_enable",
+        fallbacks=(),
+    ),
+    TopicKey(
+        definition=bool_key(
+            "remote.log.copy.disable",
+            False,
+            "Copy no more segments to the object store. What is there stays readable.",
+            dynamic=True,
+        ),
+        attribute="remote_copy_disable",
+        fallbacks=(),
+    ),
     _key("segment.bytes", "log.segment.bytes"),
     _key("segment.ms", "log.roll.ms", ("log.roll.hours", _HOUR_MS)),
     _key("segment.jitter.ms", "log.roll.jitter.ms", ("log.roll.jitter.hours", _HOUR_MS)),

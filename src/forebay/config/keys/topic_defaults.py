@@ -126,6 +126,22 @@ TOPIC_DEFAULT_KEYS = (
         dynamic=True,
     ),
     long_key(
+        "log.local.retention.ms",
+        -2,
+        "For topics with remote.storage.enable: how long a segment stays on the disks of brokers once it is "
+        "in the object store. -2 means as long as it is retained at all, -1 for ever.",
+        -2,
+        dynamic=True,
+    ),
+    long_key(
+        "log.local.retention.bytes",
+        -2,
+        "For topics with remote.storage.enable: how large a partition may be on the disks of brokers; what "
+        "is more is deleted there once it is in the object store. -2 means as much as is retained at all.",
+        -2,
+        dynamic=True,
+    ),
+    long_key(
         "log.segment.delete.delay.ms",
         60_000,
         "How long the files of a deleted segment stay on disk, for readers in flight.",

@@ -27,6 +27,7 @@ from forebay.config import (
 )
 from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
 from forebay.core.cluster.image_changes import Change, ConfigOwner, ConfigPut
+from forebay.core.cluster.topics.tier_rules import check_tiers
 from forebay.core.cluster.topics.topic_requests import existing_topic, validate_topic_name
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
@@ -95,6 +96,7 @@ class TopicKind(Kind):
     def check(
         self, image: ClusterImage, name: str, config: BrokerConfig, overrides: Mapping[str, str], /
     ) -> None:
+        check_tiers(name, config, overrides, self.overrides(image, name))
         topic, settings = image.topics[name], TopicConfig.resolve(config, overrides)
         folding = topic.record.folding
         if folding is None or topic.closed_from == len(topic.partitions):

@@ -22,6 +22,7 @@ from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import Died, DiskHandle
 from forebay.sim.world.disk_time import DiskTime
 from forebay.sim.world.network import SimNetwork
+from forebay.sim.world.objects import SimObjects
 from forebay.sim.world.process import SimProcess
 from forebay.sim.world.store import SimStore
 from forebay.sim.world.store_client import StoreClient
@@ -35,7 +36,13 @@ DATA_DIR = "/data"
 
 class SimNode:
     def __init__(
-        self, world: World, network: SimNetwork, store: SimStore, node_id: int, settings: Mapping[str, str]
+        self,
+        world: World,
+        network: SimNetwork,
+        store: SimStore,
+        objects: SimObjects,
+        node_id: int,
+        settings: Mapping[str, str],
     ) -> None:
         self.node_id = node_id
         self.host = f"node{node_id}"
@@ -65,6 +72,7 @@ class SimNode:
         self._world = world
         self._network = network
         self._store = store
+        self._objects = objects
         self._settings = dict(settings)
         self._torn = False
         """True if power was lost, and not all logs have been checked since."""
@@ -159,6 +167,7 @@ class SimNode:
             entropy=process.entropy,
             delay_indexes=self.delay_indexes,
             open_store=lambda _: self._open_store(process),
+            open_objects=lambda _: self._objects,
         )
         process.spawn(lambda: self._run(process, config, ports))
 

@@ -3,7 +3,8 @@
 The loop uses `Log`. This is its other half, reached by `Log.files`, and works on the same state. Which thread
 may call what:
 
-- Any thread, while the owner uses the log: `datasync`, `sync_names`, `warm`, `read`, `probe`.
+- Any thread, while the owner uses the log: `datasync`, `sync_names`, `warm`, `read`, `probe`,
+  `snapshot_at`.
 - A thread to which the owner has lent the log, or that has opened it and not handed it over yet: all others,
   and every method of `Log`. The owner makes no call until it gets the log back.
 - The loop itself, before the broker serves and when it serves no more.
@@ -27,7 +28,7 @@ from forebay.storage.disk import FileClosed
 from forebay.storage.log.compaction.swap import SwappingLog
 from forebay.storage.log.recovery.txn_index_recovery import replace_txn_index
 from forebay.storage.log.segment.batch_parts import DamagedPart, WholeBatch
-from forebay.storage.log.segment.segment import Segment
+from forebay.storage.log.segment.segment import Segment, segment_name
 from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.storage.log.truncation import LogTruncation
@@ -243,6 +244,12 @@ class LogFiles(LogTruncation):
         log = self._log
         log._snapshots.write(log.end_offset, data, sync=True, recovery_point=log.recovery_point)
         log.note_snapshot()
+
+    def snapshot_at(self, offset: int) -> bytes:
+        """The snapshot of producers that was taken at exactly this offset; empty if there is none. Any
+        thread."""
+        disk, path = self._log._disk, f"{self._log.directory}/{segment_name(offset)}.snapshot"
+        return disk.read_bytes(path) if disk.exists(path) else b""
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
         """(offset, state) of the snapshots not beyond the end, newest first: take the first that is whole."""

@@ -113,9 +113,16 @@ class PartitionOpener:
             has_notes=bool(notes) or self._delay_indexes.exists(log_.directory),
             traffic=self._metrics.topics.of(topic_id),
         )
-        log_.on_roll = lambda _: save_producers(log_, partition.producers)
+        log_.on_roll = lambda _: _rolled(partition)
         log_.unreadable.on_found = self._count_unreadable
         return partition
 
     def _count_unreadable(self) -> None:
         self._metrics.unreadable_batches += 1
+
+
+def _rolled(partition: Partition) -> None:
+    """A segment was closed, and the next one begun."""
+    save_producers(partition.log, partition.producers)
+    if partition.remote is not None and partition.remote.on_segment_closed is not None:
+        partition.remote.on_segment_closed(partition)

@@ -20,6 +20,7 @@ from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import Assignment, place, staying
 from forebay.core.cluster.topics.more_partitions import regrown
+from forebay.core.cluster.topics.tier_rules import check_tiers
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.lazy import dataclass
 
@@ -93,6 +94,7 @@ def check_new_name(image: ClusterImage, name: str) -> None:
 def create_topic(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> list[Change]:
     check_new_name(image, new.name)
     overrides = _check_configs(new.configs)
+    _check_tiers(broker, new.name, overrides)
     record = TopicRecord(
         name=new.name,
         topic_id=new.topic_id,
@@ -240,6 +242,13 @@ def _check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
         check_topic_config(name, value)
         overrides[name] = value
     return overrides
+
+
+def _check_tiers(broker: BrokerConfig, name: str, overrides: Mapping[str, str]) -> None:
+    try:
+        check_tiers(name, broker, overrides, {})
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def check_topic_config(name: str, value: str) -> None:

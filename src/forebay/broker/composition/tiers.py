@@ -1,0 +1,68 @@
+"""The parts of tiered storage, made when a broker with `forebay.remote.url` first needs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.broker.tiers.chunk_files import ChunkFiles
+from forebay.broker.tiers.remote_offsets import RemoteOffsets
+from forebay.broker.tiers.remote_reads import RemoteReads
+from forebay.broker.tiers.service import TierService
+from forebay.broker.tiers.tier_host import TierHost
+from forebay.broker.worker_threads import LazyThreads
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from forebay.broker.composition.foundations import Foundations
+    from forebay.broker.composition.local_partitions import LocalPartitions
+
+
+class Tiers:
+    def __init__(self, base: Foundations, local: LocalPartitions) -> None:
+        config, ports, loop = base.settings.current.tiers, base.ports, base.loop
+        assert config.url is not None
+        self.store = store = ports.open_objects(config.url)
+        copying = LazyThreads(loop, lambda: ports.executor(config.copy_threads, "forebay-tier"))
+        reading = ports.executor(config.read_threads, "forebay-remote")
+        self.reads = RemoteReads(
+            store,
+            ChunkFiles(ports.disk, str(base.settings.current.node.data_dir)),
+            base.settings,
+            base.metrics,
+            reading,
+            loop,
+        )
+        self.offsets = RemoteOffsets(store, base.settings, reading, loop)
+        image = base.metadata
+
+        def topic_settings(topic: str) -> tuple[int, dict[str, str]]:
+            found = image.image.topics.get(topic)
+            overrides = image.image.topic_config(topic).overrides
+            return (0 if found is None else len(found.partitions)), dict(overrides)
+
+        self.service = TierService(
+            TierHost(
+                store=store,
+                threads=copying,
+                writer=f"{base.node_id}-{ports.entropy(6).hex()}",
+                settings=base.settings,
+                metrics=base.metrics,
+                time=base.time,
+                clock=ports.clock,
+                entropy=ports.entropy,
+                topic_settings=topic_settings,
+                paces=set(),
+            ),
+            base.background,
+            loop,
+            led=lambda: [each for each in local.table.all() if each.is_leader and not each.closed],
+        )
+
+    def close(self) -> None:
+        self.service.close()
+        self.reads.close()
+
+    def end_threads(self, closing: ExitStack) -> None:
+        closing.callback(self.reads.end_threads)
+        closing.callback(self.service.end_threads)

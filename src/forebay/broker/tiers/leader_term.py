@@ -1,0 +1,339 @@
+"""The leader's work on one tiered partition, for one term.
+
+First the manifest is read and claimed: it gets the leader's epoch, so that a leader which was replaced
+without noticing cannot write any more. What it lists beyond the leader's own history is cut off, and never
+served (`core/tiers/lineage.py`). Then, again and again (`tend`): retention over both parts of the partition,
+closed segments are copied, local ones are deleted that the manifest has, and objects that no longer count.
+
+One thing at a time: all changes of a manifest are made under one lock. After every wait the term may be over;
+then nothing more is done (`TermOver`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from forebay.broker.partition.long_polls import release
+from forebay.broker.partition.partition import Partition
+from forebay.broker.tiers.manifest_file import ManifestFile
+from forebay.broker.tiers.tier_host import TierHost
+from forebay.broker.tiers.uploads import Upload
+from forebay.core.partition.retention import RetentionPolicy
+from forebay.core.tiers import manifest_changes as changes
+from forebay.core.tiers.lineage import lost_from
+from forebay.core.tiers.planning import Copy, local_deletion, retained_from, segments_to_copy
+from forebay.errors import ForebayError, StorageError
+from forebay.tiers.object_store import StoreError
+from forebay.tiers.reading import RemoteTopic, encode_topic
+from forebay.wire.tiers.layout import segment_key, topic_key
+from forebay.wire.tiers.manifest import Manifest, RemoteSegment
+from forebay.wire.tiers.segment_object import AbortedSpan
+
+log = logging.getLogger(__name__)
+
+_COPIES_AT_ONCE = 4
+"""Segments that are copied between two changes of the manifest."""
+_DELETED_AT_ONCE = 100
+_TRIES_MAX = 5
+
+
+class TermOver(ForebayError):
+    """This broker does not lead the partition any more, or another leader has claimed the manifest."""
+
+
+class LeaderTerm:
+    def __init__(self, host: TierHost, partition: Partition) -> None:
+        assert partition.remote is not None
+        self.partition = partition
+        self.epoch = partition.leader_epoch
+        self._host = host
+        self._remote = partition.remote
+        self._file = ManifestFile(host.store, host.threads, partition.topic_id, partition.index)
+        self._lock = asyncio.Lock()
+        self._described = False
+        self.fenced = False
+        """True if a later leader has claimed the manifest: this one has only to learn of it."""
+
+    @property
+    def is_over(self) -> bool:
+        partition = self.partition
+        return partition.closed or not partition.is_leader or partition.leader_epoch != self.epoch
+
+    # -- the manifest ----------------------------------------------------------------------------------
+
+    async def _know(self) -> None:
+        """Read and claim the manifest, unless that was done in this term."""
+        if self._remote.known:
+            return
+        for _ in range(_TRIES_MAX):
+            self._check_term()
+            found = await self._file.read()
+            self._check_term()
+            if found is None:
+                self._adopt(None)
+                return
+            if found.leader_epoch > self.epoch:
+                self.fenced = True
+                raise TermOver(f"{self.partition} has a leader of epoch {found.leader_epoch} already")
+            claimed = self._own_history(self._claimed(found))
+            if await self._file.replace(claimed):
+                self._check_term()
+                self._adopt(claimed)
+                return
+        raise StoreError(f"the manifest of {self.partition} changes all the time")
+
+    def _claimed(self, manifest: Manifest) -> Manifest:
+        return changes.claimed(manifest, self.epoch, self._host.writer, self._delete_at_ms())
+
+    def _own_history(self, manifest: Manifest) -> Manifest:
+        """Without what is not of this leader's history."""
+        partition, log_ = self.partition, self.partition.log
+        keep_ms = self._host.config.lost_history_retention_ms
+        lost = lost_from(manifest, partition.epochs.entries, log_.start_offset, log_.end_offset)
+        if lost is not None:
+            _warn("messages in the object store are of a lost history, and are not served", partition, lost)
+            manifest = changes.cut_off(manifest, lost, self._now_ms() + keep_ms)
+        if manifest.next_offset < log_.start_offset and (manifest.segments or lost is not None):
+            _warn(
+                "messages between the object store and the local log are missing: the partition begins here",
+                partition,
+                log_.start_offset,
+            )
+            manifest = changes.begun_anew(manifest, log_.start_offset, self._now_ms() + keep_ms)
+        return manifest
+
+    async def _store(self, manifest: Manifest) -> None:
+        """Make a changed manifest the one that counts. On a conflict it is to be read again."""
+        if not await self._file.replace(manifest):
+            self._remote.known = False
+            raise StoreError(f"somebody else has changed the manifest of {self.partition}")
+        self._check_term()
+        self._adopt(manifest)
+
+    def _adopt(self, manifest: Manifest | None) -> None:
+        self._remote.manifest, self._remote.known = manifest, True
+
+    def _check_term(self) -> None:
+        if self.is_over:
+            raise TermOver(f"this broker does not lead {self.partition} any more")
+
+    # -- the work --------------------------------------------------------------------------------------
+
+    async def tend(self) -> bool:
+        """Do what there is to do; whether there is more. Raises StoreError, StorageError, TermOver."""
+        async with self._lock:
+            await self._know()
+            await self._apply_retention()
+            copied = await self._copy_next()
+            self.delete_local()
+            await self._delete_objects()
+            return copied
+
+    async def begin_at(self, offset: int) -> None:
+        """Delete messages below an offset from the object store, and from nowhere else."""
+        async with self._lock:
+            await self._know()
+            manifest = self._remote.manifest
+            if manifest is not None and manifest.start_offset < offset:
+                await self._store(changes.started_at(manifest, offset, self._delete_at_ms()))
+
+    # -- retention -------------------------------------------------------------------------------------
+
+    async def _apply_retention(self) -> None:
+        partition, log_, manifest = self.partition, self.partition.log, self._remote.manifest
+        if log_.offline is not None:
+            return
+        before = partition.start_offset
+        kept = retained_from(
+            manifest,
+            log_.segments(),
+            self._policy(local=False),
+            now_ms=self._now_ms(),
+            start_offset=before,
+            high_watermark=partition.high_watermark,
+        )
+        start_offset = self._without_waiting(kept.start_offset)
+        if start_offset <= before:
+            return
+        if manifest is not None:
+            await self._store(changes.started_at(manifest, start_offset, self._delete_at_ms()))
+        if kept.roll_first:
+            log_.roll()
+        if start_offset > log_.start_offset:
+            self._delete_local_below(start_offset)
+        self._host.metrics.remote_segments_expired += 1
+        log.info(
+            "retention deleted messages, also from the object store",
+            extra={"partition": str(partition), "log_start_offset": start_offset},
+        )
+
+    def _without_waiting(self, start_offset: int) -> int:
+        """Messages that wait for their time stay, and are carried on first."""
+        waiting, log_ = self.partition.delayed_messages, self.partition.log
+        if waiting is None or start_offset <= max(waiting.kept_from, log_.start_offset):
+            return start_offset
+        waiting.carry_below(start_offset, log_.config.segment_bytes)
+        return max(waiting.kept_from, log_.start_offset)
+
+    def delete_local(self) -> None:
+        """Delete local segments that the manifest has, as local retention says."""
+        partition, log_, remote = self.partition, self.partition.log, self._remote
+        if not remote.known or remote.manifest is None or log_.offline is not None:
+            return
+        plan = local_deletion(
+            log_.segments(),
+            self._policy(local=True),
+            now_ms=self._now_ms(),
+            copied_to=remote.copied_to,
+            log_start_offset=log_.start_offset,
+        )
+        if plan.roll_first and not partition.config.remote_copy_disable:
+            log_.roll()
+        if plan.segments:
+            start_offset = self._without_waiting(log_.segments()[plan.segments - 1].next_offset)
+            self._delete_local_below(start_offset)
+
+    def _delete_local_below(self, start_offset: int) -> None:
+        partition, log_ = self.partition, self.partition.log
+        count = sum(segment.next_offset <= start_offset for segment in log_.segments()[:-1])
+        if not count:
+            return
+        log_.delete_front(count)
+        self._host.metrics.segments_deleted += count
+        release(partition)
+        partition.notify_followers()
+
+    def _policy(self, *, local: bool) -> RetentionPolicy:
+        config = self.partition.config
+        of_time, of_size = config.local_retention
+        return RetentionPolicy(
+            retention_ms=of_time if local else config.retention_ms,
+            retention_bytes=of_size if local else config.retention_bytes,
+            delay_ms=config.delay_ms,
+            deletes=config.deletes,
+        )
+
+    # -- copying ---------------------------------------------------------------------------------------
+
+    async def _copy_next(self) -> bool:
+        copies = self._to_copy()
+        if not copies:
+            return False
+        await self._describe_topic()
+        manifest = self._remote.manifest
+        if manifest is None:
+            manifest = self._claimed(
+                Manifest(
+                    topic=self.partition.topic,
+                    topic_id=self.partition.topic_id,
+                    partition=self.partition.index,
+                    start_offset=self.partition.log.start_offset,
+                )
+            )
+        self._check_term()
+        if manifest.pending:  # the failure of an upload could not be noted
+            manifest = changes.given_up(manifest, manifest.pending, self._delete_at_ms())
+        uploads = [self._upload(copy) for copy in copies]
+        await self._store(changes.with_pending(manifest, [upload.key for upload in uploads]))
+        done: list[RemoteSegment] = []
+        try:
+            for upload in uploads:
+                done.append(await self._run(upload))
+                self._check_term()
+        finally:
+            await self._finish(uploads, done)
+        return True
+
+    def _to_copy(self) -> list[Copy]:
+        partition, log_ = self.partition, self.partition.log
+        if partition.config.remote_copy_disable or log_.offline is not None:
+            return []
+        remote_end = self._remote.copied_to if self._remote.manifest is not None else log_.start_offset
+        stable_offset = min(partition.last_stable_offset, log_.recovery_point)
+        closed = log_.segments()[:-1]
+        return segments_to_copy(closed, remote_end, stable_offset=stable_offset, count_max=_COPIES_AT_ONCE)
+
+    def _upload(self, copy: Copy) -> Upload:
+        partition, log_ = self.partition, self.partition.log
+        stretch = next(iter(log_.stretches(copy.base_offset)), None)
+        if stretch is None or stretch.file.next_base != copy.next_offset:
+            raise StorageError(f"the batches of {partition} from offset {copy.base_offset} on are missing")
+        aborted = log_.aborted_transactions(copy.base_offset, copy.next_offset)
+        unique = self._host.entropy(6).hex()
+        return Upload(
+            segment_key(
+                partition.topic_id, partition.index, copy.base_offset, copy.next_offset, self.epoch, unique
+            ),
+            copy,
+            stretch,
+            log_.files,
+            tuple(AbortedSpan(*entry) for entry in aborted),
+            self._host.config.chunk_bytes,
+            self._now_ms(),
+        )
+
+    async def _run(self, upload: Upload) -> RemoteSegment:
+        host, pace = self._host, self._host.pace()
+        host.paces.add(pace)
+        try:
+            copied = await host.threads.run(lambda: upload.run(host.store, pace))
+        except OSError as error:
+            raise StorageError(f"cannot read a segment of {self.partition}: {error}") from error
+        finally:
+            host.paces.discard(pace)
+        host.metrics.remote_segments_copied += 1
+        host.metrics.remote_bytes_copied += copied.object_bytes
+        return copied
+
+    async def _finish(self, uploads: list[Upload], done: list[RemoteSegment]) -> None:
+        """Enter what was copied into the manifest; what was not is deleted later."""
+        manifest = self._remote.manifest
+        if self.is_over or manifest is None or not self._remote.known:
+            return  # the next leader finds them pending
+        copied = {segment.key for segment in done}
+        failed = [upload.key for upload in uploads if upload.key not in copied]
+        if done:
+            manifest = changes.with_copied(manifest, done)
+        if failed:
+            manifest = changes.given_up(manifest, failed, self._delete_at_ms())
+        await self._store(manifest)
+
+    async def _describe_topic(self) -> None:
+        """Write down the topic's name and settings, for a restore: once in each term."""
+        if self._described:
+            return
+        partition, host = self.partition, self._host
+        count, settings = host.topic_settings(partition.topic)
+        data = encode_topic(RemoteTopic(partition.topic, partition.topic_id, count, settings))
+        await host.threads.run(lambda: host.store.put(topic_key(partition.topic_id), data))
+        self._described = True
+
+    # -- objects that no longer count ------------------------------------------------------------------
+
+    async def _delete_objects(self) -> None:
+        manifest, host = self._remote.manifest, self._host
+        if manifest is None:
+            return
+        keys = changes.due_for_deletion(manifest, self._now_ms(), _DELETED_AT_ONCE)
+        if not keys:
+            return
+
+        def delete_all() -> None:
+            for key in keys:
+                host.store.delete(key)
+
+        await host.threads.run(delete_all)
+        self._check_term()
+        host.metrics.remote_objects_deleted += len(keys)
+        await self._store(changes.without_doomed(manifest, set(keys)))
+
+    def _now_ms(self) -> int:
+        return self._host.time.trusted_ms()
+
+    def _delete_at_ms(self) -> int:
+        return self._now_ms() + self._host.config.delete_delay_ms
+
+
+def _warn(message: str, partition: Partition, offset: int) -> None:
+    log.error(message, extra={"partition": str(partition), "offset": offset})

@@ -1,0 +1,50 @@
+"""The manifest of one partition in the object store, read and replaced in threads by its leader."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from forebay.broker.worker_threads import LazyThreads
+from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore
+from forebay.tiers.reading import read_tagged_manifest
+from forebay.wire.tiers.layout import manifest_key
+from forebay.wire.tiers.manifest import Manifest, encode_manifest
+
+log = logging.getLogger(__name__)
+
+
+class ManifestFile:
+    def __init__(self, store: ObjectStore, threads: LazyThreads, topic_id: bytes, partition: int) -> None:
+        self._store = store
+        self._threads = threads
+        self._topic_id = topic_id
+        self._partition = partition
+        self._tag = ABSENT
+
+    async def read(self) -> Manifest | None:
+        found = await self._threads.run(
+            lambda: read_tagged_manifest(self._store, self._topic_id, self._partition)
+        )
+        if found is None:
+            self._tag = ABSENT
+            return None
+        manifest, self._tag = found
+        return manifest
+
+    async def replace(self, manifest: Manifest) -> bool:
+        """Store a new version. False if somebody else has stored one since the last `read` or `replace`.
+
+        A version of which the answer was lost counts as stored.
+        """
+        key, data, tag = manifest_key(self._topic_id, self._partition), encode_manifest(manifest), self._tag
+        try:
+            self._tag = await self._threads.run(_put(self._store, key, data, tag))
+        except (Conflict, Missing):
+            stored = await self.read()
+            return stored == manifest
+        return True
+
+
+def _put(store: ObjectStore, key: str, data: bytes, tag: str) -> Callable[[], str]:
+    return lambda: store.put(key, data, replaces=tag)

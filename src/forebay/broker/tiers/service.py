@@ -1,0 +1,166 @@
+"""Tiered storage of a broker: a `LeaderTerm` for each tiered partition that it leads, tended in turn.
+
+Every partition is looked at at intervals, and soon after a segment was closed. A store that fails is asked
+again after a pause that grows with each failure, for all partitions together: one that is away is not asked
+a thousand times. Nothing here is in the way of producing or of reading the local log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from forebay.broker.pace import Stopped
+from forebay.broker.tiers.leader_term import LeaderTerm, TermOver
+from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.tiers.object_store import StoreError
+
+if TYPE_CHECKING:
+    from forebay.broker.background import Background
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.tiers.tier_host import TierHost
+
+log = logging.getLogger(__name__)
+
+_SOON_S = 0.05
+
+
+class TierService:
+    def __init__(
+        self,
+        host: TierHost,
+        background: Background,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        led: Callable[[], Iterable[Partition]],
+    ) -> None:
+        """`led`: the partitions that this broker leads."""
+        self._host = host
+        self._background = background
+        self._loop = loop
+        self._led = led
+        self._terms: dict[Partition, LeaderTerm] = {}
+        self._due: dict[Partition, None] = {}
+        """Partitions to look at soon."""
+        self._busy: set[Partition] = set()
+        self._woken = asyncio.Event()
+        self._failures = 0
+        """How often the store has failed since it last worked."""
+        self._wait_until = 0.0
+        self._closed = False
+
+    # -- what others tell ------------------------------------------------------------------------------
+
+    def look_at(self, partition: Partition) -> None:
+        """Something may be to do for a partition: it is led here now, or has closed a segment."""
+        if partition.remote is not None and partition.is_leader and not self._closed:
+            partition.remote.on_segment_closed = self.look_at
+            self._due[partition] = None
+            self._woken.set()
+
+    def dropped(self, partition: Partition) -> None:
+        self._terms.pop(partition, None)
+        self._due.pop(partition, None)
+
+    async def begin_at(self, partition: Partition, offset: int) -> None:
+        """Delete messages below an offset, as far as they are in the object store. Raises KafkaError."""
+        try:
+            await self._term(partition).begin_at(offset)
+        except TermOver:
+            raise partition.not_leader() from None
+        except StoreError as error:
+            self._failed(partition, error)
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"the object store cannot be written: {error}"
+            ) from None
+
+    # -- running ---------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Tend partitions for as long as the broker serves."""
+        next_round = 0.0
+        while True:
+            now = self._loop.time()
+            if now >= next_round:
+                next_round = now + self._host.config.task_interval_ms / 1000
+                self._due.update(dict.fromkeys(p for p in self._led() if p.remote is not None))
+                self._forget_terms()
+            self._begin_some()
+            self._woken.clear()
+            delay_s = next_round - self._loop.time()
+            if self._due:
+                delay_s = min(delay_s, max(self._wait_until - self._loop.time(), _SOON_S))
+            timer = self._loop.call_later(max(delay_s, _SOON_S), self._woken.set)
+            await self._woken.wait()
+            timer.cancel()
+
+    def _forget_terms(self) -> None:
+        for partition in [p for p, term in self._terms.items() if term.is_over]:
+            del self._terms[partition]
+
+    def _begin_some(self) -> None:
+        while self._due and len(self._busy) < self._host.config.copy_threads:
+            if self._loop.time() < self._wait_until:
+                return
+            partition = next((each for each in self._due if each not in self._busy), None)
+            if partition is None:
+                return
+            del self._due[partition]
+            if partition.closed or not partition.is_leader or partition.remote is None:
+                continue
+            self._busy.add(partition)
+            self._background.spawn(self._tend(partition), "copying segments to the object store")
+
+    async def _tend(self, partition: Partition) -> None:
+        more = False
+        try:
+            more = await self._term(partition).tend()
+            self._failures = 0
+            if partition.remote is not None:
+                partition.remote.failure = None
+        except (TermOver, Stopped):
+            pass
+        except (StoreError, StorageError) as error:
+            self._failed(partition, error)
+        finally:
+            self._busy.discard(partition)
+            if more:
+                self._due[partition] = None
+            self._woken.set()
+
+    def _failed(self, partition: Partition, error: Exception) -> None:
+        self._host.metrics.remote_failures += 1
+        if partition.remote is not None:
+            partition.remote.failure = str(error)
+        if isinstance(error, StoreError):
+            config = self._host.config
+            pause_ms = min(config.retry_ms * 2 ** min(self._failures, 20), config.retry_max_ms)
+            self._failures += 1
+            self._wait_until = self._loop.time() + pause_ms / 1000
+            self._due[partition] = None
+        log.warning(
+            "tiered storage: will be tried again",
+            extra={"partition": str(partition), "reason": str(error)},
+        )
+
+    def _term(self, partition: Partition) -> LeaderTerm:
+        term = self._terms.get(partition)
+        if term is None or term.epoch != partition.leader_epoch:
+            if not partition.is_leader or partition.remote is None or self._closed:
+                raise TermOver(f"this broker does not lead {partition}")
+            term = self._terms[partition] = LeaderTerm(self._host, partition)
+        return term
+
+    # -- ending ----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Begin nothing any more, and end what is under way."""
+        self._closed = True
+        for pace in self._host.paces:
+            pace.stopped = True
+
+    def end_threads(self) -> None:
+        """Blocks until the work under way has ended."""
+        self._host.threads.close()

@@ -1,0 +1,1 @@
+"""Tiered storage: what is copied, what is deleted, and which history counts. Pure."""

@@ -1,0 +1,48 @@
+"""Whether the messages in an object store belong to the history of the leader's log.
+
+After an unclean election they may not: the new leader lacks messages that were committed and copied, and
+gives their offsets to others. Leader epochs tell: an epoch has one leader, so two logs agree on all offsets
+that both have in the same epoch. The leader knows where each of its epochs begins, from the one at the start
+of its local log on. Of what lies below it can only say that epochs never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forebay.wire.tiers.manifest import Manifest, RemoteSegment
+
+Epochs = Sequence[tuple[int, int]]
+"""(epoch, start offset), ascending."""
+
+
+def lost_from(manifest: Manifest, epochs: Epochs, log_start_offset: int, log_end_offset: int) -> int | None:
+    """The first offset in the manifest that is not of the leader's history; None if all of it is."""
+    for segment in manifest.segments:
+        for epoch, start, end in _spans(segment):
+            valid_to = _valid_to(epoch, start, epochs, log_start_offset, log_end_offset)
+            if valid_to < end:
+                return max(valid_to, segment.base_offset, manifest.segments[0].base_offset)
+    return None
+
+
+def _spans(segment: RemoteSegment) -> list[tuple[int, int, int]]:
+    """(epoch, first offset, end) of each epoch in a segment."""
+    starts = [max(start, segment.base_offset) for _, start in segment.epochs]
+    ends = [*starts[1:], segment.next_offset]
+    return [(epoch, start, end) for (epoch, _), start, end in zip(segment.epochs, starts, ends, strict=True)]
+
+
+def _valid_to(epoch: int, start: int, epochs: Epochs, log_start: int, log_end: int) -> int:
+    """How far messages of an epoch, from an offset on, are those of the leader's log."""
+    if not epochs:
+        return log_start  # an empty log that begins here
+    first_epoch, first_start = epochs[0]
+    if epoch < first_epoch:
+        return max(first_start, start)
+    for number, (known, known_start) in enumerate(epochs):
+        if known == epoch:
+            if number and start < known_start:
+                return start
+            return epochs[number + 1][1] if number + 1 < len(epochs) else log_end
+    return start

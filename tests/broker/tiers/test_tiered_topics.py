@@ -1,0 +1,253 @@
+"""A topic whose old segments are in an object store: readers see one log, wherever its messages are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import ErrorCode
+from forebay.tiers.local_directory import LocalDirectory
+from forebay.tiers.reading import check_object, read_chunk, read_index, read_topic
+from forebay.wire.batch import split
+from forebay.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.brokers.tiered import (
+    copied_to,
+    create_tiered,
+    eventually,
+    fill,
+    manifest_of,
+    settings,
+    value,
+)
+from support.clients.config_calls import increment
+from support.clients.wire_client import (
+    CREATE_TOPICS,
+    EARLIEST,
+    LATEST,
+    LIST_OFFSETS,
+    WireClient,
+    create,
+    create_topic,
+    list_offsets,
+    offset_at,
+    read,
+    values_of,
+)
+
+EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD, MAX_TIMESTAMP = -4, -5, -6, -3
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def broker(tmp_path: Path, store: Path) -> Iterator[LocalBroker]:
+    with local_broker(tmp_path / "data", settings(store)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: LocalBroker) -> Iterator[WireClient]:
+    with WireClient(broker.bootstrap) as client:
+        yield client
+
+
+def read_everything(client: WireClient, topic: str, **how: int) -> list[tuple[int, bytes | None]]:
+    """Everything from the earliest offset on, by fetches that wait for what is not here yet."""
+    offset, end = offset_at(client, topic, EARLIEST), offset_at(client, topic, LATEST)
+    found: list[tuple[int, bytes | None]] = []
+    while offset < end:
+        data = read(client, topic, offset, max_wait_ms=5000, **how)
+        assert data.error_code == 0, data.error_code
+        batches = split(memoryview(data.records or b""))
+        if batches:
+            found += [item for item in values_of(data.records) if item[0] >= offset]
+            offset = batches[-1][1].next_offset
+    return found
+
+
+def test_old_segments_leave_the_local_disk_and_stay_readable(
+    client: WireClient, store: Path, topic: str
+) -> None:
+    topic_id = create_tiered(client, topic)
+    fill(client, topic, 100)
+    assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 70)
+    assert offset_at(client, topic, EARLIEST) == 0
+    assert read_everything(client, topic) == [(number, value(number)) for number in range(100)]
+    assert read_everything(client, topic, partition_max_bytes=700) == [
+        (number, value(number)) for number in range(100)
+    ]
+    manifest = manifest_of(store, topic_id)
+    assert manifest is not None and manifest.pending == () and manifest.doomed == ()
+    assert offset_at(client, topic, LATEST_TIERED) == manifest.next_offset - 1
+    assert offset_at(client, topic, EARLIEST_PENDING_UPLOAD) == manifest.next_offset
+    described = read_topic(LocalDirectory(str(store)), topic_id)
+    assert described is not None and described.name == topic and described.partitions == 1
+
+
+def test_the_objects_alone_hold_every_copied_message(client: WireClient, store: Path, topic: str) -> None:
+    topic_id = create_tiered(client, topic)
+    fill(client, topic, 60)
+    assert eventually(lambda: copied_to(store, topic_id) > 40)
+    objects, manifest = LocalDirectory(str(store)), manifest_of(store, topic_id)
+    assert manifest is not None
+    found: list[tuple[int, bytes | None]] = []
+    for segment in manifest.segments:
+        check_object(objects, segment)
+        index = read_index(objects, segment)
+        assert index.epochs == segment.epochs and index.epochs
+        for chunk in index.chunks:
+            found += values_of(read_chunk(objects, segment, chunk))
+    assert found == [(number, value(number)) for number in range(manifest.next_offset)]
+
+
+def test_offsets_are_found_by_time_in_both_parts(client: WireClient, topic: str) -> None:
+    create_tiered(client, topic)
+    fill(client, topic, 100)
+    assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 70)
+    for number in (0, 1, 37, 70, 99):
+        assert offset_at(client, topic, 1_000_000 + number) == number
+    assert offset_at(client, topic, 1_000_100) == -1
+    assert offset_at(client, topic, MAX_TIMESTAMP) == 99
+
+
+def test_local_disk_keeps_no_more_than_local_retention_and_two_segments(
+    broker: LocalBroker, client: WireClient, topic: str
+) -> None:
+    create_tiered(client, topic)
+    fill(client, topic, 200)
+    partition = broker.on_loop(lambda node: node.partitions.get(topic, 0))
+
+    def local_bytes() -> int:
+        return broker.on_loop(lambda _: sum(segment.size for segment in partition.log.segments()))
+
+    assert eventually(lambda: local_bytes() <= 4000 + 2 * 2000)
+
+
+def test_a_consumer_that_falls_behind_the_beginning_is_out_of_range(client: WireClient, topic: str) -> None:
+    create_tiered(client, topic, retention_bytes="10000")
+    fill(client, topic, 200)
+    assert eventually(lambda: offset_at(client, topic, EARLIEST) > 150)
+    assert read(client, topic, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    start = offset_at(client, topic, EARLIEST)
+    assert start < offset_at(client, topic, EARLIEST_LOCAL)
+    assert read_everything(client, topic) == [(number, value(number)) for number in range(start, 200)]
+
+
+def test_expired_segments_are_deleted_from_the_store(tmp_path: Path, store: Path, topic: str) -> None:
+    at_once = {**settings(store), "forebay.remote.delete.delay.ms": "0"}
+    with local_broker(tmp_path / "data", at_once) as broker, WireClient(broker.bootstrap) as client:
+        topic_id = create_tiered(client, topic, retention_bytes="10000")
+        fill(client, topic, 200)
+        objects = LocalDirectory(str(store))
+
+        def only_listed() -> bool:
+            manifest = manifest_of(store, topic_id)
+            kept = {listed.key for listed in objects.list("topics/") if listed.key.endswith(".segment")}
+            return (
+                manifest is not None
+                and manifest.start_offset > 100
+                and kept == {segment.key for segment in manifest.segments}
+            )
+
+        assert eventually(only_listed)
+
+
+def delete_below(client: WireClient, topic: str, offset: int) -> tuple[int, int]:
+    wanted = DeleteRecordsTopic(
+        name=topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)]
+    )
+    answer = client.call(DeleteRecordsRequest(topics=[wanted], timeout_ms=30_000), 2)
+    done = answer.topics[0].partitions[0]
+    return done.error_code, done.low_watermark
+
+
+def test_records_are_deleted_in_both_parts_and_stay_deleted(tmp_path: Path, store: Path, topic: str) -> None:
+    with local_broker(tmp_path / "data", settings(store)) as broker:
+        with WireClient(broker.bootstrap) as client:
+            create_tiered(client, topic)
+            fill(client, topic, 100)
+            assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 70)
+            assert delete_below(client, topic, 33) == (0, 33)
+            assert offset_at(client, topic, EARLIEST) == 33
+            assert read(client, topic, 32).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            assert read_everything(client, topic)[0] == (33, value(33))
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        assert eventually(lambda: earliest_or_error(client, topic) == 33)
+        assert delete_below(client, topic, 95) == (0, 95)
+        assert read_everything(client, topic) == [(number, value(number)) for number in range(95, 100)]
+
+
+def earliest_or_error(client: WireClient, topic: str) -> int:
+    (found,) = client.call(list_offsets(topic, EARLIEST), LIST_OFFSETS).topics
+    code = found.partitions[0].error_code
+    assert code in (0, ErrorCode.OFFSET_NOT_AVAILABLE)
+    offset: int = found.partitions[0].offset
+    return offset
+
+
+def test_a_restarted_broker_goes_on_where_it_was(tmp_path: Path, store: Path, topic: str) -> None:
+    for start in (0, 60, 120):
+        with (
+            local_broker(tmp_path / "data", settings(store)) as broker,
+            WireClient(broker.bootstrap) as client,
+        ):
+            if not start:
+                create_tiered(client, topic)
+            fill(client, topic, 60, start)
+            assert eventually(lambda: earliest_or_error(client, topic) == 0)
+            assert read_everything(client, topic) == [(n, value(n)) for n in range(start + 60)]
+
+
+def test_an_empty_store_deletes_nothing_local(broker: LocalBroker, client: WireClient, topic: str) -> None:
+    """Copying is off: local retention has nothing to go by."""
+    create_tiered(client, topic, remote_log_copy_disable="true")
+    fill(client, topic, 100)
+    partition = broker.on_loop(lambda node: node.partitions.get(topic, 0))
+    assert eventually(
+        lambda: broker.on_loop(lambda _: partition.remote is not None and partition.remote.known)
+    )
+    assert offset_at(client, topic, EARLIEST_LOCAL) == 0
+    assert offset_at(client, topic, LATEST_TIERED) == -1
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"cleanup.policy": "compact", "remote.storage.enable": "true"},
+        {"cleanup.policy": "compact,delete", "remote.storage.enable": "true"},
+        {"remote.storage.enable": "true", "retention.ms": "1000", "local.retention.ms": "2000"},
+        {"remote.storage.enable": "true", "retention.bytes": "1000", "local.retention.bytes": "-1"},
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    client: WireClient, topic: str, configs: dict[str, str]
+) -> None:
+    (made,) = client.call(create_topic(topic, **configs), CREATE_TOPICS).topics
+    assert made.error_code == ErrorCode.INVALID_CONFIG
+
+
+def test_a_tiered_topic_stays_tiered_and_is_not_compacted(client: WireClient, topic: str) -> None:
+    create_tiered(client, topic)
+    for name, text in (("remote.storage.enable", "false"), ("cleanup.policy", "compact")):
+        answer = increment(client, 2, topic, (name, 0, text))
+        assert answer.error_code == ErrorCode.INVALID_CONFIG
+
+
+def test_a_topic_becomes_tiered_later(client: WireClient, topic: str) -> None:
+    create(client, topic, **{"retention.ms": "-1", "segment.bytes": "2000", "file.delete.delay.ms": "0"})
+    fill(client, topic, 50)
+    own = (("remote.storage.enable", 0, "true"), ("local.retention.bytes", 0, "4000"))
+    assert increment(client, 2, topic, *own).error_code == 0
+    fill(client, topic, 50, 50)
+    assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 70)
+    assert read_everything(client, topic) == [(number, value(number)) for number in range(100)]

@@ -1,0 +1,67 @@
+"""Brokers and topics with tiered storage, whose intervals are short enough for tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from forebay.tiers.local_directory import LocalDirectory
+from forebay.tiers.reading import read_manifest
+from forebay.wire.tiers.manifest import Manifest
+from support.clients.wire_client import WireClient, append, batch, create
+
+SECONDS = 60.0
+TIERED = {
+    "remote.storage.enable": "true",
+    "retention.ms": "-1",
+    "segment.bytes": "2000",
+    "local.retention.bytes": "4000",
+    "file.delete.delay.ms": "0",
+}
+
+
+def settings(store: Path | str) -> dict[str, str]:
+    return {
+        "forebay.remote.url": str(store),
+        "remote.log.manager.task.interval.ms": "100",
+        "remote.log.manager.task.retry.backoff.ms": "20",
+        "remote.log.manager.task.retry.backoff.max.ms": "200",
+        "log.retention.check.interval.ms": "50",
+        "log.flush.interval.ms": "20",
+        "forebay.remote.chunk.bytes": "4096",
+    }
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def create_tiered(client: WireClient, topic: str, **configs: str) -> bytes:
+    own = {name.replace("_", "."): value for name, value in configs.items()}
+    return create(client, topic, **{**TIERED, **own})
+
+
+def fill(client: WireClient, topic: str, count: int, start: int = 0, size: int = 200) -> None:
+    """Append messages, each in a batch of its own. The value of each begins with its number."""
+    for number in range(start, start + count):
+        answer = append(client, topic, batch(value(number, size), timestamp=1_000_000 + number))
+        assert answer.error_code == 0
+
+
+def value(number: int, size: int = 200) -> bytes:
+    return b"%d " % number + b"v" * size
+
+
+def manifest_of(store: Path, topic_id: bytes, partition: int = 0) -> Manifest | None:
+    return read_manifest(LocalDirectory(str(store)), topic_id, partition)
+
+
+def copied_to(store: Path, topic_id: bytes) -> int:
+    found = manifest_of(store, topic_id)
+    return -1 if found is None else found.next_offset
