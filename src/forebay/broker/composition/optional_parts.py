@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from forebay.broker.authentication.gate import LoginGate
     from forebay.broker.authentication.logins import Logins
+    from forebay.broker.cluster.controller import Controller
     from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.cluster.topic_changes import TopicChanges
     from forebay.broker.composition.coordinators import Coordinators
@@ -68,6 +69,7 @@ class OptionalParts:
     peers: Peers
     topic_changes: TopicChanges
     coordinators: Coordinators
+    controller: Controller
     cold_reads: ColdReads
     examiner: Examiner
 
@@ -75,8 +77,6 @@ class OptionalParts:
     """True once `end_services` was called: what would be made later, nobody would end."""
     _has_delays = False
     """True once a partition was seen that takes delayed messages, or has taken some."""
-    _has_tiers = False
-    """True once a partition was seen whose segments are copied to an object store."""
 
     def has(self, part: str) -> bool:
         """True if the part was made."""
@@ -177,7 +177,7 @@ class OptionalParts:
     @cached_property
     def tiers(self) -> Tiers:
         self._require_running()
-        return load(f"{_COMPOSITION}.tiers:Tiers")(self._base, self.local)
+        return load(f"{_COMPOSITION}.tiers:Tiers")(self._base, self.local, self.controller)
 
     @property
     def has_store(self) -> bool:
@@ -205,8 +205,6 @@ class OptionalParts:
     def _copy_segments(self, partition: Partition) -> None:
         if partition.remote is not None and self.has_store:
             self._contain("copying segments", lambda: self.tiers.service.look_at(partition))
-            self._has_tiers = True
-            self.tiering.look()
 
     # -- views and delays ------------------------------------------------------------------------------
 
@@ -343,7 +341,7 @@ class OptionalParts:
 
     @cached_property
     def tiering(self) -> RunWhenNeeded:
-        return RunWhenNeeded(lambda: self._has_tiers, lambda: self.tiers.service.run(), self._base.loop)
+        return RunWhenNeeded(lambda: self.has_store, lambda: self.tiers.service.run(), self._base.loop)
 
     @cached_property
     def view_filling(self) -> RunWhenNeeded:

@@ -9,17 +9,19 @@ from forebay.broker.tiers.remote_offsets import RemoteOffsets
 from forebay.broker.tiers.remote_reads import RemoteReads
 from forebay.broker.tiers.service import TierService
 from forebay.broker.tiers.tier_host import TierHost
+from forebay.broker.tiers.topic_removal import TopicRemoval
 from forebay.broker.worker_threads import LazyThreads
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
+    from forebay.broker.cluster.controller import Controller
     from forebay.broker.composition.foundations import Foundations
     from forebay.broker.composition.local_partitions import LocalPartitions
 
 
 class Tiers:
-    def __init__(self, base: Foundations, local: LocalPartitions) -> None:
+    def __init__(self, base: Foundations, local: LocalPartitions, controller: Controller) -> None:
         config, ports, loop = base.settings.current.tiers, base.ports, base.loop
         assert config.url is not None
         self.store = store = ports.open_objects(config.url)
@@ -41,21 +43,23 @@ class Tiers:
             overrides = image.image.topic_config(topic).overrides
             return (0 if found is None else len(found.partitions)), dict(overrides)
 
+        host = TierHost(
+            store=store,
+            threads=copying,
+            writer=f"{base.node_id}-{ports.entropy(6).hex()}",
+            settings=base.settings,
+            metrics=base.metrics,
+            time=base.time,
+            clock=ports.clock,
+            entropy=ports.entropy,
+            topic_settings=topic_settings,
+            paces=set(),
+        )
         self.service = TierService(
-            TierHost(
-                store=store,
-                threads=copying,
-                writer=f"{base.node_id}-{ports.entropy(6).hex()}",
-                settings=base.settings,
-                metrics=base.metrics,
-                time=base.time,
-                clock=ports.clock,
-                entropy=ports.entropy,
-                topic_settings=topic_settings,
-                paces=set(),
-            ),
+            host,
             base.background,
             loop,
+            TopicRemoval(host, is_controller=lambda: controller.active, deleted=lambda: image.image.deleted),
             led=lambda: [each for each in local.table.all() if each.is_leader and not each.closed],
         )
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from forebay.broker.background import Background
     from forebay.broker.partition.partition import Partition
     from forebay.broker.tiers.tier_host import TierHost
+    from forebay.broker.tiers.topic_removal import TopicRemoval
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +34,12 @@ class TierService:
         host: TierHost,
         background: Background,
         loop: asyncio.AbstractEventLoop,
+        removal: TopicRemoval,
         *,
         led: Callable[[], Iterable[Partition]],
     ) -> None:
         """`led`: the partitions that this broker leads."""
+        self._removal = removal
         self._host = host
         self._background = background
         self._loop = loop
@@ -49,6 +52,7 @@ class TierService:
         self._failures = 0
         """How often the store has failed since it last worked."""
         self._wait_until = 0.0
+        self._removing = False
         self._closed = False
 
     # -- what others tell ------------------------------------------------------------------------------
@@ -87,6 +91,7 @@ class TierService:
                 next_round = now + self._host.config.task_interval_ms / 1000
                 self._due.update(dict.fromkeys(p for p in self._led() if p.remote is not None))
                 self._forget_terms()
+                self._background.spawn(self._remove_topics(), "removing the objects of deleted topics")
             self._begin_some()
             self._woken.clear()
             delay_s = next_round - self._loop.time()
@@ -95,6 +100,18 @@ class TierService:
             timer = self._loop.call_later(max(delay_s, _SOON_S), self._woken.set)
             await self._woken.wait()
             timer.cancel()
+
+    async def _remove_topics(self) -> None:
+        if self._removing or self._loop.time() < self._wait_until:
+            return
+        self._removing = True
+        try:
+            await self._removal.remove_some()
+        except StoreError as error:
+            self._pause()
+            log.warning("the objects of deleted topics stay for now", extra={"reason": str(error)})
+        finally:
+            self._removing = False
 
     def _forget_terms(self) -> None:
         for partition in [p for p, term in self._terms.items() if term.is_over]:
@@ -135,15 +152,18 @@ class TierService:
         if partition.remote is not None:
             partition.remote.failure = str(error)
         if isinstance(error, StoreError):
-            config = self._host.config
-            pause_ms = min(config.retry_ms * 2 ** min(self._failures, 20), config.retry_max_ms)
-            self._failures += 1
-            self._wait_until = self._loop.time() + pause_ms / 1000
+            self._pause()
             self._due[partition] = None
         log.warning(
             "tiered storage: will be tried again",
             extra={"partition": str(partition), "reason": str(error)},
         )
+
+    def _pause(self) -> None:
+        config = self._host.config
+        pause_ms = min(config.retry_ms * 2 ** min(self._failures, 20), config.retry_max_ms)
+        self._failures += 1
+        self._wait_until = self._loop.time() + pause_ms / 1000
 
     def _term(self, partition: Partition) -> LeaderTerm:
         term = self._terms.get(partition)
