@@ -60,6 +60,8 @@ class Plot:
     """The partition counts of the topic that is folded, one after the other."""
     empties: bool = False
     """True if the messages of its closed partitions are deleted, so that they are removed."""
+    tiered: bool = False
+    """True if the topics keep their old segments in an object store."""
     short_alarms: bool = False
     """True if retention deletes delayed messages, and producers share their keys."""
 

@@ -30,6 +30,19 @@ from forebay.sim.world.places import FOLDED, FOLDED_TO
 
 _TWO = {"min.insync.replicas": "2"}
 _ONE = {"min.insync.replicas": "1"}
+_TIERS = {
+    "forebay.remote.url": "/objects",
+    "remote.log.manager.task.interval.ms": "500",
+    "remote.log.manager.task.retry.backoff.ms": "100",
+    "remote.log.manager.task.retry.backoff.max.ms": "1000",
+    "forebay.remote.chunk.bytes": "4096",
+    "forebay.remote.cache.bytes": "20000",
+    "forebay.remote.delete.delay.ms": "4000",
+    "log.segment.bytes": "4096",
+    "log.local.retention.bytes": "4096",
+    "log.segment.delete.delay.ms": "1000",
+    "log.flush.interval.ms": "1000",
+}
 
 PLOTS: dict[str, Plot] = {
     # -- replication -------------------------------------------------------------------------------------
@@ -348,6 +361,32 @@ PLOTS: dict[str, Plot] = {
         deposing_pause_s=1.0,
         step_s=(1.0, 4.0),
         fault_s=(6.0, 12.0),
+    ),
+    # Old segments go to an object store that fails, while leaders change and brokers end at any step.
+    "tiers": Plot(
+        cast=("exact", "plain", "loose", "transactions", "deleter"),
+        faults=(
+            "objects_away",
+            "objects_fail",
+            "kill",
+            "kill_in_the_act",
+            "pause",
+            "isolate",
+            "lose_power",
+        ),
+        settings={**_TWO, **_TIERS},
+        value_bytes=400,
+        tiered=True,
+        step_s=(0.5, 3.0),
+    ),
+    # The same with leaders that do not hear that they were replaced.
+    "deposed-tiers": Plot(
+        cast=("exact", "plain", "deposer"),
+        faults=("objects_fail", "objects_away", "slow_link"),
+        settings={**_TWO, **_TIERS},
+        value_bytes=400,
+        tiered=True,
+        deposing_pause_s=1.0,
     ),
     # All brokers but one end, the last one continues alone, and ends: the others continue without its
     # messages.

@@ -25,6 +25,7 @@ from forebay.sim.faults.scene import Scene
 from forebay.sim.invariants.broker_invariants import Invariants
 from forebay.sim.invariants.deleted_logs import DeletedLogs
 from forebay.sim.invariants.early_fencing import Verdicts
+from forebay.sim.invariants.tiers import TierInvariants
 from forebay.sim.models.facts import Counts
 from forebay.sim.models.messages import Model
 from forebay.sim.models.views import wrong_views
@@ -152,7 +153,8 @@ class Simulation:
         self.model.shares.may_be_damaged = self.scene.damaged.__contains__
         self.scene.one_is_enough = story.brokers > 1 and not lasting
         self.scene.fault_s = plot.fault_s
-        self.faults = Faults(self.scene, plot.faults)
+        self.faults = Faults(self.scene, self.objects, plot.faults)
+        self.tiers = TierInvariants(world, self.nodes, self.objects) if plot.tiered else None
         self._chance = world.chance("story")
 
     def _node(self, host: str) -> SimNode:
@@ -186,7 +188,7 @@ class Simulation:
             topics |= {ALARMS[0]: 1}
         topics |= {topic: len(FOLDED) for topic, _ in self.workload.folded}
         topics |= {topic: len(FOLDED_KEYS) for topic, _ in self.workload.folded_keys}
-        make = partial(TopicMaker, replication_factor=factor, topics=topics)
+        make = partial(TopicMaker, replication_factor=factor, topics=topics, tiered=self._plot.tiered)
         maker = self.workload.add("maker", make)
         self._wait("the topics are made", _START_S_MAX, lambda: maker.done)
         if self.workload.shown:
@@ -216,6 +218,8 @@ class Simulation:
 
     def _check(self) -> None:
         self.invariants.check()
+        if self.tiers is not None:
+            self.tiers.check()
         self.faults.keep_running()
         self.world.after(_CHECK_S, self._check)
 
@@ -288,6 +292,8 @@ class Simulation:
         if self.world.breach is not None:
             return
         self.invariants.check()
+        if self.tiers is not None:
+            self._wait("every object has an owner", _HEAL_S_MAX, lambda: not self.tiers.orphans())
         found, shown, removed = Found(), Found(), self.model.folds.removed
         found.stored.update(removed.stored)
         found.visible.update(removed.visible)

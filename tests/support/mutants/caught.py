@@ -133,6 +133,11 @@ from support.mutants.stores import (
     delete_logs_by_absence,
     take_producer_ids_by_any_answer,
 )
+from support.mutants.tiers import (
+    copy_without_the_aborted_transactions,
+    delete_local_segments_before_the_manifest_has_them,
+    write_manifests_over_those_of_others,
+)
 from support.mutants.views import (
     begin_too_late_in_the_cache_of_views,
     copy_aborted_messages,
@@ -217,6 +222,9 @@ MUTANTS: dict[Mutant, str] = {
     end_transactions_only_where_messages_go_now: "growing-partitions",
     close_partitions_before_they_are_copied: "copied-partitions",
     tell_clients_to_wait_and_read_on: "quotas",
+    delete_local_segments_before_the_manifest_has_them: "tiers",
+    copy_without_the_aborted_transactions: "tiers",
+    write_manifests_over_those_of_others: "deposed-tiers",
 }
 """Each with the plot whose stories show it."""
 

@@ -27,23 +27,23 @@ class ChunkFile:
 
     def __init__(self, file: File, data: bytes, gone: deque[File]) -> None:
         headers = batch_headers(data)
-        self._file = file
+        self.file = file
         self._gone = gone
         self.size = len(data)
         self._starts = array("q", [position for position, _ in headers])
         self._last_offsets = array("q", [header.last_offset for _, header in headers])
 
     def __del__(self) -> None:
-        self._gone.append(self._file)
+        self._gone.append(self.file)
 
     def fileno(self) -> int:
-        return self._file.fileno()
+        return self.file.fileno()
 
     def pread(self, length: int, position: int) -> bytes:
-        return self._file.pread(length, position)
+        return self.file.pread(length, position)
 
     def cached(self, position: int, length: int) -> bool:
-        return self._file.cached(position, length)
+        return self.file.cached(position, length)
 
     def find(
         self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool

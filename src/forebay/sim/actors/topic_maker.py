@@ -32,6 +32,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
     LATER[0]: {"forebay.delay.ms": str(LATER_DELAY_MS)},
     ALARMS[0]: {"forebay.delay.enable": "true", "forebay.delay.max.ms": str(2**63 - 1)},
 }
+_TIERED = ("exact", "plain", "loose", "source", "target", "brief")
 _ALARM_SETTINGS: tuple[dict[str, str], ...] = (
     {},
     {"segment.bytes": "1000", "cleanup.policy": "compact", "delete.retention.ms": "0", **_CLEAN_SOON},
@@ -54,6 +55,8 @@ class TopicMaker(Actor):
         model: Model,
         replication_factor: int,
         topics: Mapping[str, int] = TOPICS,
+        *,
+        tiered: bool = False,
     ) -> None:
         super().__init__(client, model)
         self._replication_factor = replication_factor
@@ -67,6 +70,9 @@ class TopicMaker(Actor):
                 _SHORT_ALARM_SETTINGS if model.alarms.are_deleted else _ALARM_SETTINGS
             ),
         }
+        if tiered:
+            self._settings |= dict.fromkeys(_TIERED, {"remote.storage.enable": "true"})
+            self._settings["brief"] = {"remote.storage.enable": "true", "local.retention.bytes": "1024"}
         if model.shares.rules.loses_records:
             self._settings[JOBS[0][0]] = {"unclean.leader.election.enable": "true"}
 

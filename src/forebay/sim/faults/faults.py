@@ -13,17 +13,19 @@ from forebay.sim.faults.disks import DiskFaults
 from forebay.sim.faults.links import LinkFaults
 from forebay.sim.faults.machines import MachineFaults
 from forebay.sim.faults.moves import ENDING
+from forebay.sim.faults.objects import ObjectFaults
 from forebay.sim.faults.restores import RestoreFaults
 from forebay.sim.faults.scene import LOOK_S, Fault, Scene
 from forebay.sim.faults.store_values import StoreValueFaults
 from forebay.sim.faults.strangers import StrangerFaults
 from forebay.sim.world.node import SimNode
+from forebay.sim.world.objects import SimObjects
 
 _SET_CLOCK_CHANCE = 0.7
 
 
 class Faults:
-    def __init__(self, scene: Scene, wanted: Sequence[str] | None = None) -> None:
+    def __init__(self, scene: Scene, objects: SimObjects, wanted: Sequence[str] | None = None) -> None:
         """`wanted`: the kinds of faults that the story has; if there are none, chance weighs them."""
         self.counts: Counter[str] = Counter()
         self._scene = scene
@@ -38,6 +40,7 @@ class Faults:
             kinds += RestoreFaults(scene).staged_kinds()
             kinds += StoreValueFaults(scene).staged_kinds()
             kinds += StrangerFaults(scene).staged_kinds()
+            kinds += ObjectFaults(scene, objects).staged_kinds()
             by_name = {_name(kind): (kind, weight) for kind, weight in kinds}
             self._kinds = [by_name[name] for name in wanted if name != ENDING]
             return

@@ -85,7 +85,13 @@ class Upkeep:
     def _check_size(self, node: SimNode, partition: Partition) -> None:
         config, log, key = partition.config, partition.log, (node.node_id, str(partition))
         limit = config.retention_bytes + 2 * config.segment_bytes + _SLACK_BYTES
-        may_stay = config.retention_bytes < 0 or not config.deletes or log.size <= limit
+        # The store may be away, and then nothing may be deleted.
+        may_stay = (
+            partition.remote is not None
+            or config.retention_bytes < 0
+            or not config.deletes
+            or log.size <= limit
+        )
         if may_stay or node.disk.fault is not None or partition.high_watermark < log.end_offset:
             self._too_large_since.pop(key, None)
         elif self._world.now - self._too_large_since.setdefault(key, self._world.now) > _RETENTION_S_MAX:

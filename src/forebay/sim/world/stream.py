@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from forebay.broker.ports import Address
+from forebay.broker.tiers.chunk_files import ChunkFile
 from forebay.sim.world.disk_handle import SimFile
 from forebay.sim.world.loop import ProcessLoop
 from forebay.wire.parts import FileRange
@@ -116,7 +117,7 @@ class SimStream:
         room = _WINDOW_BYTES - self._unread_by_peer
         if room <= 0:
             raise BlockingIOError
-        file = source.file
+        file = source.file.file if isinstance(source.file, ChunkFile) else source.file
         assert isinstance(file, SimFile)
         data = file.pass_on(min(room, source.length), source.position)
         return self.send(data) if data else 0

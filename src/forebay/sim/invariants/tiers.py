@@ -1,0 +1,88 @@
+"""Invariants of tiered storage, checked against what is really in the object store.
+
+- A manifest is whole, and every object that it lists is there, with the size that it says.
+- What is gone from a broker's disk is in the object store. (Not in the topic whose messages are deleted.)
+- In the end every object has an owner: a manifest lists it, or is about to delete it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from forebay.errors import ProtocolError
+from forebay.sim.world.node import SimNode
+from forebay.sim.world.objects import SimObjects
+from forebay.sim.world.places import BRIEF
+from forebay.sim.world.virtual_time import World
+from forebay.wire.tiers.layout import MANIFEST, SEGMENT_SUFFIX, manifest_key
+from forebay.wire.tiers.manifest import Manifest, decode_manifest
+
+
+class TierInvariants:
+    def __init__(self, world: World, nodes: Sequence[SimNode], objects: SimObjects) -> None:
+        self._world = world
+        self._nodes = nodes
+        self._objects = objects
+        self._changed: set[str] = set()
+        objects.on_change = self._changed.add
+
+    def check(self) -> None:
+        for key in sorted(self._changed):
+            if key.endswith(MANIFEST) and key in self._objects.objects:
+                self._check_manifest(key)
+        self._changed.clear()
+        for node in self._nodes:
+            if node.broker is not None and node.ready:
+                self._check_logs(node)
+
+    def _check_manifest(self, key: str) -> None:
+        manifest = self._manifest(key)
+        for segment in () if manifest is None else manifest.segments:
+            found = self._objects.objects.get(segment.key)
+            if found is None or len(found[0]) != segment.object_bytes:
+                self._world.fail(f"{key} lists {segment.key}, which is not there")
+
+    def _check_logs(self, node: SimNode) -> None:
+        assert node.broker is not None
+        for partition in node.broker.partitions.all():
+            start = partition.log.start_offset
+            if partition.remote is None or not start or (partition.topic, partition.index) == BRIEF:
+                continue
+            manifest = self._manifest(manifest_key(partition.topic_id, partition.index))
+            if manifest is None or manifest.next_offset < start:
+                held = -1 if manifest is None else manifest.next_offset
+                self._world.fail(
+                    f"{partition} begins at {start} on {node.host}, and the object store ends at {held}"
+                )
+
+    def _manifest(self, key: str) -> Manifest | None:
+        found = self._objects.objects.get(key)
+        if found is None:
+            return None
+        try:
+            return decode_manifest(found[0])
+        except ProtocolError as error:
+            self._world.fail(f"{key}: {error}")
+            return None
+
+    # -- in the end --------------------------------------------------------------------------------------
+
+    def orphans(self) -> list[str]:
+        """Objects that no manifest knows."""
+        owned = set(self._owned())
+        return sorted(
+            key for key in self._objects.objects if key.endswith(SEGMENT_SUFFIX) and key not in owned
+        )
+
+    def _owned(self) -> Iterator[str]:
+        for key in self._objects.objects:
+            manifest = self._manifest(key) if key.endswith(MANIFEST) else None
+            if manifest is not None:
+                yield from (segment.key for segment in manifest.segments)
+                yield from manifest.pending
+                yield from (doomed.key for doomed in manifest.doomed)
+
+    @property
+    def segments(self) -> int:
+        """How many segments are in the object store."""
+        return sum(key.endswith(SEGMENT_SUFFIX) for key in self._objects.objects)

@@ -1,0 +1,148 @@
+"""What is copied, what may be deleted, and which history counts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from forebay.core.partition.retention import RetentionPolicy
+from forebay.core.tiers import manifest_changes as changes
+from forebay.core.tiers.lineage import lost_from
+from forebay.core.tiers.planning import Copy, copy_lag, local_deletion, retained_from, segments_to_copy
+from forebay.wire.tiers.manifest import Manifest, RemoteSegment
+
+TOPIC_ID = bytes(16)
+
+
+class Local(NamedTuple):
+    base_offset: int
+    next_offset: int
+    size: int = 100
+    largest_timestamp: int = 0
+
+
+def remote(base: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
+    return RemoteSegment(f"{base}-{end}", base, end, 100, 120, 0, epochs or ((0, base),), 0, "", 0)
+
+
+def manifest(*segments: RemoteSegment, **fields: int) -> Manifest:
+    return Manifest("t", TOPIC_ID, 0, segments=segments)._replace(**fields)  # type: ignore[arg-type]
+
+
+LOCAL = [Local(0, 10), Local(10, 20), Local(20, 30), Local(30, 40)]
+
+
+@pytest.mark.parametrize(
+    ("remote_end", "stable", "copies"),
+    [
+        (0, 40, [Copy(0, 10), Copy(10, 20), Copy(20, 30)]),
+        (10, 40, [Copy(10, 20), Copy(20, 30)]),
+        (13, 40, [Copy(13, 20), Copy(20, 30)]),
+        (0, 19, [Copy(0, 10)]),
+        (30, 40, []),
+        (0, 9, []),
+    ],
+)
+def test_closed_segments_are_copied_below_the_stable_offset(
+    remote_end: int, stable: int, copies: list[Copy]
+) -> None:
+    assert segments_to_copy(LOCAL[:-1], remote_end, stable_offset=stable, count_max=9) == copies
+    assert segments_to_copy(LOCAL[:-1], remote_end, stable_offset=stable, count_max=1) == copies[:1]
+
+
+def test_the_lag_is_what_is_closed_and_not_copied() -> None:
+    assert copy_lag(LOCAL, -1) == (3, 300)
+    assert copy_lag(LOCAL, 20) == (1, 100)
+    assert copy_lag(LOCAL, 30) == (0, 0)
+
+
+@pytest.mark.parametrize(("copied_to", "count"), [(-1, 0), (9, 0), (10, 1), (25, 2), (40, 3)])
+def test_no_local_segment_goes_that_the_manifest_does_not_have(copied_to: int, count: int) -> None:
+    policy = RetentionPolicy(retention_bytes=50)
+    plan = local_deletion(LOCAL, policy, now_ms=0, copied_to=copied_to, log_start_offset=0)
+    assert plan.segments == count
+
+
+def test_an_old_active_segment_is_closed_so_that_it_can_be_copied() -> None:
+    policy = RetentionPolicy(retention_ms=1000)
+    plan = local_deletion(LOCAL, policy, now_ms=5000, copied_to=40, log_start_offset=0)
+    assert plan == (3, True)
+
+
+def test_retention_counts_both_parts() -> None:
+    both = manifest(remote(0, 10), remote(10, 20), remote(20, 30))
+
+    def start(**policy: int) -> int:
+        kept = retained_from(
+            both,
+            LOCAL[2:],
+            RetentionPolicy(**policy),
+            now_ms=10_000,
+            start_offset=0,
+            high_watermark=40,
+        )
+        return kept.start_offset
+
+    assert start(retention_bytes=400) == 0
+    assert start(retention_bytes=299) == 10
+    assert start(retention_bytes=100) == 30
+    assert start(retention_ms=20_000) == 0
+    assert start(retention_ms=5_000) == 40
+
+
+@pytest.mark.parametrize(
+    ("segments", "epochs", "log_start", "log_end", "expected"),
+    [
+        # One leader after the other, without loss.
+        ([remote(0, 10, (0, 0))], [(0, 0), (1, 10)], 0, 20, None),
+        ([remote(0, 10, (0, 0)), remote(10, 20, (0, 10), (1, 15))], [(1, 15)], 20, 30, None),
+        # The leader's log has fewer messages of the epoch than were copied.
+        ([remote(0, 10, (0, 0))], [(0, 0), (1, 7)], 0, 20, 7),
+        ([remote(0, 10, (0, 0))], [(0, 0)], 0, 7, 7),
+        # An epoch that the leader has never heard of.
+        ([remote(0, 10, (0, 0)), remote(10, 20, (2, 10))], [(0, 0), (3, 10)], 0, 30, 10),
+        # The local log begins later: what lies below cannot be compared, but for epochs that go back.
+        ([remote(0, 50, (4, 0)), remote(50, 60, (5, 50))], [(5, 50)], 55, 70, None),
+        ([remote(0, 50, (4, 0)), remote(50, 60, (7, 50))], [(5, 50)], 55, 70, 50),
+        # An empty log proves nothing beyond its beginning.
+        ([remote(0, 10, (0, 0))], [], 0, 0, 0),
+        ([remote(0, 10, (0, 0))], [], 10, 10, None),
+    ],
+)
+def test_messages_of_a_lost_history_are_found_by_their_epochs(
+    segments: list[RemoteSegment],
+    epochs: list[tuple[int, int]],
+    log_start: int,
+    log_end: int,
+    expected: int | None,
+) -> None:
+    assert lost_from(manifest(*segments), epochs, log_start, log_end) == expected
+
+
+def test_a_lost_history_is_cut_off_and_its_objects_stay_for_a_while() -> None:
+    before = manifest(remote(0, 10), remote(10, 20, (0, 10), (1, 15)), remote(20, 30))
+    after = changes.cut_off(before, 15, 99)
+    assert [(s.base_offset, s.next_offset) for s in after.segments] == [(0, 10), (10, 15)]
+    assert after.segments[-1].epochs == ((0, 10),)
+    assert [(doomed.key, doomed.delete_at_ms) for doomed in after.doomed] == [("20-30", 99)]
+    assert after.version == before.version + 1
+
+
+def test_an_object_has_an_owner_from_before_it_exists_until_it_is_deleted() -> None:
+    first = changes.with_pending(changes.claimed(manifest(), 1, "a", 0), ["0-10", "10-20"])
+    assert first.pending == ("0-10", "10-20")
+    copied = changes.with_copied(first, [remote(0, 10)])
+    assert (copied.pending, copied.next_offset) == (("10-20",), 10)
+    taken_over = changes.claimed(copied, 2, "b", 50)
+    assert taken_over.pending == () and [doomed.key for doomed in taken_over.doomed] == ["10-20"]
+    expired = changes.started_at(taken_over, 10, 60)
+    assert expired.segments == () and expired.next_offset == 10
+    assert changes.due_for_deletion(expired, 55, 9) == ["10-20"]
+    assert changes.due_for_deletion(expired, 60, 9) == ["10-20", "0-10"]
+    assert changes.without_doomed(expired, {"10-20", "0-10"}).doomed == ()
+
+
+def test_a_leader_that_was_replaced_cannot_claim() -> None:
+    with pytest.raises(AssertionError):
+        changes.claimed(manifest(leader_epoch=3), 2, "a", 0)
