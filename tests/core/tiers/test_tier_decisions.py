@@ -60,13 +60,19 @@ def test_the_lag_is_what_is_closed_and_not_copied() -> None:
 @pytest.mark.parametrize(("copied_to", "count"), [(-1, 0), (9, 0), (10, 1), (25, 2), (40, 3)])
 def test_no_local_segment_goes_that_the_manifest_does_not_have(copied_to: int, count: int) -> None:
     policy = RetentionPolicy(retention_bytes=50)
-    plan = local_deletion(LOCAL, policy, now_ms=0, copied_to=copied_to, log_start_offset=0)
+    plan = local_deletion(LOCAL, policy, now_ms=0, copied_to=copied_to, log_start_offset=0, high_watermark=40)
     assert plan.segments == count
+
+
+def test_a_new_leader_deletes_nothing_beyond_its_high_watermark() -> None:
+    policy = RetentionPolicy(retention_bytes=50)
+    plan = local_deletion(LOCAL, policy, now_ms=0, copied_to=40, log_start_offset=0, high_watermark=15)
+    assert plan.segments == 1
 
 
 def test_an_old_active_segment_is_closed_so_that_it_can_be_copied() -> None:
     policy = RetentionPolicy(retention_ms=1000)
-    plan = local_deletion(LOCAL, policy, now_ms=5000, copied_to=40, log_start_offset=0)
+    plan = local_deletion(LOCAL, policy, now_ms=5000, copied_to=40, log_start_offset=0, high_watermark=40)
     assert plan == (3, True)
 
 

@@ -254,6 +254,8 @@ def _by_meaning(partition: Partition, timestamp: int, end_offset: int, *, only_l
 def _in_tiers(partition: Partition, timestamp: int) -> int:
     manifest = known_manifest(partition)
     if timestamp == EARLIEST:
+        if partition.start_offset > partition.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "messages are deleted that may be the last ones")
         return partition.start_offset
     if partition.remote is None:
         return -1

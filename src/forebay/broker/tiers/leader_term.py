@@ -124,6 +124,7 @@ class LeaderTerm:
         """Do what there is to do; whether there is more. Raises StoreError, StorageError, TermOver."""
         async with self._lock:
             await self._know()
+            self._begin_where_the_manifest_does()
             await self._apply_retention()
             copied = await self._copy_next()
             self.delete_local()
@@ -137,6 +138,17 @@ class LeaderTerm:
             manifest = self._remote.manifest
             if manifest is not None and manifest.start_offset < offset:
                 await self._store(changes.started_at(manifest, offset, self._delete_at_ms()))
+
+    def _begin_where_the_manifest_does(self) -> None:
+        """The leader before has deleted messages, and has ended before its followers knew."""
+        manifest, log_ = self._remote.manifest, self.partition.log
+        if manifest is None or manifest.start_offset <= log_.start_offset or log_.offline is not None:
+            return
+        start_offset = min(manifest.start_offset, self.partition.high_watermark)
+        if start_offset > log_.start_offset:
+            log_.advance_start(start_offset)
+            release(self.partition)
+            self.partition.notify_followers()
 
     # -- retention -------------------------------------------------------------------------------------
 
@@ -187,6 +199,7 @@ class LeaderTerm:
             now_ms=self._now_ms(),
             copied_to=remote.copied_to,
             log_start_offset=log_.start_offset,
+            high_watermark=partition.high_watermark,
         )
         if plan.roll_first and not partition.config.remote_copy_disable:
             log_.roll()

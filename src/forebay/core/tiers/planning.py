@@ -87,14 +87,19 @@ class LocalDeletion(NamedTuple):
 
 
 def local_deletion(
-    local: Sequence[LocalSpan], policy: RetentionPolicy, *, now_ms: int, copied_to: int, log_start_offset: int
+    local: Sequence[LocalSpan],
+    policy: RetentionPolicy,
+    *,
+    now_ms: int,
+    copied_to: int,
+    log_start_offset: int,
+    high_watermark: int,
 ) -> LocalDeletion:
     """Which local segments may go: they are past local retention, and the manifest has them.
 
     `policy` is the local one. `copied_to`: the manifest has everything below this offset, or retention has
-    deleted it.
+    deleted it. A new leader may know of a lower high watermark than the one before, which has copied more.
     """
-    high_watermark = local[-1].next_offset
     plan = plan_retention(
         local, policy, now_ms=now_ms, log_start_offset=log_start_offset, high_watermark=high_watermark
     )
