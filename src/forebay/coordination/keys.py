@@ -72,6 +72,11 @@ class Keys:
         return f"{self.root}claims/{broker_id}/"
 
     @property
+    def remote_store(self) -> str:
+        """The id of the object store that segments are copied to."""
+        return f"{self.root}remote-store"
+
+    @property
     def format(self) -> str:
         return f"{self.root}format"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.broker.tiers.chunk_files import ChunkFiles
+from forebay.broker.tiers.known_store import KnownStore
 from forebay.broker.tiers.remote_offsets import RemoteOffsets
 from forebay.broker.tiers.remote_reads import RemoteReads
 from forebay.broker.tiers.service import TierService
@@ -45,6 +46,14 @@ class Tiers:
 
         host = TierHost(
             store=store,
+            known_store=KnownStore(
+                store,
+                copying,
+                base.store,
+                base.metadata.keys.remote_store,
+                accepted=config.store_id,
+                new_id=lambda: ports.entropy(8).hex(),
+            ),
             threads=copying,
             writer=f"{base.node_id}-{ports.entropy(6).hex()}",
             settings=base.settings,

@@ -68,7 +68,10 @@ class LeaderTerm:
             return
         for _ in range(_TRIES_MAX):
             self._check_term()
+            await self._host.known_store.check()
             found = await self._file.read()
+            if found is None:
+                await self._host.known_store.confirm()  # it may have been replaced by an empty one
             self._check_term()
             if found is None:
                 self._adopt(None)

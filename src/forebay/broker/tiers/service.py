@@ -106,6 +106,7 @@ class TierService:
             return
         self._removing = True
         try:
+            await self._host.known_store.check()
             await self._removal.remove_some()
         except StoreError as error:
             self._pause()

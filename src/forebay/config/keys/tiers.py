@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 from forebay.config.declared_settings import settings_group
@@ -22,6 +23,11 @@ def _place(value: Value) -> None:
         )
 
 
+def _store_id(value: Value) -> None:
+    if value and not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", str(value)):
+        raise ValueError("use up to 64 letters, digits, dots, dashes and underscores")
+
+
 @settings_group
 class TierConfig:
     url: str | None = text_key(
@@ -30,6 +36,13 @@ class TierConfig:
         "Where closed segments of topics with remote.storage.enable go: a directory, or a URL such as "
         "s3://bucket/prefix. All brokers of a cluster need the same. Without it there is no tiered storage.",
         validate=_place,
+    )
+    store_id: str | None = text_key(
+        "forebay.remote.store.id",
+        None,
+        "The id of the object store to go on with, if it is not the one that the cluster knows: "
+        "the broker says which one it has found. An empty store is given this id. Not needed otherwise.",
+        validate=_store_id,
     )
     task_interval_ms: int = long_key(
         "remote.log.manager.task.interval.ms",

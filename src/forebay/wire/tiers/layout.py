@@ -2,6 +2,7 @@
 
 Everything lies under one root, the setting `forebay.remote.url`. Names ("keys") are relative to it:
 
+    store.json                                       the id of the store (`core/tiers/store_identity.py`)
     topics/<topic id>/topic.json                     name, partition count and settings, for a restore
     topics/<topic id>/<partition>/manifest.json      what of the partition is here (`manifest.py`)
     topics/<topic id>/<partition>/<base>-<next>-<epoch>-<random>.segment       messages (`segment_object.py`)
@@ -17,6 +18,7 @@ with one request, and never have to list.
 
 from __future__ import annotations
 
+STORE = "store.json"
 TOPICS = "topics/"
 MANIFEST = "manifest.json"
 TOPIC = "topic.json"
