@@ -160,7 +160,7 @@ class Broker:
         )
 
     async def _login_secret(self, store: Store, keys: Keys) -> bytes:
-        """The same on all brokers of a cluster; none where nobody logs in."""
+        """The secret of the cluster's logins, the same on all brokers; none where nobody logs in."""
         if not any(listener.protocol.is_sasl for listener in self._config.node.listeners.all):
             return b""
         return await ensure_login_secret(store, keys, self._ports.entropy(_SECRET_BYTES))

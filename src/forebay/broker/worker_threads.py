@@ -24,7 +24,7 @@ class WorkerThreads:
 
 
 class LazyThreads:
-    """The same, made when there is work for the first time."""
+    """Like `WorkerThreads`, made when there is work for the first time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, make_pool: Callable[[], Executor]) -> None:
         self._loop = loop

@@ -198,7 +198,7 @@ def _rules(image: ClusterImage) -> Mapping[str, AclBinding]:
 def opened_by_broker(
     authorization: Authorization | None, connection: Connection, request: memoryview
 ) -> bool:
-    """The same for the first request of a connection, before it is decoded."""
+    """True if a broker has sent the first request of a connection, before the request is decoded."""
     return is_from_broker(request) and (authorization is None or authorization.may_act_as_broker(connection))
 
 

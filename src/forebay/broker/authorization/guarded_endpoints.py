@@ -27,7 +27,7 @@ Handler = Callable[[RequestContext, Any], Any]
 
 
 def guard_endpoint(endpoint: Endpoint, authorization: Authorization | None, audit: AuditLog) -> Endpoint:
-    """The same API, which cannot be used past its guard. An API without a rule is a bug."""
+    """An endpoint that cannot be used past its guard. An API without a rule is a bug."""
     api_key = endpoint.api_key
     if authorization is not None:
         rule: Rule = load("forebay.core.guards.table:RULES")[api_key]

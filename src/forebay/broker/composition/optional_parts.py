@@ -381,7 +381,7 @@ class OptionalParts:
             closing.callback(self.filters.close)
 
     def end_late_threads(self, closing: ExitStack) -> None:
-        """The same for work that may take long."""
+        """Like `end_own_threads`, for work that may take long."""
         if self.has("tiers"):
             self.tiers.end_threads(closing)
         if self.has("logins"):

@@ -134,7 +134,7 @@ class ConsumerFetch(Fetch):
         return response
 
     def _empty_response(self) -> FetchResponse:
-        """Nothing is told, and nothing counts as told. A new session is not begun: its first answer has to
+        """Answer nothing, and count nothing as answered. A new session is not begun: its first answer has to
         name every partition."""
         session = self._session
         if session.incremental:

@@ -37,7 +37,7 @@ _WATCHERS_MAX = 32
 _BEHIND_S = 0.005
 """How long a follower counts as being behind after it was."""
 _HELD_TURNS, _HELD_S_MAX = 4, 0.001
-"""How long an answer is held back: for so many turns of the loop, which are short unless others keep it busy.
+"""The turns of the loop for which an answer is held back. They are short unless others keep the loop busy.
 Producers with acks=all wait for it."""
 _HELD_BYTES_MAX = 256 * 1024
 

@@ -29,7 +29,7 @@ class OffsetsByTime:
         return await self._search(log, lambda: log.search_timestamp(timestamp))
 
     async def first_message_from(self, log: Log, timestamp: int, from_offset: int) -> TimestampOffset | None:
-        """The same among the messages from an offset on, which markers of transactions are not."""
+        """Like `first_from`, for messages from an offset on: markers of transactions do not count."""
         return await self._search(log, lambda: log.search_message(timestamp, from_offset))
 
     async def largest(self, log: Log) -> TimestampOffset | None:

@@ -208,7 +208,7 @@ class BatchTakers:
         self._handovers.send(to.node_id, _request(batch, to, **how), done)
 
     async def ask(self, batch: SentBatch, to: OtherBroker) -> FoldedProduceResponse:
-        """The same for one that waits for the answer."""
+        """Like `hand_over`, but waits for the answer."""
         return await self._handovers.ask(to.node_id, _request(batch, to))
 
     def _find(self, topic: str, index: int) -> Partition:

@@ -59,7 +59,7 @@ class LargeRequests(Protocol):
     def take_frame(
         self, endpoint: Endpoint, context: RequestContext, frame: memoryview, start: int, elements: int
     ) -> None:
-        """Decode a request and handle it. Its body begins at `start` and has at least so many elements."""
+        """Decode a request and handle it. Its body begins at `start` and has at least this many elements."""
 
     def take(self, endpoint: Endpoint, context: RequestContext, request: Any, frame_bytes: int) -> None:
         """Handle a request that is decoded."""
@@ -81,7 +81,7 @@ class Dispatcher:
         now: Callable[[], float],
     ) -> None:
         """`open_endpoint` is asked for the endpoint of an API with its first request; None if there is none.
-        `stalls` is told of requests that are handled in several turns of the loop, and block it in one."""
+        `stalls` hears of requests that are handled in several turns of the loop, and block it in one."""
         self._open_endpoint = open_endpoint
         self._endpoints: dict[int, Endpoint] = {}
         self._background = background
@@ -213,7 +213,7 @@ class Dispatcher:
         header: RequestHeader,
         position: int,
     ) -> None:
-        """The same while there are quotas: all that is done for a client that has one is counted."""
+        """Like `handle_body`, while there are quotas: all work for a client that has one is counted."""
         if meter.owed_s(context) > 0:
             self._large.take_frame(endpoint, context, frame, position, 0)
             return

@@ -70,8 +70,8 @@ class LargeRequests:
         sent_by_broker: Callable[[RequestContext], bool],
         finish: Callable[[], None],
     ) -> None:
-        """`thread_cpu`: the seconds of CPU that the loop's thread has used. `stalls` is told of a slice that
-        blocks the loop. `all_topics`: the names of what a client may ask for. `finish` is called after a
+        """`thread_cpu`: the seconds of CPU that the loop's thread has used. `stalls` is notified of a slice
+        that blocks the loop. `all_topics`: the names of what a client may ask for. `finish` is called after a
         handler had a piece: it writes what was appended."""
         self._background = background
         self._loop = loop
@@ -91,7 +91,7 @@ class LargeRequests:
     def take_frame(
         self, endpoint: Endpoint, context: RequestContext, frame: memoryview, start: int, elements: int
     ) -> None:
-        """Decode a request and handle it. Its body begins at `start` and has at least so many elements."""
+        """Decode a request and handle it. Its body begins at `start` and has at least this many elements."""
         reply, most = context.defer(), self._most(context)
         if elements > most:  # and nothing of it has to be kept
             name = api(context.api_key).request.__name__

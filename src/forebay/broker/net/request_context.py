@@ -110,4 +110,4 @@ class Meter(Protocol):
         """Count the time since then."""
 
     def counted(self, context: RequestContext, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """The same work, which counts for the client."""
+        """The work as a coroutine that counts its time for the client."""

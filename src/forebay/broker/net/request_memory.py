@@ -36,7 +36,7 @@ from forebay.broker.net.buffers import SHARED_BYTES
 _SHORT_BYTES = 2 * SHARED_BYTES
 """With less than this free, little is read at a time: one read may leave a shared buffer full to be held."""
 _LARGE_PART = 8
-"""A request is large if it is larger than one in so many parts of the memory."""
+"""A request is large if it is larger than one of this many parts of the memory."""
 
 _NOTHING = bytearray()
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _STRANGERS_PART = 16
-"""Connections that have not logged in have one part in so many of the memory for requests."""
+"""Connections that have not logged in have one of this many parts of the memory for requests."""
 _CONTESTED_PART = 10
 _SWEEP_S = 1.0
 _HELD_MAX = 256
@@ -236,7 +236,7 @@ class Server:
             connection.drain()
 
     def unmute_all(self) -> None:
-        """Quotas have changed: clients that wait need not do so any more, or are told so anew."""
+        """Quotas have changed: clients that wait may go on, or are muted again."""
         for connection in list(self.connections):
             connection.unmute()
 

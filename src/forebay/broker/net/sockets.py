@@ -33,7 +33,7 @@ _ADDRESS_S = 1.0
 BACKLOG = 1024
 _ACCEPTED_MAX = 64
 _ACCEPT_S_MAX = 0.002
-"""After so many new connections, or this time, others have their turn."""
+"""After this many new connections, or this time, others have their turn."""
 _NO_DESCRIPTORS_S = 0.1
 _HAS_SENDFILE = sys.platform == "linux" and hasattr(os, "sendfile")
 _MORE_FOLLOWS: int = getattr(socket, "MSG_MORE", 0)

@@ -145,10 +145,10 @@ class Partition:
         self.waiters: dict[Waiter, None] = {}
         """Consumers' fetches that wait for messages."""
         self.follower_fetches: dict[FetchTarget, None] = {}
-        """Followers' fetches that have read to the end: told when there is more."""
+        """Followers' fetches that have read to the end: notified when there is more."""
         self.verifications = Verifications()
         self.on_marker: Callable[[EndTxnMarker], None] | None = None
-        """Told of every marker as soon as it is appended: a coordinator whose state this partition holds."""
+        """Called with every marker as soon as it is appended. Set by the coordinator whose state is here."""
         self.closed = False
         """Not served here: deleted, or its log is lent (`Assignment.lend`). Holders look it up again."""
 

@@ -72,7 +72,7 @@ def _aborted_transactions(log_: Log, on_note: Callable[[], None]) -> Iterator[Ab
 
 
 def reload_producers(log_: Log) -> ProducerTable:
-    """The same of a log that was cut, or could not be written, while it was in use. Blocks."""
+    """Load the producers of a log that was cut, or could not be written, while it was in use. Blocks."""
     offset, table = _newest_snapshot(log_, log_.end_offset)
     if offset < log_.end_offset:
         for batch, header in _whole_batches(log_, offset):

@@ -55,7 +55,7 @@ class Page:
             self.add(name, value, labels)
 
     def has_room(self, count: int) -> bool:
-        """Take room for so many details, all or none."""
+        """Take room for this many details, all or none."""
         if self._details_left < count:
             self.left_out += count
             return False

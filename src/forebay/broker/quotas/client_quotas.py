@@ -107,7 +107,7 @@ class ClientQuotas:
         return throttle_ms(wait_s)
 
     def prolong(self, context: RequestContext, wait_s: float) -> None:
-        """The same for a request whose answer is made already: the wait is not counted as another one."""
+        """Mute the client of a request whose answer is made already. That does not count as another wait."""
         if wait_s:
             context.connection.mute(min(wait_s, self._wait_s_max))
 

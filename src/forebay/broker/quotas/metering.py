@@ -107,7 +107,7 @@ class RequestMeter:
         self._spend(context, self._quotas.now() - began_s)
 
     async def counted(self, context: RequestContext, work: Coroutine[Any, Any, T]) -> T:
-        """The same work, which counts for the client."""
+        """Do the work, and count its time for the client."""
         timed = _Timed(work, self._quotas.now)
         try:
             result: T = await timed

@@ -39,7 +39,7 @@ class MutationQuota:
         self._wait_s = 0.0
 
     def metered(self, plan: Plan) -> Plan:
-        """The same plan, which raises KafkaError if the client is over its quota. Counted once, even if it is
+        """A plan that raises KafkaError if the client is over its quota. Counted once, even if it is
         planned again because others were faster."""
         if self._bucket is None:
             return plan

@@ -25,7 +25,7 @@ NEWCOMER_DELAY_S = 0.2
 """When a leader dies, many partitions are added at about the same time. The fetch is interrupted once for all
 that are added within this time, unless the leader has answered. Most leaders do, within a tenth of it."""
 RESUMED_DELAY_S = 0.02
-"""The same for a partition that was left out for a while: the leader knows nothing of that."""
+"""The delay for a partition that was left out for a while: the leader knows nothing of that."""
 """Makes the fetcher for a leader. The fetcher calls its second argument to have a partition that it left out
 for a while added again."""
 

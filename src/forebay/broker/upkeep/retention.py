@@ -57,7 +57,7 @@ class Retention:
 
 
 def _without_waiting(partition: Partition, plan: RetentionPlan) -> RetentionPlan:
-    """The same without segments that messages need which wait for their time: those are carried on first."""
+    """The plan without segments that hold delayed messages: those are carried on first."""
     waiting = partition.delayed_messages
     if waiting is None or not plan.delete_count:
         return plan

@@ -65,7 +65,7 @@ class UserRests(Generic[T]):
         return True
 
     def worked(self, user: str, cpu_s: float) -> None:
-        """A thread has worked so long for a user."""
+        """Note that a thread has worked for a user for this time."""
         part = self._shortage.part
         rest_s = min(cpu_s * _TIMES * part / (1 - part), _REST_S_MAX)
         if rest_s < _REST_S_MIN:

@@ -26,7 +26,7 @@ class RepliesInOrder(Protocol):
         """Send every response whose turn it is."""
 
     def drain_soon(self) -> None:
-        """The same, together with all that become ready in this turn of the loop."""
+        """Like `drain`, once for all responses that become ready in this turn of the loop."""
 
     def close(self) -> None: ...
 
@@ -59,7 +59,8 @@ class Reply:
         self._connection.drain()
 
     def resolve_soon(self, response: Any) -> None:
-        """The same, but the response leaves together with all that become ready in this turn of the loop."""
+        """Like `resolve`, but the response leaves together with all that become ready in this turn of the
+        loop."""
         self.fill_soon(response_frame(*self._key, response))
 
     def fill_soon(self, parts: list[Part]) -> None:

@@ -83,7 +83,7 @@ class Responses(ABC):
             self._output_bytes += memory(parts)
 
     def respond_with(self, response: bytearray) -> None:
-        """The same for a response in one piece."""
+        """Like `respond`, for a response in one piece."""
         if self.replies:
             self.respond([response])
         else:
