@@ -34,6 +34,8 @@ CONF = {
     "spark.network.timeout": "600s",
     "spark.python.authenticate.socketTimeout": "300s",
 }
+RESTART = {"when": "on-failure", "times": 100, "backoff": "1s"}
+"""Spark gives a new Python process ten seconds to answer, which a busy machine does not always have."""
 END_MS = NINE_MS + 10 * 86_400_000
 ORDER = Schema(
     AVRO,
@@ -104,7 +106,7 @@ class DriverStory:
             {"sql": {"query": thirds, "to": THIRDS, **self._sql("thirds", LETTERS[1]), **values, **when}},
             {"sql": {"query": totals, "to": TOTALS, **self._sql("totals", LETTERS[2]), **values, **when}},
         ]
-        path.write_text(yaml.safe_dump({"conf": CONF, "steps": steps}))
+        path.write_text(yaml.safe_dump({"conf": CONF, "restart": RESTART, "steps": steps}))
 
     def _sql(self, name: str, letters: str) -> dict[str, Any]:
         return {"checkpoint": str(self._folder / "checkpoints" / name), "dead-letters": letters}
