@@ -30,6 +30,8 @@ the first one begins where `initialOffset` says, which Spark asks for again.
 _NO_TOPICS = (IDS_KEY, BEGAN_KEY)
 LATEST = -1
 EARLIEST = -2
+EARLIEST_LOCAL = -4
+"""The first offset on the disks of brokers; those before it, if there are any, are in an object store."""
 
 
 class TopicPartition(NamedTuple):

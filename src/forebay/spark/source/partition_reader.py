@@ -24,7 +24,15 @@ from forebay.errors import ErrorCode, ForebayError, KafkaError, ProtocolError
 from forebay.lazy import dataclass
 from forebay.spark.source.decode import ALL_ROWS, Decoder, Rows
 from forebay.spark.source.offset_lookup import offsets_at
-from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange, RangeGroup, joined, split
+from forebay.spark.source.offset_ranges import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    OffsetRange,
+    RangeGroup,
+    joined,
+    split,
+)
 from forebay.spark.source.options import JOINED_TASKS, Fetching, ReadOptions
 from forebay.spark.source.record_batches import Piece, select
 from forebay.spark.wire.connections import BrokerConnection, Cluster, check
@@ -216,7 +224,25 @@ class _Fetches:
                 ErrorCode.OFFSET_NOT_AVAILABLE,
                 f"{self._wanted.at} is readable up to offset {readable}, before {self._end}",
             )
+        if not len(records) and self._is_remote():
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"offset {self._offset} of {self._wanted.at} is in an object store, and has not come from it",
+            )
         return data, records
+
+    def _is_remote(self) -> bool:
+        """True if the broker has to get the records from somewhere else: it sends none before they are there.
+
+        Otherwise an answer without records says that compaction has left none up to the end of the log.
+        """
+        at = self._wanted.at
+        try:
+            return offsets_at(self._cluster, {at: EARLIEST_LOCAL})[at] > self._offset
+        except KafkaError as error:
+            if error.code.retriable:
+                raise
+            return False  # a broker that knows nothing of such places
 
     def _request(self) -> FetchRequest:
         at = self._wanted.at
