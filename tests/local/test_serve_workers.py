@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,7 +163,11 @@ def test_from_one_worker_to_several_and_back(tmp_path: Path) -> None:
     with running_host(data, 2) as host:
         assert leaders(host) == [1, 1, 1, 1]
         assert consume(host.bootstrap) == numbers(200).split()
-        done = forebay("cluster", "rebalance", bootstrap=host.bootstrap)
+        shown = forebay("cluster", "workers", "2", "--dry-run", bootstrap=host.bootstrap)
+        assert [line.split()[1:] for line in shown.out.splitlines() if line.startswith("t-")] == [
+            ["1", "2"]
+        ] * 2
+        done = forebay("cluster", "workers", "2", "--yes", bootstrap=host.bootstrap)
         assert done.code == 0, done.err
         assert sorted(leaders(host)) == [1, 1, 2, 2]
         produce(host, numbers(100, 200))
@@ -172,8 +178,9 @@ def test_from_one_worker_to_several_and_back(tmp_path: Path) -> None:
         assert "forebay cluster workers 1" in refused.err
 
         host.start()
-        done = forebay("cluster", "drain", "2", bootstrap=host.bootstrap)
+        done = forebay("cluster", "workers", "1", "--yes", bootstrap=host.bootstrap)
         assert done.code == 0, done.err
+        assert "--workers 1" in done.out
         assert host.end() == 0
     with running_broker(data) as broker:
         assert consume(broker.bootstrap) == numbers(300).split()
@@ -186,3 +193,43 @@ async def test_the_store_of_the_workers_is_that_of_a_single_broker(host: HostPro
     assert await store.get("/forebay/main/topics/t") is not None
     assert (await store.range("/forebay/main/brokers/"))[0] == []
     await store.close()
+
+
+def test_the_host_has_one_page_of_metrics_and_one_answer_about_its_health(tmp_path: Path) -> None:
+    with running_host(tmp_path / "data", 2, "forebay.metrics.listener=127.0.0.1:0") as host:
+        found = re.search(r"metrics are served at=(http://\S+)/metrics\n", host.log())
+        assert found is not None
+        page = scraped(f"{found[1]}/metrics")
+        up = [f'forebay_worker_up{{worker="{number}"}} 1' for number in (1, 2)]
+        assert set(up) <= set(page.splitlines())
+        for number in (1, 2):
+            assert f'forebay_lease_valid{{worker="{number}"}} 1' in page
+        assert page.count("# TYPE forebay_lease_valid gauge") == 1
+        assert scraped(f"{found[1]}/readyz") == "ok\n"
+        assert scraped(f"{found[1]}/healthz") == "ok\n"
+        shown = forebay("cluster", "workers", "--json", bootstrap=host.bootstrap).json()
+        assert [(each["number"], each["broker"]) for each in shown] == [(1, 1), (2, 2)]
+
+
+def scraped(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def test_workers_speak_tls_ask_for_logins_and_know_the_administrator(tmp_path: Path) -> None:
+    with running_host(tmp_path / "data", 2, options=("--secure",)) as host:
+        login = ("--command-config", str(host.data / "security" / "client.properties"))
+        made = forebay("topic", "create", "t", "--partitions", "4", *login, bootstrap=host.bootstrap)
+        assert made.code == 0, made.err
+        sent = forebay("produce", "t", *login, bootstrap=host.bootstrap, stdin=numbers(100))
+        assert sent.code == 0, sent.err
+        read = forebay("consume", "t", "--exit-at-end", *login, bootstrap=host.bootstrap)
+        assert sorted(read.out.splitlines(), key=int) == numbers(100).split()
+        refused = forebay("topic", "list", bootstrap=host.bootstrap)
+        assert refused.code != 0
+        shown = forebay("cluster", "describe", "--json", *login, bootstrap=host.bootstrap).json()
+        assert [each["leaders"] > 0 for each in shown["brokers"]] == [True, True]
+        os.kill(host.pid, signal.SIGHUP)  # certificates are read again, by all workers
+        assert host.end() == 0
+        assert "Traceback" not in host.log()

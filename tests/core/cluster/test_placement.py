@@ -13,11 +13,21 @@ from forebay.core.cluster.image_changes import BrokerPut, TopicPut
 from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.placement import Assignment, level_leaders, place
 from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.replicas.balancing import drain_all, rebalance
 
 
 def cluster(racks: Sequence[str | None], *, first: int = 1) -> ClusterImage:
     brokers = [
         BrokerRegistration(id=number, host="h", port=9, rack=rack) for number, rack in enumerate(racks, first)
+    ]
+    return ClusterImage(cluster_id="c").apply([BrokerPut(registration=broker) for broker in brokers])
+
+
+def hosts(*workers: int, rack: str | None = None) -> ClusterImage:
+    """Hosts with this many workers each, all in one rack."""
+    names = [f"h{host}" for host, count in enumerate(workers) for _ in range(count)]
+    brokers = [
+        BrokerRegistration(id=each, host=host, port=9, rack=rack) for each, host in enumerate(names, 1)
     ]
     return ClusterImage(cluster_id="c").apply([BrokerPut(registration=broker) for broker in brokers])
 
@@ -136,3 +146,24 @@ def test_the_partitions_of_a_dead_leader_go_to_all_others() -> None:
     for dead in (1, 2, 3):
         heirs = Counter(replicas[1] for replicas in placed if replicas[0] == dead)
         assert sorted(heirs.values()) == [2, 2], heirs
+
+
+def test_replicas_are_on_different_hosts_where_there_are_enough() -> None:
+    for image in (hosts(4, 4, 4), hosts(4, 4, 4, rack="zone")):
+        assignment = place(image, partitions=24, replication_factor=3)
+        for replicas in assignment:
+            assert len({image.brokers[replica].host for replica in replicas}) == 3
+        assert spread(image, replicas_of(assignment)) == 0
+    crowded = hosts(2, 2, rack="zone")
+    for replicas in place(crowded, partitions=8, replication_factor=3):
+        assert len({crowded.brokers[replica].host for replica in replicas}) == 2
+
+
+def test_balancing_puts_no_two_replicas_onto_one_host() -> None:
+    image = hosts(2, 2, rack="zone")
+    image = with_topic(image, "t", ((1, 3), (1, 3), (1, 3), (1, 3)))
+    for move in rebalance(image):
+        assert len({image.brokers[replica].host for replica in move.replicas}) == 2
+    image = with_topic(hosts(2, 2), "t", ((1, 3), (2, 4), (1, 4), (2, 3)))
+    for move in drain_all(image, {2, 4}):
+        assert sorted(move.replicas) == [1, 3]

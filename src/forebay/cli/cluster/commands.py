@@ -9,7 +9,9 @@ import click
 
 from forebay.cli.client import Client, CommandError, client_options
 from forebay.cli.cluster.check import check
+from forebay.cli.cluster.moves import count_text, list_text, moving_options, print_moves, print_moves_json
 from forebay.cli.cluster.start import start
+from forebay.cli.cluster.workers import workers
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.errors import ErrorCode, KafkaError
 
@@ -29,30 +31,7 @@ def cluster() -> None:
 
 cluster.add_command(start)
 cluster.add_command(check)
-
-
-def moving_options(command: Any) -> Any:
-    """The options of the commands that move partitions."""
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Only show what would be moved."),
-        click.option(
-            "--at-once",
-            type=click.IntRange(1, 10_000),
-            default=20,
-            show_default=True,
-            help="How many partitions are moved at the same time.",
-        ),
-        click.option(
-            "--seconds-max",
-            type=click.IntRange(1),
-            default=3600,
-            show_default=True,
-            help="Give up waiting after this time; moves that have begun go on.",
-        ),
-        json_option,
-    ):
-        command = option(command)
-    return command
+cluster.add_command(workers)
 
 
 @cluster.command()
@@ -92,7 +71,7 @@ def rebalance(dry_run: bool, at_once: int, seconds_max: int, as_json: bool, clie
         click.echo(f"{len(led)} leaderships {verb} to the first replica of their partition")
     if not dry_run:
         told = "the cluster is balanced" if led else "nothing to move"
-        click.echo(f"{_count(moves)} moved; the cluster is balanced" if moves else told)
+        click.echo(f"{count_text(moves)} moved; the cluster is balanced" if moves else told)
 
 
 def _level_leaders(client: Client, dry_run: bool) -> Sequence[tuple[str, int]]:
@@ -146,7 +125,7 @@ def drain(
 
     moves = _move(client, decide_drain, dry_run, at_once, seconds_max, as_json, drained=node)
     if not as_json and not dry_run:
-        click.echo(f"{_count(moves)} moved; broker {node} holds nothing and can be stopped for good")
+        click.echo(f"{count_text(moves)} moved; broker {node} holds nothing and can be stopped for good")
 
 
 @cluster.command()
@@ -191,14 +170,14 @@ def _move(
         image = read_image(connection)
         moves = decide(image)
         if as_json:
-            print_json([_move_json(image, move) for move in moves])
+            print_moves_json(image, moves)
         elif dry_run:
-            _print_moves(image, moves)
+            print_moves(image, moves)
         if drained is not None and not dry_run:
             mark_drained(connection, drained, drained=True)
         away = sorted({node for move in moves for node in move.replicas if node not in image.brokers})
         if away:
-            click.echo(f"moves of partitions on broker {_list(away)} wait until it is back", err=True)
+            click.echo(f"moves of partitions on broker {list_text(away)} wait until it is back", err=True)
         if moves and not dry_run:
             carry_out_showing(connection, moves, at_once=at_once, seconds_max=seconds_max)
     return moves
@@ -272,10 +251,10 @@ def _print_partitions(title: str, partitions: Sequence[tuple[str, PartitionState
         (
             _place(name, state),
             state.leader if state.leader >= 0 else None,
-            _list(state.replicas),
-            _list(state.isr),
-            _list(state.adding),
-            _list(state.removing),
+            list_text(state.replicas),
+            list_text(state.isr),
+            list_text(state.adding),
+            list_text(state.removing),
         )
         for name, state in partitions[:_SHOWN_MAX]
     ]
@@ -284,39 +263,5 @@ def _print_partitions(title: str, partitions: Sequence[tuple[str, PartitionState
         click.echo(f"... and {more} more; --json shows all")
 
 
-def _print_moves(image: ClusterImage, moves: Sequence[Move]) -> None:
-    if not moves:
-        click.echo("nothing to move")
-        return
-    rows = [
-        (f"{move.topic}-{move.partition}", _list(_before(image, move)), _list(move.replicas))
-        for move in moves
-    ]
-    print_table(("PARTITION", "REPLICAS", "BECOME"), rows)
-
-
-def _move_json(image: ClusterImage, move: Move) -> dict[str, Any]:
-    return {
-        "topic": move.topic,
-        "partition": move.partition,
-        "from": list(_before(image, move)),
-        "to": list(move.replicas),
-    }
-
-
-def _before(image: ClusterImage, move: Move) -> Sequence[int]:
-    state = image.partition(move.topic, move.partition)
-    assert state is not None
-    return state.target
-
-
 def _place(topic: str, state: PartitionState) -> str:
     return f"{topic}-{state.index}"
-
-
-def _list(nodes: Sequence[int]) -> str:
-    return ",".join(map(str, nodes)) or "-"
-
-
-def _count(moves: Sequence[Move]) -> str:
-    return "1 partition" if len(moves) == 1 else f"{len(moves)} partitions"

@@ -1,6 +1,7 @@
 """Decides which brokers hold which partition.
 
-Replicas of a partition are in different racks if there are enough. Within that rule, a topic is spread evenly
+Replicas of a partition are in different racks if there are enough, and on different hosts: brokers that tell
+others the same host are workers of one machine. Within that rule, a topic is spread evenly
 over all brokers, since its clients work on all of its partitions at once; where a topic leaves the choice
 open, the broker with the least load in the whole cluster is taken. The same image always gives the same
 answer.
@@ -85,6 +86,7 @@ class _Table:
         beside: Iterable[Sequence[int]],
     ) -> None:
         self._racks = racks_of(brokers)
+        self._hosts = {node: broker.host for node, broker in brokers.items()}
         self._load = _replica_counts(image)
         self._held = Counter(dict.fromkeys(self._racks, 0))
         self._held_by_rack: Counter[Rack] = Counter()
@@ -108,11 +110,12 @@ class _Table:
         return replicas
 
     def _best(self, chosen: Sequence[int]) -> list[int]:
-        """Brokers whose racks hold the fewest chosen replicas, and of these, those with the fewest
-        partitions."""
+        """Brokers whose racks hold the fewest chosen replicas, of these, those whose hosts do, and of these,
+        those with the fewest partitions."""
         used = Counter(self._racks[broker] for broker in chosen)
+        beside = Counter(self._hosts[broker] for broker in chosen)
         ranks = {
-            broker: (used.get(rack, 0), self._held[broker])
+            broker: (used.get(rack, 0), beside.get(self._hosts[broker], 0), self._held[broker])
             for broker, rack in self._racks.items()
             if broker not in chosen
         }

@@ -76,6 +76,7 @@ class _Host:
                 await self._open_store()
                 if await self._until_ready(keeping):
                     host, port = shared[self._config.node.listeners.all[0].name].getsockname()[:2]
+                    await self._serve_metrics(closing)
                     on_ready(host, port)
                     await self._until_stopped(keeping)
             finally:
@@ -176,6 +177,15 @@ class _Host:
             await asyncio.wait(self._serving)  # their workers have ended
         if self._server is not None:
             await self._server.store.close()
+
+    async def _serve_metrics(self, closing: contextlib.AsyncExitStack) -> None:
+        if self._config.node.metrics is None:
+            return
+        from forebay.local.workers.host_pages import HostPages
+
+        pages = HostPages(self._workers)
+        await pages.start(*self._config.node.metrics)
+        closing.callback(pages.close)
 
     # -- from the start to the end ---------------------------------------------------------------------
 

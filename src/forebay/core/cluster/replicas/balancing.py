@@ -2,8 +2,8 @@
 
 A replica moves only if that helps: where two brokers differ by two or more, the one with more gives one to
 the other. First each topic is evened out, as its clients work on all of its partitions at once; then the
-whole cluster, without undoing that. No move puts two replicas of different racks into one rack. Last, leaders
-are evened out by the order of replicas, which moves no data.
+whole cluster, without undoing that. No move puts two replicas of different racks into one rack, or of
+different hosts onto one. Last, leaders are evened out by the order of replicas, which moves no data.
 
 Replicas on brokers that are down stay: those may come back at any moment. Drained brokers get nothing.
 Partitions that are being reassigned are left alone.
@@ -12,11 +12,11 @@ Partitions that are being reassigned are left alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.cluster.placement import level_leaders, racks_of, staying
+from forebay.core.cluster.placement import Rack, level_leaders, racks_of, staying
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 
@@ -64,14 +64,21 @@ def drain(image: ClusterImage, node_id: int, *, fewer_replicas: bool = False) ->
     """
     if node_id not in image.brokers and not _holds_any(image, node_id):
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}")
+    return drain_all(image, [node_id], fewer_replicas=fewer_replicas)
+
+
+def drain_all(image: ClusterImage, node_ids: Collection[int], *, fewer_replicas: bool = False) -> list[Move]:
+    """The same for several brokers at once: nothing goes from one of them to another."""
     room = _Room(image)
-    room.close(node_id)
-    leaving = [seat for seat in room.seats if node_id in seat.replicas]
+    for node_id in node_ids:
+        room.close(node_id)
+    leaving = [seat for seat in room.seats if not set(seat.replicas).isdisjoint(node_ids)]
     for seat in leaving:
-        if fewer_replicas and len(seat.replicas) > 1 and not room.takers(seat, node_id):
-            room.give_up(seat, node_id)
-        else:
-            room.replace(seat, node_id)
+        for node_id in [replica for replica in seat.replicas if replica in node_ids]:
+            if fewer_replicas and len(seat.replicas) > 1 and not room.takers(seat, node_id):
+                room.give_up(seat, node_id)
+            else:
+                room.replace(seat, node_id)
     return _moves(leaving)
 
 
@@ -103,6 +110,7 @@ class _Room:
         self.load = Counter(replica for seat in self.seats for replica in seat.replicas)
         self._held = Counter((seat.topic, replica) for seat in self.seats for replica in seat.replicas)
         self._racks = racks_of(staying(image))
+        self._hosts = {node: broker.host for node, broker in image.brokers.items()}
 
     def close(self, broker: int) -> None:
         """Assign nothing more to this broker."""
@@ -149,7 +157,8 @@ class _Room:
     def _cost(self, seat: _Seat, broker: int, staying: Sequence[int]) -> tuple[int, ...]:
         rack = self._racks[broker]
         shared = sum(self._racks.get(replica) == rack for replica in staying)
-        return shared, self._held[seat.topic, broker], self.load[broker], broker
+        beside = sum(self._hosts.get(replica) == self._hosts[broker] for replica in staying)
+        return shared, beside, self._held[seat.topic, broker], self.load[broker], broker
 
     # -- many --------------------------------------------------------------------------------------------
 
@@ -159,7 +168,9 @@ class _Room:
         def fits(seat: _Seat, giver: int, taker: int) -> bool:
             held = self._held
             useful = not keeps_topics_level or held[seat.topic, giver] > held[seat.topic, taker]
-            return useful and self._keeps_racks(seat, giver, taker)
+            return useful and all(
+                _keeps_apart(seat, giver, taker, domains) for domains in (self._racks, self._hosts)
+            )
 
         if not self._racks:
             return
@@ -209,9 +220,11 @@ class _Room:
                 moved = True
         return moved
 
-    def _keeps_racks(self, seat: _Seat, giver: int, taker: int) -> bool:
-        staying = [self._racks.get(replica) for replica in seat.replicas if replica != giver]
-        return self._racks[taker] not in staying or self._racks[giver] in staying
+
+def _keeps_apart(seat: _Seat, giver: int, taker: int, domains: Mapping[int, Rack]) -> bool:
+    """True if no two replicas come to share a rack, or a host, that did not before."""
+    staying = [domains.get(replica) for replica in seat.replicas if replica != giver]
+    return domains[taker] not in staying or domains[giver] in staying
 
 
 def _by_topic(seats: Iterable[_Seat]) -> dict[str, list[_Seat]]:
