@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -45,6 +46,14 @@ class Scraped:
 
     def labels_of(self, name: str) -> set[frozenset[tuple[str, str]]]:
         return {labels for each, labels in self._values if each == name}
+
+
+def free_port() -> int:
+    """For a listener whose address has to be known before it is there."""
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        port: int = opened.getsockname()[1]
+        return port
 
 
 def visit(address: tuple[str, int], path: str, headers: Mapping[str, str] | None = None) -> Answer:

@@ -12,9 +12,10 @@ from forebay.errors import ForebayError
 from forebay.lazy import dataclass
 from forebay.spark.source.decode import LOST, UNREADABLE
 from forebay.spark.source.offset_lookup import offsets_at
-from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange, TopicPartition
+from forebay.spark.source.offset_ranges import EARLIEST, EARLIEST_LOCAL, LATEST, OffsetRange, TopicPartition
 from forebay.spark.source.options import batch_options
 from forebay.spark.source.partition_reader import Reading
+from forebay.spark.source.remote.planning import look_up
 from forebay.spark.wire.connections import Cluster
 
 if TYPE_CHECKING:
@@ -132,6 +133,21 @@ class Brokers:
         first = offsets_at(cluster, dict.fromkeys(places, EARLIEST))
         last = offsets_at(cluster, dict.fromkeys(places, LATEST), read_committed=True)
         return sum(max(0, last[at] - max(first[at], begin.get(str(at.partition), 0))) for at in places)
+
+    def remote_bytes(self, topic: str) -> int:
+        """The bytes of a topic that lie in its object store and on no broker's disk."""
+        places = [TopicPartition(topic, at) for at in range(self.partitions(topic))]
+        cluster, remote = self.cluster(), batch_options(self._reading(topic)).fetching.remote
+        found = look_up(cluster, remote, places)
+        if found is None or not found.manifests:
+            return 0
+        local = offsets_at(cluster, dict.fromkeys(found.manifests, EARLIEST_LOCAL))
+        return sum(
+            segment.data_bytes
+            for at, manifest in found.manifests.items()
+            for segment in manifest.segments
+            if segment.next_offset <= local[at]
+        )
 
     def latest(self, topic: str) -> dict[str, int]:
         """The end of each partition of what is committed now, by its number as in JSON."""

@@ -89,7 +89,7 @@ class Stats:
     bytes: int
     """Of keys and values, as the producers gave them."""
     stored_bytes: int
-    """The bytes in the brokers' logs (one replica) or in the archive's files."""
+    """The bytes in the brokers' logs (one replica) and in their object store, or in the archive's files."""
     without_key: int
     without_value: int
     partitions: tuple[PartitionStats, ...]
@@ -157,7 +157,8 @@ class Stats:
 def topic_stats(spark: SparkSession, brokers: Brokers, topic: str) -> Stats:
     partitions = brokers.partitions(topic)
     rows = brokers.read(spark, topic).select(*_READ_COLUMNS)
-    return _stats(rows, f"topic {topic}", _log_bytes(brokers, topic, partitions))
+    stored = _log_bytes(brokers, topic, partitions) + brokers.remote_bytes(topic)
+    return _stats(rows, f"topic {topic}", stored)
 
 
 def archive_stats(spark: SparkSession, location: str) -> Stats:

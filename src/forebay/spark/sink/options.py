@@ -49,8 +49,12 @@ _OF_READS = {
     "kafka.group.id",
     "kafka.isolation.level",
     "kafka.max.partition.fetch.bytes",
+    "readremote",
+    "remoteurl",
 }
 """One set of options may serve reads and writes."""
+_REMOTE = "remote."
+"""How options begin of the object store that a read uses."""
 
 _FORBIDDEN = {
     "path": "name the topic with the option topic, or in a column",
@@ -96,7 +100,8 @@ class Columns:
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     known = _SINK | _OF_SPARK | CONNECTION
-    given = lowered(options, known=known, without_effect=_OF_READS, forbidden=_FORBIDDEN)
+    of_reads = _OF_READS | {name.lower() for name in options if name.lower().startswith(_REMOTE)}
+    given = lowered(options, known=known, without_effect=of_reads, forbidden=_FORBIDDEN)
     bootstrap = bootstrap_servers(given)
     if given.get("kafka.acks", "all").lower() not in ("all", "-1"):
         raise ConfigError(f"kafka.acks={given['kafka.acks']}: this sink only writes with acks=all")

@@ -31,9 +31,11 @@ from forebay.spark.source.offset_lookup import (
     resolve,
     starting_offsets,
 )
-from forebay.spark.source.offset_ranges import LATEST, OffsetRange, Offsets, RangeGroup, TopicPartition
+from forebay.spark.source.offset_ranges import LATEST, OffsetRange, Offsets, TopicPartition
 from forebay.spark.source.options import ReadOptions
-from forebay.spark.source.partition_reader import DataLoss, Reading, data_loss, tasks_of
+from forebay.spark.source.partition_reader import DataLoss, Reading, Task, data_loss, tasks_of
+from forebay.spark.source.remote.planning import RemotePlan, look_up
+from forebay.spark.source.remote_options import ONLY
 from forebay.spark.wire.connections import Cluster
 
 QUERY_ID = "sql.streaming.queryId"
@@ -50,7 +52,7 @@ class BatchTask(InputPartition):
 
     def __init__(
         self,
-        value: OffsetRange | RangeGroup | None,
+        value: Task | None,
         share: Share,
         topic_ids: Mapping[str, str] | None = None,
     ) -> None:
@@ -84,8 +86,8 @@ class TopicReader(DataSourceReader):
             chosen = [at for at in places if self._options.selection.includes(at)]
             count = min(len(chosen), REFRESHED_TASKS_MAX)
             return [BatchTask(None, Share(n, count)) for n in range(count)]
-        ranges = self._ranges()
-        tasks = tasks_of(ranges, self._options)
+        ranges, remote = self._with_remote(self._ranges())
+        tasks = tasks_of(ranges, self._options, remote)
         ids = self._cluster().topic_ids({wanted.at.topic for wanted in ranges})
         return [BatchTask(task, Share(n, len(tasks)), ids) for n, task in enumerate(tasks)]
 
@@ -95,8 +97,9 @@ class TopicReader(DataSourceReader):
         share = partition.share if isinstance(partition, BatchTask) else ALL
         refresh = self._options.refresh
         if refresh or (refresh is None and _in_stream()):
-            for wanted in self._ranges(share):
-                yield from self._reading().read(wanted)
+            ranges, remote = self._with_remote(self._ranges(share))
+            for wanted in ranges:
+                yield from self._reading().read(wanted if remote is None else remote.attached(wanted))
             return
         if planned is None:
             return
@@ -116,6 +119,14 @@ class TopicReader(DataSourceReader):
     def _cluster(self) -> Cluster:
         fetching = self._options.fetching
         return Cluster.shared(fetching.bootstrap, fetching.connection)
+
+    def _with_remote(self, ranges: list[OffsetRange]) -> tuple[list[OffsetRange], RemotePlan | None]:
+        """The ranges, cut where segments in an object store begin, and the plan to read these."""
+        options = self._options.fetching.remote
+        found = look_up(self._cluster(), options, [wanted.at for wanted in ranges if wanted.size > 0])
+        if options.read == ONLY:
+            ranges = [] if found is None else found.only(ranges)
+        return ranges if found is None else found.cut(ranges), found
 
     # -- offsets -------------------------------------------------------------------------------------
 

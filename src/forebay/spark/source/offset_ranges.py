@@ -30,6 +30,8 @@ the first one begins where `initialOffset` says, which Spark asks for again.
 _NO_TOPICS = (IDS_KEY, BEGAN_KEY)
 LATEST = -1
 EARLIEST = -2
+LATEST_TIERED = -5
+"""The last offset in an object store; -1 if there is none."""
 EARLIEST_LOCAL = -4
 """The first offset on the disks of brokers; those before it, if there are any, are in an object store."""
 
@@ -205,7 +207,8 @@ def split(ranges: Iterable[OffsetRange], *, tasks_min: int, records_max: int) ->
 class RangeGroup(NamedTuple):
     """Small ranges that one task reads, one after the other."""
 
-    ranges: tuple[OffsetRange, ...]
+    ranges: tuple[Any, ...]
+    """Each is an OffsetRange, or one with segments in an object store (`remote/planning.py`)."""
 
 
 def joined(ranges: list[OffsetRange], *, more_than: int, records_min: int) -> list[OffsetRange | RangeGroup]:

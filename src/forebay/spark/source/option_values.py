@@ -38,6 +38,8 @@ SPELLING = {
         "refreshOffsets",
         "groupIdPrefix",
         "commitOffsets",
+        "readRemote",
+        "remoteUrl",
     )
 }
 

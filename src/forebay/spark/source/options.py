@@ -23,6 +23,7 @@ from forebay.spark.source.offset_ranges import (
     parse_partitions,
 )
 from forebay.spark.source.option_values import SPELLING, boolean, choice, count, delay_ms, spelled
+from forebay.spark.source.remote_options import CHOICES, ONLY, PREFIX, RemoteOptions
 from forebay.spark.source.selection import EVERYTHING, Interval, Selection
 
 FETCH_BYTES = 8 << 20
@@ -110,6 +111,8 @@ class Fetching:
     """Without fail_on_data_loss: a stretch of offsets that is gone is a row with the timestamp type LOST."""
     rack: str = ""
     """Where the tasks are: a replica there is read, if there is one."""
+    remote: RemoteOptions = RemoteOptions()
+    """The part of topics that lies in an object store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +158,10 @@ def stream_options(options: Mapping[str, str]) -> ReadOptions:
     for name in _OF_BATCHES:
         if name in given:
             raise ConfigError(f"{spelled(name)} is for batches: a stream reads on, in all partitions")
-    return _options(given, _position(given, "starting", LATEST), Position(everywhere=LATEST))
+    found = _options(given, _position(given, "starting", LATEST), Position(everywhere=LATEST))
+    if found.fetching.remote.read == ONLY:
+        raise ConfigError("readRemote=only is for batches: a stream reads on, where the remote part ends")
+    return found
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
@@ -184,7 +190,8 @@ def _options(given: Mapping[str, str], starting: Position, ending: Position) -> 
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    known = SPELLING.keys() | _USED_KAFKA
+    of_store = {name.lower() for name in options if name.lower().startswith(PREFIX)}
+    known = SPELLING.keys() | _USED_KAFKA | of_store
     return lowered(options, known=known, without_effect=_OF_WRITES, forbidden=_FORBIDDEN)
 
 
@@ -288,7 +295,19 @@ def _fetching(given: Mapping[str, str]) -> Fetching:
         mark_unreadable=choice(given, "unreadablerecords", ("fail", "mark")) == "mark",
         mark_lost=choice(given, "lostrecords", ("skip", "mark")) == "mark",
         rack=given.get("kafka.client.rack", "").strip(),
+        remote=_remote(given),
     )
+
+
+def _remote(given: Mapping[str, str]) -> RemoteOptions:
+    settings = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
+    found = RemoteOptions(
+        read=choice(given, "readremote", CHOICES),
+        url=given.get("remoteurl", "").strip(),
+        settings=settings,
+    )
+    found.check()
+    return found
 
 
 def _admission(given: Mapping[str, str]) -> Admission:

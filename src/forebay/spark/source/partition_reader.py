@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -35,8 +36,13 @@ from forebay.spark.source.offset_ranges import (
 )
 from forebay.spark.source.options import JOINED_TASKS, Fetching, ReadOptions
 from forebay.spark.source.record_batches import Piece, select
+from forebay.spark.source.remote.access import unreachable
+from forebay.spark.source.remote.planning import RemotePlan, RemoteRange
+from forebay.spark.source.remote.segments import SegmentPieces
+from forebay.spark.source.remote_options import ONLY
 from forebay.spark.wire.connections import BrokerConnection, Cluster, check
 from forebay.spark.worker import freeze_loaded_objects
+from forebay.tiers.object_store import StoreError
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 log = logging.getLogger(__name__)
@@ -73,11 +79,20 @@ def data_loss(fetching: Fetching, what: str) -> None:
     log.warning("%s; going on, because failOnDataLoss=false", what)
 
 
-def tasks_of(ranges: Iterable[OffsetRange], options: ReadOptions) -> list[OffsetRange | RangeGroup]:
-    """Ranges as tasks: large ones cut, and many small ones joined, as the options say."""
+Task: TypeAlias = OffsetRange | RangeGroup | RemoteRange
+
+
+def tasks_of(
+    ranges: Iterable[OffsetRange], options: ReadOptions, remote: RemotePlan | None = None
+) -> list[Task]:
+    """Ranges as tasks: large ones cut, and many small ones joined, as the options say.
+
+    With a plan, tasks have the segments that they can read from an object store.
+    """
     found = split(ranges, tasks_min=options.tasks_min, records_max=options.records_per_task_max)
     tasks = joined(found, more_than=JOINED_TASKS, records_min=options.records_per_task_min)
-    return tasks if len(tasks) >= options.tasks_min else list(found)
+    chosen = tasks if len(tasks) >= options.tasks_min else list(found)
+    return list(chosen) if remote is None else [remote.attached(task) for task in chosen]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +105,30 @@ class Reading:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """The topics that were planned with: one that was made anew since is another, under the same name."""
 
-    def read(self, wanted: OffsetRange | RangeGroup) -> Iterator[pa.RecordBatch]:
+    def read(self, wanted: Task) -> Iterator[pa.RecordBatch]:
         freeze_loaded_objects()
         for part in wanted.ranges if isinstance(wanted, RangeGroup) else (wanted,):
-            yield from self._read(part)
+            if isinstance(part, RemoteRange):
+                yield from self._read_remote(part)
+            else:
+                yield from self._read(part)
+
+    def _read_remote(self, part: RemoteRange) -> Iterator[pa.RecordBatch]:
+        """What is in segments from there, and what lies before and behind them from the brokers."""
+        pieces = SegmentPieces(self.fetching, part)
+        wanted, options = part.range, self.fetching.remote
+        if options.read != ONLY and wanted.start < pieces.offset:
+            yield from self._read(wanted._replace(end=min(wanted.end, pieces.offset)))
+        decoder = Decoder(self.schema, wanted, self.rows, mark_unreadable=self.fetching.mark_unreadable)
+        try:
+            for data, piece in pieces.pieces():
+                yield from decoder.decode(data, piece)
+        except StoreError as error:
+            unreachable(options, error)
+        if pieces.offset < wanted.end:
+            if options.read == ONLY:
+                raise StoreError(f"offsets {pieces.offset} to {wanted.end - 1} of {wanted.at} are not remote")
+            yield from self._read(wanted._replace(start=max(wanted.start, pieces.offset)))
 
     def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         fetches = _Fetches(self.fetching, wanted, self.topic_ids.get(wanted.at.topic, ""))

@@ -39,7 +39,6 @@ from forebay.spark.source.offset_ranges import (
     EARLIEST,
     OffsetRange,
     Offsets,
-    RangeGroup,
     TopicPartition,
     backlog,
     began_in,
@@ -51,7 +50,8 @@ from forebay.spark.source.offset_ranges import (
     without_beginning,
 )
 from forebay.spark.source.options import ReadOptions
-from forebay.spark.source.partition_reader import Reading, data_loss, tasks_of
+from forebay.spark.source.partition_reader import Reading, Task, data_loss, tasks_of
+from forebay.spark.source.remote.planning import StreamPlans
 from forebay.spark.wire.connections import Cluster
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ Json = dict[str, Any]
 class StreamTask(InputPartition):
     """The offsets of a task, and the ids of the topics that they are of."""
 
-    def __init__(self, value: OffsetRange | RangeGroup, topic_ids: Mapping[str, str]) -> None:
+    def __init__(self, value: Task, topic_ids: Mapping[str, str]) -> None:
         super().__init__(value)
         self.topic_ids = topic_ids
 
@@ -104,6 +104,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets = {}
         self._committed: Offsets = {}
         self._last_trigger_s: float | None = None
+        self._remote = StreamPlans(options.fetching.remote)
 
     # -- planning, on the driver ---------------------------------------------------------------------
 
@@ -162,7 +163,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.fetching.mark_lost:
             begin |= dict.fromkeys(new, 0)  # the task that reads the first records counts those before them
         ranges = [self._range(at, begin[at], until[at]) for at in until]
-        return [StreamTask(task, now) for task in tasks_of(ranges, options)]
+        remote = self._remote.plan(self._cluster(), ranges, now)
+        return [StreamTask(task, now) for task in tasks_of(ranges, options, remote)]
 
     def commit(self, end: Json) -> None:
         self._finished(from_json(end))

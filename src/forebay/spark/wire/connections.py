@@ -145,6 +145,12 @@ class Cluster:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not known")
         return self._connection(self._nodes[node_id])
 
+    def node_ids(self) -> list[int]:
+        """The brokers of the last metadata."""
+        if not self._nodes:
+            self.refresh([])
+        return sorted(self._nodes)
+
     def leader_for_writes(self, topic: str, partition: int) -> BrokerConnection:
         """The same for a producer. What is sent for a partition that was folded and is gone is stored in
         another, so a producer that still knows it may go on."""

@@ -1,0 +1,173 @@
+"""Which parts of a read lie in the object store, by the manifests of its partitions.
+
+A batch is cut where segments begin, so that many tasks read one partition; small segments share a task. A
+stream keeps its cuts, which have to be the same when a batch is repeated: its tasks read what is remote of
+their ranges. Either way a task is given the segments, and needs no manifest as long as these are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import NamedTuple
+
+from forebay.spark.source.offset_ranges import OffsetRange, RangeGroup, TopicPartition
+from forebay.spark.source.remote.access import Place, place_of, unreachable
+from forebay.spark.source.remote_options import RemoteOptions
+from forebay.spark.wire.connections import Cluster
+from forebay.tiers.object_store import StoreError
+from forebay.tiers.reading import read_manifest
+from forebay.wire.tiers.manifest import Manifest, RemoteSegment
+
+TASK_BYTES = 128 << 20
+"""Segments are joined to tasks of about this size, at least; one segment may be larger."""
+READERS_MAX = 16
+"""Manifests that are read at the same time."""
+
+Manifests = Mapping[TopicPartition, Manifest]
+
+
+class RemoteRange(NamedTuple):
+    """A range of which some offsets are in these segments. Whatever is in none of them, brokers have."""
+
+    range: OffsetRange
+    url: str
+    topic_id: bytes
+    first_offset: int
+    """Messages before it are deleted, even if a segment still holds them."""
+    segments: tuple[RemoteSegment, ...]
+
+
+Part = OffsetRange | RemoteRange
+
+
+class RemotePlan(NamedTuple):
+    """The remote part of some partitions, as it was when it was looked up."""
+
+    url: str
+    manifests: Manifests
+
+    def cut(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+        """The ranges in pieces that are worth a task."""
+        return [piece for wanted in ranges for piece in self._cut(wanted)]
+
+    def _cut(self, wanted: OffsetRange) -> list[OffsetRange]:
+        manifest = self.manifests.get(wanted.at)
+        if manifest is None:
+            return [wanted]
+        edges = [wanted.start, *_edges(manifest, wanted), wanted.end]
+        return [OffsetRange(wanted.at, low, high) for low, high in pairwise(edges) if low < high]
+
+    def only(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+        """What of the ranges is remote."""
+        found = []
+        for wanted in ranges:
+            manifest = self.manifests.get(wanted.at)
+            if manifest is not None:
+                start = max(wanted.start, manifest.first_offset)
+                end = min(wanted.end, manifest.next_offset)
+                found += [OffsetRange(wanted.at, start, end)] if start < end else []
+        return found
+
+    def attached(self, task: OffsetRange | RangeGroup) -> Part | RangeGroup:
+        """The same task, with the segments that it can read."""
+        if isinstance(task, RangeGroup):
+            return RangeGroup(tuple(self._attached(part) for part in task.ranges))
+        return self._attached(task)
+
+    def _attached(self, part: Part) -> Part:
+        assert isinstance(part, OffsetRange), "segments are attached once"
+        manifest = self.manifests.get(part.at)
+        segments = () if manifest is None else segments_of(manifest, part)
+        if manifest is None or not segments:
+            return part
+        return RemoteRange(part, self.url, manifest.topic_id, manifest.first_offset, segments)
+
+
+def segments_of(manifest: Manifest, wanted: OffsetRange) -> tuple[RemoteSegment, ...]:
+    if wanted.end <= manifest.first_offset:
+        return ()
+    return tuple(each for each in manifest.from_offset(wanted.start) if each.base_offset < wanted.end)
+
+
+def _edges(manifest: Manifest, wanted: OffsetRange) -> list[int]:
+    """Where the pieces of a range begin, beyond its start: at the ends of runs of segments."""
+    edges: list[int] = []
+    size = 0
+    if wanted.start < manifest.first_offset < wanted.end:
+        edges.append(manifest.first_offset)
+    for segment in segments_of(manifest, wanted):
+        size += segment.data_bytes
+        is_last = segment.next_offset == manifest.next_offset
+        if (size >= TASK_BYTES or is_last) and segment.next_offset < wanted.end:
+            edges.append(segment.next_offset)
+            size = 0
+    return edges
+
+
+# -- manifests ----------------------------------------------------------------------------------------------
+
+
+def look_up(cluster: Cluster, options: RemoteOptions, places: Iterable[TopicPartition]) -> RemotePlan | None:
+    """The remote part of these partitions now; None if there is none, or it is not to be read."""
+    wanted = sorted(places)
+    place = place_of(cluster, options, wanted)
+    ids = cluster.topic_ids({at.topic for at in wanted})
+    return None if place is None else read_plan(options, place, wanted, ids)
+
+
+def read_plan(
+    options: RemoteOptions, place: Place, places: Iterable[TopicPartition], topic_ids: Mapping[str, str]
+) -> RemotePlan | None:
+    known = [at for at in places if at in place.partitions and at.topic in topic_ids]
+    try:
+        store = options.open(place.url)
+        with ThreadPoolExecutor(READERS_MAX) as readers:
+            looks = [
+                readers.submit(read_manifest, store, bytes.fromhex(topic_ids[at.topic]), at.partition)
+                for at in known
+            ]
+            found = [look.result() for look in looks]
+    except StoreError as error:
+        unreachable(options, error)
+        return None
+    manifests = {at: each for at, each in zip(known, found, strict=True) if each is not None}
+    return RemotePlan(place.url, manifests)
+
+
+class StreamPlans:
+    """The remote parts that a stream has still to read; brokers have everything behind them.
+
+    A partition is looked up once for each run of the stream: one that has come to the messages of today costs
+    the store nothing.
+    """
+
+    def __init__(self, options: RemoteOptions) -> None:
+        self._options = options
+        self._place: Place | None = None
+        self._asked: set[TopicPartition] = set()
+        """The partitions that brokers were asked about."""
+        self._known: dict[tuple[TopicPartition, str], Manifest | None] = {}
+        """By partition and topic id: a topic that was made anew has nothing of the old one's segments."""
+
+    def plan(
+        self, cluster: Cluster, ranges: Iterable[OffsetRange], topic_ids: Mapping[str, str]
+    ) -> RemotePlan | None:
+        starts = {wanted.at: wanted.start for wanted in ranges if wanted.size > 0}
+        if not starts.keys() <= self._asked:
+            self._asked |= starts.keys()
+            self._place = place_of(cluster, self._options, starts.keys()) or self._place
+        if self._place is None:
+            return None
+        keys = {at: (at, topic_ids.get(at.topic, "")) for at in starts}
+        new = [at for at in starts if keys[at] not in self._known]
+        if new:
+            found = read_plan(self._options, self._place, new, topic_ids)
+            self._known |= {keys[at]: None if found is None else found.manifests.get(at) for at in new}
+        useful = {
+            at: manifest
+            for at, start in starts.items()
+            if (manifest := self._known[keys[at]]) is not None and start < manifest.next_offset
+        }
+        return RemotePlan(self._place.url, useful) if useful else None

@@ -1,0 +1,370 @@
+"""Rows from an object store are those that brokers have: readers without Spark, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from forebay.client import Admin
+from forebay.errors import ConfigError
+from forebay.spark.arrow.schema import spark_schema
+from forebay.spark.source.batch_reader import TopicReader
+from forebay.spark.source.options import batch_options, stream_options
+from forebay.spark.source.partition_reader import DataLoss
+from forebay.spark.source.remote import planning
+from forebay.spark.source.remote.planning import RemoteRange
+from forebay.spark.source.remote_options import ONLY
+from forebay.tiers.local_directory import LocalDirectory
+from forebay.tiers.object_store import ObjectStore, StoreError
+from forebay.wire.tiers.layout import manifest_key
+from forebay.wire.tiers.manifest import Manifest, encode_manifest
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.wire_client import WireClient, create
+from support.scraping import free_port, scrape
+from support.spark.object_store import running_object_store
+from support.spark.reading import add, batch_reader, micro_batch, plan, run, stream_reader, value, values
+from support.spark.remote_segments import copy
+
+UNCOMMITTED: dict[str, Any] = {}
+COMMITTED: dict[str, Any] = {"kafka_isolation_level": "read_committed"}
+
+
+def make(bootstrap: str, topic: str, *counts: int) -> bytes:
+    with WireClient(bootstrap) as client:
+        topic_id = create(client, topic, len(counts))
+        for partition, count in enumerate(counts):
+            for first in range(0, count, 10):
+                add(client, topic, partition, min(10, count - first), first)
+    return topic_id
+
+
+def table(reader: Any, tasks: Any = None) -> pa.Table:
+    found = run(reader, reader.partitions() if tasks is None else tasks)
+    assert found is not None
+    return found.sort_by([("partition", "ascending"), ("offset", "ascending")]).combine_chunks()
+
+
+def mixed_messages(bootstrap: str, topic: str, seed: int) -> int:
+    """Batches of transactions of two producers, some of them aborted, between others; the end of the log."""
+    chance = random.Random(seed)
+    plain = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4", "linger.ms": 0})
+    writers = [
+        Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{n}", "linger.ms": 0})
+        for n in range(2)
+    ]
+    for writer in writers:
+        writer.init_transactions(60)
+        writer.begin_transaction()
+    for n in range(120):
+        writer = chance.choice([plain, *writers])
+        headers: Any = [("h", b"%d" % n), ("null", None)] if n % 4 == 0 else None
+        key = None if n % 3 == 0 else b"key-%d" % n
+        content = None if n % 7 == 0 else b"%d" % n * chance.randint(1, 40)
+        writer.produce(topic, content, key, 0, timestamp=1_700_000_000_000 + n, headers=headers)
+        writer.flush()
+        if n % 10 == 9 and writer is not plain:
+            chance.choice([writer.commit_transaction, writer.abort_transaction])(60)
+            writer.begin_transaction()
+    for writer in writers:
+        chance.choice([writer.commit_transaction, writer.abort_transaction])(60)
+    with Admin(bootstrap) as admin:
+        return admin.end_offsets(topic)[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_are_the_same_from_brokers_and_from_segments(
+    broker: BrokerProcess, topic: str, tmp_path: Path, seed: int
+) -> None:
+    bootstrap, chance = broker.bootstrap, random.Random(seed)
+    with WireClient(bootstrap) as client:
+        topic_id = create(client, topic)
+    end = mixed_messages(bootstrap, topic, seed)
+    shape: dict[str, Any] = {
+        "segment_batches": chance.randint(1, 30),
+        "chunk_bytes": chance.choice([1, 500, 5000]),
+    }
+    store = LocalDirectory(str(tmp_path))
+    for isolation in (UNCOMMITTED, COMMITTED):
+        options: dict[str, Any] = {
+            "subscribe": topic,
+            "includeHeaders": "true",
+            "remoteUrl": str(tmp_path),
+            **isolation,
+        }
+        wanted = table(batch_reader(bootstrap, **options, readRemote="never"))
+        for until in (end, end // 2):
+            copied = copy(bootstrap, store, topic, topic_id, end=until, **shape)
+            assert table(batch_reader(bootstrap, **options)) == wanted
+            remote = table(batch_reader(bootstrap, **options, readRemote="only"))
+            assert remote == wanted.filter(pa.compute.less(wanted["offset"], copied.next_offset))
+            parts = batch_reader(bootstrap, **options, maxRecordsPerPartition=chance.randint(1, 50))
+            assert table(parts) == wanted
+            low, high = sorted(chance.sample(range(end), 2))
+            narrow: dict[str, Any] = {"minOffset": low, "maxOffset": high}
+            assert run_values(batch_reader(bootstrap, **options, **narrow)) == run_values(
+                batch_reader(bootstrap, **options, **narrow, readRemote="never")
+            )
+
+
+def run_values(reader: Any) -> list[Any]:
+    found = run(reader, reader.partitions())
+    return [] if found is None else sorted(found.to_pylist(), key=lambda row: row["offset"])
+
+
+def test_a_batch_has_tasks_for_segments_and_for_what_brokers_have(
+    broker: BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap = broker.bootstrap
+    topic_id = make(bootstrap, topic, 100, 30)
+    copy(bootstrap, LocalDirectory(str(tmp_path)), topic, topic_id, 0, end=80, segment_batches=2)
+    options: dict[str, Any] = {"subscribe": topic, "remoteUrl": str(tmp_path)}
+    together: list[Any] = plan(batch_reader(bootstrap, **options))
+    assert [_edges(task) for task in together] == [(0, 80, 4), (80, 100, 0), (0, 30, 0)]
+    monkeypatch.setattr(planning, "TASK_BYTES", 1)
+    single: list[Any] = plan(batch_reader(bootstrap, **options))
+    assert [_edges(task) for task in single] == [
+        *[(at, at + 20, 1) for at in range(0, 80, 20)],
+        (80, 100, 0),
+        (0, 30, 0),
+    ]
+    only: list[Any] = plan(batch_reader(bootstrap, **options, readRemote="only"))
+    assert [_edges(task)[:2] for task in only] == [(at, at + 20) for at in range(0, 80, 20)]
+    assert len(values(batch_reader(bootstrap, **options))) == 130
+    assert len(values(batch_reader(bootstrap, **options, refreshOffsets="true"))) == 130
+
+
+def _edges(task: Any) -> tuple[int, int, int]:
+    if isinstance(task, RemoteRange):
+        return task.range.start, task.range.end, len(task.segments)
+    return task.start, task.end, 0
+
+
+def test_brokers_send_nothing_of_what_is_remote(
+    start_broker: StartBroker, topic: str, tmp_path: Path
+) -> None:
+    address = ("127.0.0.1", free_port())
+    broker = start_broker(f"forebay.metrics.listener=127.0.0.1:{address[1]}")
+    topic_id = make(broker.bootstrap, topic, 200, 100)
+    store = LocalDirectory(str(tmp_path))
+    for partition, end in enumerate((200, 100)):
+        copy(broker.bootstrap, store, topic, topic_id, partition, end=end)
+    before = _bytes_out(address)
+    options: dict[str, Any] = {"subscribe": topic, "remoteUrl": str(tmp_path)}
+    assert len(values(batch_reader(broker.bootstrap, **options))) == 300
+    assert _bytes_out(address) == before
+    assert len(values(batch_reader(broker.bootstrap, **options, readRemote="never"))) == 300
+    assert _bytes_out(address) > before
+
+
+def _bytes_out(address: tuple[str, int]) -> float:
+    return scrape(address)("kafka_server_brokertopicmetrics_bytesout_total")
+
+
+# -- while the store changes ---------------------------------------------------------------------------------
+
+
+def test_segments_that_were_replaced_since_the_plan_are_found_again(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap, store = broker.bootstrap, LocalDirectory(str(tmp_path))
+    topic_id = make(bootstrap, topic, 100)
+    before = copy(bootstrap, store, topic, topic_id, end=100, segment_batches=2)
+    reader = batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY)
+    tasks = reader.partitions()
+    copy(bootstrap, store, topic, topic_id, end=100, segment_batches=3, unique="2")
+    for segment in before.segments:
+        store.delete(segment.key)
+    assert len(values(reader, tasks)) == 100
+
+
+def test_segments_that_are_gone_are_lost_data_as_brokers_say(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap, store = broker.bootstrap, LocalDirectory(str(tmp_path))
+    topic_id = make(bootstrap, topic, 100)
+    manifest = copy(bootstrap, store, topic, topic_id, end=100, segment_batches=2)
+    auto = batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path)
+    tasks = auto.partitions()
+    for segment in manifest.segments[:2]:
+        store.delete(segment.key)
+    _keep(store, manifest._replace(segments=manifest.segments[2:], start_offset=40))
+    assert len(values(auto, tasks)) == 100, "the broker still has them"
+    delete_records(bootstrap, topic, 40)
+    with pytest.raises(DataLoss, match="the log now starts at 40"):
+        values(auto, tasks)
+    careless = batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, failOnDataLoss="false")
+    assert len(values(careless, tasks)) == 60
+    only = batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY)
+    with pytest.raises(StoreError, match="there is no object"):
+        values(only, tasks)
+
+
+def test_messages_that_were_deleted_are_not_read_from_segments_that_still_hold_them(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap, store = broker.bootstrap, LocalDirectory(str(tmp_path))
+    topic_id = make(bootstrap, topic, 100)
+    copy(bootstrap, store, topic, topic_id, end=100, segment_batches=5, start_offset=33)
+    delete_records(bootstrap, topic, 33)
+    assert len(values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path))) == 67
+    old: dict[str, Any] = {"startingOffsets": json.dumps({topic: {"0": 10}}), "remoteUrl": tmp_path}
+    with pytest.raises(DataLoss, match="the log now starts at 33"):
+        values(batch_reader(bootstrap, subscribe=topic, **old))
+    careless = batch_reader(bootstrap, subscribe=topic, failOnDataLoss="false", **old)
+    assert values(careless) == sorted(value(0, n) for n in range(33, 100))
+
+
+def test_a_damaged_segment_is_read_from_the_brokers(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap, store = broker.bootstrap, LocalDirectory(str(tmp_path))
+    topic_id = make(bootstrap, topic, 100)
+    manifest = copy(bootstrap, store, topic, topic_id, end=100, segment_batches=2)
+    damaged = manifest.segments[2]
+    content = bytearray(store.get(damaged.key).data)
+    content[damaged.data_bytes - 3] ^= 1
+    store.put(damaged.key, bytes(content))
+    wanted = sorted(value(0, n) for n in range(100))
+    assert values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path)) == wanted
+    with pytest.raises(StoreError, match="fails its CRC"):
+        values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY))
+
+
+def test_a_topic_made_anew_has_nothing_of_the_old_one(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap = broker.bootstrap
+    topic_id = make(bootstrap, topic, 100)
+    copy(bootstrap, LocalDirectory(str(tmp_path)), topic, topic_id, end=100)
+    with Admin(bootstrap) as admin:
+        admin.delete_topic(topic)
+    make(bootstrap, topic, 7)
+    assert len(values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path))) == 7
+    assert values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY)) == []
+
+
+def delete_records(bootstrap: str, topic: str, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, before)]).values():
+        deleted.result(60)
+
+
+def _keep(store: ObjectStore, manifest: Manifest) -> None:
+    store.put(manifest_key(manifest.topic_id, manifest.partition), encode_manifest(manifest))
+
+
+# -- streams -------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_reads_what_is_remote_and_then_the_brokers(
+    broker: BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap = broker.bootstrap
+    topic_id = make(bootstrap, topic, 100)
+    copy(bootstrap, LocalDirectory(str(tmp_path)), topic, topic_id, end=80)
+    looks: list[str] = []
+    look = LocalDirectory.get
+
+    def counted(store: LocalDirectory, key: str) -> Any:
+        looks.append(key)
+        return look(store, key)
+
+    monkeypatch.setattr(LocalDirectory, "get", counted)
+    reader = stream_reader(
+        bootstrap, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=30, remoteUrl=tmp_path
+    )
+    start = reader.initialOffset()
+    found: list[bytes] = []
+    remote = []
+    for _ in range(4):
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        tasks = reader.partitions(start, end)
+        remote.append([isinstance(task.value, RemoteRange) for task in tasks])
+        found += values(reader, tasks)
+        start = end
+    assert remote == [[True], [True], [True], [False]]
+    assert sorted(found) == sorted(value(0, n) for n in range(100))
+    with WireClient(bootstrap) as client:
+        add(client, topic, 0, 5, 100)
+    assert len(micro_batch(reader, start)[0]) == 5
+    assert looks == [manifest_key(topic_id, 0)], "a stream at the end of a topic does not ask the store"
+
+
+def test_a_stream_whose_topic_is_made_anew_reads_nothing_of_the_old_segments(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap = broker.bootstrap
+    topic_id = make(bootstrap, topic, 100)
+    copy(bootstrap, LocalDirectory(str(tmp_path)), topic, topic_id, end=100)
+    reader = stream_reader(
+        bootstrap, subscribe=topic, startingOffsets="earliest", failOnDataLoss="false", remoteUrl=tmp_path
+    )
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert len(values(reader, reader.partitions(start, end))) == 100
+    with Admin(bootstrap) as admin:
+        admin.delete_topic(topic)
+    with WireClient(bootstrap) as client:
+        create(client, topic)
+        add(client, topic, 0, 3, first=500)
+    later = reader.latestOffset(end, reader.getDefaultReadLimit())
+    assert values(reader, reader.partitions(end, later)) == [value(0, n) for n in (500, 501, 502)]
+
+
+# -- where it is ---------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_cannot_be_reached(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    make(broker.bootstrap, topic, 10)
+    (tmp_path / "file").write_text("no directory")
+    options: dict[str, Any] = {"subscribe": topic, "remoteUrl": tmp_path / "file"}
+    assert len(values(batch_reader(broker.bootstrap, **options))) == 10
+    with pytest.raises(StoreError):
+        values(batch_reader(broker.bootstrap, **options, readRemote=ONLY))
+    with pytest.raises(ConfigError, match="give its place as remoteUrl"):
+        values(batch_reader(broker.bootstrap, subscribe=topic, readRemote=ONLY))
+
+
+def test_options_that_cannot_be_used() -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+    with pytest.raises(ConfigError, match="readRemote=no: give auto or never or only"):
+        batch_options({**given, "readRemote": "no"})
+    with pytest.raises(ConfigError, match="readRemote=only is for batches"):
+        stream_options({**given, "readRemote": "only"})
+    with pytest.raises(ConfigError, match="must not contain credentials"):
+        batch_options({**given, "remoteUrl": "s3://key:secret@bucket/x"})
+    found = batch_options({**given, "remote.access_key_id": "a", "remoteUrl": "s3://bucket/x"})
+    assert found.fetching.remote.settings == {"access_key_id": "a"}
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, str]]:
+    with running_object_store() as server:
+        yield {
+            "remoteUrl": f"{server.location()}/remote",
+            "remote.endpoint": server.environment()["AWS_ENDPOINT_URL"],
+            "remote.access_key_id": "test",
+            "remote.secret_access_key": "test",
+            "remote.region": "us-east-1",
+        }
+
+
+def test_segments_on_s3_with_credentials_of_their_own(
+    broker: BrokerProcess, topic: str, s3: dict[str, str]
+) -> None:
+    bootstrap = broker.bootstrap
+    topic_id = make(bootstrap, topic, 100)
+    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **s3}
+    remote = batch_options(given).fetching.remote
+    copy(bootstrap, remote.open(remote.url), topic, topic_id, end=90)
+    only = TopicReader(batch_options({**given, "readRemote": ONLY}), spark_schema(headers=False))
+    assert values(only) == sorted(value(0, n) for n in range(90))
+    assert len(values(TopicReader(batch_options(given), spark_schema(headers=False)))) == 100

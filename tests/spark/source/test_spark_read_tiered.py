@@ -1,0 +1,116 @@
+"""Spark's readers on a broker that keeps old segments in an object store: both ways give the same rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.tiers.local_directory import LocalDirectory
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.brokers.tiered import copied_to, create_tiered, eventually, fill, settings, value
+from support.clients.wire_client import WireClient, offset_at
+from support.scraping import free_port, scrape
+from support.spark.reading import batch_reader, micro_batch, stream_reader, values
+
+EARLIEST_LOCAL = -4
+METRICS_PORT = free_port()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def broker(tmp_path: Path, store: Path) -> Iterator[LocalBroker]:
+    scraped = {"forebay.metrics.listener": f"127.0.0.1:{METRICS_PORT}"}
+    with local_broker(tmp_path / "data", {**settings(store), **scraped}) as started:
+        yield started
+
+
+def bytes_out() -> float:
+    return scrape(("127.0.0.1", METRICS_PORT))("kafka_server_brokertopicmetrics_bytesout_total")
+
+
+def wanted(*numbers: int) -> list[bytes]:
+    return sorted(map(value, range(*numbers)))
+
+
+def make(broker: LocalBroker, topic: str, count: int) -> bytes:
+    """A topic most of whose messages are in the object store alone."""
+    with WireClient(broker.bootstrap) as client:
+        topic_id = create_tiered(client, topic)
+        fill(client, topic, count)
+        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > count - 30)
+    return topic_id
+
+
+def test_the_place_is_asked_of_the_brokers(broker: LocalBroker, store: Path, topic: str) -> None:
+    topic_id = make(broker, topic, 100)
+    before = bytes_out()
+    copied = copied_to(store, topic_id)
+    only = batch_reader(broker.bootstrap, subscribe=topic, readRemote="only")
+    assert values(only) == wanted(copied)
+    assert bytes_out() == before
+    assert values(batch_reader(broker.bootstrap, subscribe=topic)) == wanted(100)
+    assert bytes_out() - before < 300 * (100 - copied + 5), "brokers send no more than what is not remote"
+    assert values(batch_reader(broker.bootstrap, subscribe=topic, readRemote="never")) == wanted(100)
+
+
+def test_a_broker_that_waits_for_the_store_makes_readers_wait_and_not_skip(
+    broker: LocalBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers a fetch without records when the store takes longer than the fetch may."""
+    make(broker, topic, 60)
+    read = LocalDirectory.get_range
+
+    def slow(store: LocalDirectory, key: str, position: int, length: int) -> bytes:
+        time.sleep(0.8)
+        return read(store, key, position, length)
+
+    monkeypatch.setattr(LocalDirectory, "get_range", slow)
+    assert values(batch_reader(broker.bootstrap, subscribe=topic, readRemote="never")) == wanted(60)
+
+
+def test_a_stream_goes_from_the_store_to_the_brokers(broker: LocalBroker, topic: str) -> None:
+    make(broker, topic, 100)
+    reader = stream_reader(
+        broker.bootstrap, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40
+    )
+    found: list[bytes] = []
+    position: Any = reader.initialOffset()
+    for _ in range(3):
+        rows, position = micro_batch(reader, position)
+        found += rows
+    assert sorted(found) == wanted(100)
+
+
+def test_reads_while_segments_are_copied_and_deleted(broker: LocalBroker, topic: str) -> None:
+    """Each read has all messages that were there when it was planned."""
+    with WireClient(broker.bootstrap) as client:
+        create_tiered(client, topic)
+        fill(client, topic, 50)
+    stopped = threading.Event()
+
+    def write() -> None:
+        number = 50
+        with WireClient(broker.bootstrap) as own:
+            while not stopped.is_set():
+                fill(own, topic, 5, start=number)
+                number += 5
+                time.sleep(0.05)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        for _ in range(8):
+            found = values(batch_reader(broker.bootstrap, subscribe=topic))
+            assert len(found) >= 50 and found == wanted(len(found))
+    finally:
+        stopped.set()
+        writing.join()
