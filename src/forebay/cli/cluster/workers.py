@@ -16,8 +16,8 @@ from forebay.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from forebay.core.cluster.image import ClusterImage
     from forebay.core.cluster.replicas.balancing import Move
+    from forebay.operations.cluster.worker_hosts import WorkerLoad
     from forebay.operations.wire import WireConnection
-    from forebay.operations.workers import WorkerLoad
 
 
 @click.command()
@@ -45,9 +45,9 @@ def workers(
     share.
     """
     from forebay.cli.cluster.showing import carry_out_showing
-    from forebay.operations.cluster_state import mark_drained, read_image
+    from forebay.operations.cluster.cluster_state import mark_drained, read_image
+    from forebay.operations.cluster.worker_hosts import read_workers, workers_of
     from forebay.operations.wire import WireConnection
-    from forebay.operations.workers import read_workers, workers_of
 
     with WireConnection.open(client) as connection:
         image = read_image(connection)
@@ -115,8 +115,8 @@ def _level_leaders(connection: WireConnection) -> None:
     """Have each partition led by its first replica: those are level."""
     from forebay.cli.cluster.showing import tell
     from forebay.core.cluster.replicas.balancing import led_by_others
-    from forebay.operations.cluster_state import read_image
-    from forebay.operations.moving import elect_first_replicas
+    from forebay.operations.cluster.cluster_state import read_image
+    from forebay.operations.cluster.reassignments import elect_first_replicas
 
     places = led_by_others(read_image(connection))
     if places:

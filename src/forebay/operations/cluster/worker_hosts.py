@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from forebay.core.cluster.image import ClusterImage
 from forebay.lazy import dataclass
 from forebay.operations.client import CommandError
-from forebay.operations.cluster_state import broker_loads
+from forebay.operations.cluster.cluster_state import broker_loads
 from forebay.operations.settings import read_configs
 
 if TYPE_CHECKING:
