@@ -40,6 +40,7 @@ VERBS = {
     "cluster": "forebay.cli.cluster.commands:cluster",
     "pipeline": "forebay.cli.pipeline.commands:pipeline",
     "log": "forebay.cli.log.commands:log",
+    "remote": "forebay.cli.remote.commands:remote",
     "simulate": "forebay.cli.simulate:simulate",
 }
 

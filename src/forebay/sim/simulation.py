@@ -292,8 +292,8 @@ class Simulation:
         if self.world.breach is not None:
             return
         self.invariants.check()
-        if self.tiers is not None:
-            self._wait("every object has an owner", _HEAL_S_MAX, lambda: not self.tiers.orphans())
+        if (tiers := self.tiers) is not None:
+            self._wait("every object has an owner", _HEAL_S_MAX, lambda: not tiers.orphans())
         found, shown, removed = Found(), Found(), self.model.folds.removed
         found.stored.update(removed.stored)
         found.visible.update(removed.visible)

@@ -176,15 +176,14 @@ def delete_below(client: WireClient, topic: str, offset: int) -> tuple[int, int]
 
 
 def test_records_are_deleted_in_both_parts_and_stay_deleted(tmp_path: Path, store: Path, topic: str) -> None:
-    with local_broker(tmp_path / "data", settings(store)) as broker:
-        with WireClient(broker.bootstrap) as client:
-            create_tiered(client, topic)
-            fill(client, topic, 100)
-            assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 70)
-            assert delete_below(client, topic, 33) == (0, 33)
-            assert offset_at(client, topic, EARLIEST) == 33
-            assert read(client, topic, 32).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-            assert read_everything(client, topic)[0] == (33, value(33))
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        create_tiered(client, topic)
+        fill(client, topic, 100)
+        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 70)
+        assert delete_below(client, topic, 33) == (0, 33)
+        assert offset_at(client, topic, EARLIEST) == 33
+        assert read(client, topic, 32).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert read_everything(client, topic)[0] == (33, value(33))
     with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
         assert eventually(lambda: earliest_or_error(client, topic) == 33)
         assert delete_below(client, topic, 95) == (0, 95)
@@ -236,7 +235,7 @@ def test_an_empty_store_deletes_nothing_local(broker: LocalBroker, client: WireC
 def test_settings_that_contradict_each_other_are_refused(
     client: WireClient, topic: str, configs: dict[str, str]
 ) -> None:
-    (made,) = client.call(create_topic(topic, **configs), CREATE_TOPICS).topics
+    (made,) = client.call(create_topic(topic, 1, **configs), CREATE_TOPICS).topics
     assert made.error_code == ErrorCode.INVALID_CONFIG
 
 
@@ -248,7 +247,7 @@ def test_a_tiered_topic_stays_tiered_and_is_not_compacted(client: WireClient, to
 
 
 def test_a_topic_becomes_tiered_later(client: WireClient, topic: str) -> None:
-    create(client, topic, **{"retention.ms": "-1", "segment.bytes": "2000", "file.delete.delay.ms": "0"})
+    create(client, topic, 1, **{"retention.ms": "-1", "segment.bytes": "2000", "file.delete.delay.ms": "0"})
     fill(client, topic, 50)
     own = (("remote.storage.enable", 0, "true"), ("local.retention.bytes", 0, "4000"))
     assert increment(client, 2, topic, *own).error_code == 0

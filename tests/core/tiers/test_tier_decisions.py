@@ -79,11 +79,11 @@ def test_an_old_active_segment_is_closed_so_that_it_can_be_copied() -> None:
 def test_retention_counts_both_parts() -> None:
     both = manifest(remote(0, 10), remote(10, 20), remote(20, 30))
 
-    def start(**policy: int) -> int:
+    def start(retention_bytes: int = -1, retention_ms: int = -1) -> int:
         kept = retained_from(
             both,
             LOCAL[2:],
-            RetentionPolicy(**policy),
+            RetentionPolicy(retention_bytes=retention_bytes, retention_ms=retention_ms),
             now_ms=10_000,
             start_offset=0,
             high_watermark=40,

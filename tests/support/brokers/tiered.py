@@ -44,7 +44,7 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 def create_tiered(client: WireClient, topic: str, **configs: str) -> bytes:
     own = {name.replace("_", "."): value for name, value in configs.items()}
-    return create(client, topic, **{**TIERED, **own})
+    return create(client, topic, 1, **{**TIERED, **own})
 
 
 def fill(client: WireClient, topic: str, count: int, start: int = 0, size: int = 200) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forebay.wire.tiers.layout import topic_prefix
@@ -54,7 +55,7 @@ class TopicRemoval:
             if self._passes.get(topic_id, 0) < _PASSES and self._next.get(topic_id, 0) <= self._round
         ]
         for topic_id in due[:_TOPICS_AT_ONCE]:
-            removed = await self._host.threads.run(lambda topic_id=topic_id: self._remove(topic_id))
+            removed = await self._host.threads.run(partial(self._remove, topic_id))
             self._passes[topic_id] = self._passes.get(topic_id, 0) + 1
             self._next[topic_id] = self._round + _ROUNDS_BETWEEN
             if removed:

@@ -1,4 +1,4 @@
-"""`forebay topic create|list|describe|alter|delete`."""
+"""`forebay topic create|list|describe|alter|delete|restore`."""
 
 from __future__ import annotations
 
@@ -190,6 +190,32 @@ def delete(names: tuple[str, ...], yes: bool, client: Client) -> None:
         raise CommandError("\n".join([str(error), *shown_by(client, names)])) from None
 
 
+@topic.command()
+@click.argument("name")
+@click.option("--remote", "url", metavar="DIR-OR-URL", required=True, help="The object store.")
+@click.option("--as", "new_name", metavar="NEW", help="The name of the new topic. [default: the same]")
+@click.option(
+    "--tiered", is_flag=True, help="Keep old segments of the new topic in the brokers' object store."
+)
+@client_options
+def restore(name: str, url: str, new_name: str | None, tiered: bool, client: Client) -> None:
+    """Bring a topic back from the object store of tiered storage alone.
+
+    NAME is a topic, or its id, as `forebay remote list` shows it. All messages that were copied there are
+    produced again into a new topic, in their partitions and with their timestamps. Their offsets begin anew.
+    """
+    from forebay.operations.remote_store import find_topic, open_remote
+    from forebay.operations.topic_restore import create_restored, restore_messages
+
+    store = open_remote(url)
+    found = find_topic(store, name)
+    target = new_name or found.name
+    count = create_restored(client, store, found, target, tiered=tiered)
+    click.echo(f"created topic {target} with {count} partitions; retention is off until you set it")
+    restored = restore_messages(client, store, found, target, range(count))
+    click.echo(f"restored {restored} messages")
+
+
 def _print_description(topic: Mapping[str, Any]) -> None:
     settings = ", ".join(f"{key}={value}" for key, value in topic["configs"].items()) or "all default"
     click.echo(f"topic {topic['topic']}  id {topic['topic_id']}  settings: {settings}")
@@ -211,10 +237,13 @@ def _print_description(topic: Mapping[str, Any]) -> None:
             part["start_offset"],
             part["end_offset"],
             part["offsets"],
+            *((part["local_start_offset"], part["copied_to"]) if topic["tiered"] else ()),
             *(() if topic["closed"] is None else (part["folded_into"],)),
         )
         for part in topic["partitions"]
     ]
-    headers = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "MESSAGES")
+    headers: tuple[str, ...] = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "MESSAGES")
+    if topic["tiered"]:
+        headers = (*headers, "LOCAL START", "COPIED TO")
     print_table((*headers, *(() if topic["closed"] is None else ("FOLDED INTO",))), rows)
     click.echo()

@@ -89,12 +89,41 @@ def describe_topics(client: Client, admin: AdminClient, names: Sequence[str]) ->
             "internal": topic.is_internal,
             "configs": _overrides(settings),
             "min_insync_replicas": _min_insync(settings),
+            "tiered": _is_tiered(settings),
             "closed": _closing(client, topic, closed.get(topic.name), settings),
-            "partitions": list(_partition_rows(topic, starts.found, ends.found, closed.get(topic.name))),
+            "partitions": _with_tiers(
+                client,
+                topic,
+                settings,
+                list(_partition_rows(topic, starts.found, ends.found, closed.get(topic.name))),
+            ),
         }
         for topic in topics
         for settings in [read_configs(admin, "topic", topic.name)]
     ]
+
+
+def _is_tiered(entries: Iterable[Mapping[str, Any]]) -> bool:
+    return any(entry["name"] == "remote.storage.enable" and entry["value"] == "true" for entry in entries)
+
+
+def _with_tiers(
+    client: Client,
+    topic: TopicDescription,
+    entries: Sequence[Mapping[str, Any]],
+    rows: list[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """The rows of a tiered topic also say which part of each partition is where."""
+    if not _is_tiered(entries):
+        return rows
+    from forebay.operations.tiered_offsets import tiered_offsets
+
+    offsets = tiered_offsets(client, topic)
+    for row in rows:
+        found = offsets.get(row["partition"])
+        row["local_start_offset"] = None if found is None else found.local_start
+        row["copied_to"] = None if found is None else found.copied_to
+    return rows
 
 
 def _closing(

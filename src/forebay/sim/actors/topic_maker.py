@@ -71,7 +71,7 @@ class TopicMaker(Actor):
             ),
         }
         if tiered:
-            self._settings |= dict.fromkeys(_TIERED, {"remote.storage.enable": "true"})
+            self._settings |= {name: {"remote.storage.enable": "true"} for name in _TIERED}
             self._settings["brief"] = {"remote.storage.enable": "true", "local.retention.bytes": "1024"}
         if model.shares.rules.loses_records:
             self._settings[JOBS[0][0]] = {"unclean.leader.election.enable": "true"}

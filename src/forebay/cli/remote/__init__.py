@@ -1,0 +1,1 @@
+"""`forebay remote`: the object store of tiered storage."""

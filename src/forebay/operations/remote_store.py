@@ -1,0 +1,183 @@
+"""What is in the object store of tiered storage: shown, checked, cleaned, and brought back. Blocking.
+
+Works on the store alone; only a restore needs a cluster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from forebay.errors import ProtocolError
+from forebay.operations.client import CommandError
+from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, ObjectStore, StoreError
+from forebay.tiers.opening import open_store
+from forebay.tiers.reading import (
+    RemoteTopic,
+    check_object,
+    list_topics,
+    read_chunk,
+    read_index,
+    read_manifest,
+)
+from forebay.wire.batch import records
+from forebay.wire.records import Record
+from forebay.wire.tiers.layout import MANIFEST, SEGMENT_SUFFIX, TOPICS, partition_prefix
+from forebay.wire.tiers.manifest import Manifest, RemoteSegment, decode_manifest
+from forebay.wire.tiers.segment_object import AbortedSpan, SegmentIndex, batch_headers
+
+_PROBE = "probe.json"
+
+
+class StoreReport(NamedTuple):
+    topics: int
+    partitions: int
+    segments: int
+    bytes: int
+    orphans: list[Listed]
+    """Segment objects that no manifest knows, old enough that no upload can be under way."""
+    young: int
+    """Others that no manifest knows yet."""
+    problems: list[str]
+    """Objects that are missing, damaged or unreadable."""
+
+
+def open_remote(url: str) -> ObjectStore:
+    try:
+        return open_store(url)
+    except StoreError as error:
+        raise CommandError(str(error)) from error
+
+
+def check_store(
+    store: ObjectStore,
+    *,
+    age_min_ms: int,
+    deep: bool = False,
+    on_segment: Callable[[str], None] = lambda _: None,
+) -> StoreReport:
+    """Compare all manifests with all objects. `deep`: also read every object, and compare its hash."""
+    listed = {found.key: found for found in store.list(TOPICS)}
+    problems: list[str] = []
+    manifests: list[Manifest] = []
+    for key in sorted(key for key in listed if key.endswith(f"/{MANIFEST}")):
+        try:
+            manifests.append(decode_manifest(store.get(key).data))
+        except Missing:
+            continue  # its topic is being deleted
+        except ProtocolError as error:
+            problems.append(f"{key}: {error}")
+    owned: set[str] = set()
+    for manifest in manifests:
+        owned.update(manifest.pending, (doomed.key for doomed in manifest.doomed))
+        for segment in manifest.segments:
+            owned.add(segment.key)
+            problems += _check_segment(store, segment, listed.get(segment.key), deep=deep)
+            on_segment(segment.key)
+    if problems and any(key.endswith(f"/{MANIFEST}") for key in (each.split(":")[0] for each in problems)):
+        owned.update(listed)  # what an unreadable manifest lists is nobody's to delete
+    loose = [found for key, found in listed.items() if key.endswith(SEGMENT_SUFFIX) and key not in owned]
+    before_ms = int(time.time() * 1000) - age_min_ms
+    orphans = [found for found in loose if found.modified_ms < before_ms]
+    return StoreReport(
+        topics=len({manifest.topic_id for manifest in manifests}),
+        partitions=len(manifests),
+        segments=sum(len(manifest.segments) for manifest in manifests),
+        bytes=sum(segment.object_bytes for manifest in manifests for segment in manifest.segments),
+        orphans=orphans,
+        young=len(loose) - len(orphans),
+        problems=problems,
+    )
+
+
+def _check_segment(
+    store: ObjectStore, segment: RemoteSegment, listed: Listed | None, *, deep: bool
+) -> Iterator[str]:
+    if listed is None:
+        try:
+            store.get_range(segment.key, segment.object_bytes - 1, 1)  # a listing may be late
+        except StoreError as error:
+            yield f"{segment.key}: {error}"
+        return
+    if listed.size != segment.object_bytes:
+        yield f"{segment.key}: it has {listed.size} bytes instead of {segment.object_bytes}"
+    elif deep:
+        try:
+            read_index(store, segment)
+            check_object(store, segment)
+        except StoreError as error:
+            yield f"{segment.key}: {error}"
+
+
+def check_conditions(store: ObjectStore) -> None:
+    """Check that the store refuses conditional writes whose condition does not hold. Raises CommandError."""
+    unique = f"{TOPICS}{time.time_ns()}-{_PROBE}"
+    try:
+        tag = store.put(unique, b"1", replaces=ABSENT)
+        store.put(unique, b"2", replaces=tag)
+        for condition in (ABSENT, tag):
+            try:
+                store.put(unique, b"3", replaces=condition)
+            except Conflict:
+                continue
+            raise CommandError(
+                f"{store.url} ignores the conditions of writes (If-None-Match, If-Match): two leaders could "
+                "overwrite each other's manifests. It cannot be used for tiered storage"
+            )
+    finally:
+        store.delete(unique)
+
+
+# -- bringing topics back ----------------------------------------------------------------------------------
+
+
+def find_topic(store: ObjectStore, name: str) -> RemoteTopic:
+    """The topic of that name, or with that id."""
+    found = [topic for topic in list_topics(store) if name in (topic.name, topic.topic_id.hex())]
+    if not found:
+        raise CommandError(f"{store.url} has no topic {name!r}: `forebay remote list` shows what it has")
+    if len(found) > 1:
+        ids = ", ".join(topic.topic_id.hex() for topic in found)
+        raise CommandError(f"{store.url} has several topics {name!r}: name one by its id, {ids}")
+    return found[0]
+
+
+def partition_count(store: ObjectStore, topic: RemoteTopic) -> int:
+    """How many partitions the topic had: those that were noted, or more if there are manifests of more."""
+    prefix = partition_prefix(topic.topic_id, 0).removesuffix("0/")
+    numbers = [
+        int(part)
+        for listed in store.list(prefix)
+        if (part := listed.key.removeprefix(prefix).partition("/")[0]).isdigit()
+    ]
+    return max([topic.partitions, *(number + 1 for number in numbers)])
+
+
+def committed_messages(store: ObjectStore, topic: RemoteTopic, partition: int) -> Iterator[Record]:
+    """Every message of a partition in the store that readers of committed messages see, in order."""
+    manifest = read_manifest(store, topic.topic_id, partition)
+    for segment in () if manifest is None else manifest.segments:
+        assert manifest is not None
+        index = read_index(store, segment)
+        for record in _messages_of(store, segment, index):
+            if max(manifest.start_offset, segment.base_offset) <= record.offset < segment.next_offset:
+                yield record
+
+
+def _messages_of(store: ObjectStore, segment: RemoteSegment, index: SegmentIndex) -> Iterator[Record]:
+    for chunk in index.chunks:
+        data = memoryview(read_chunk(store, segment, chunk))
+        for position, header in batch_headers(data):
+            aborted = header.is_transactional and _is_aborted(
+                header.producer_id, header.base_offset, index.aborted
+            )
+            if not header.is_control and not aborted:
+                yield from records(data[position : position + header.size])
+
+
+def _is_aborted(producer_id: int, offset: int, aborted: tuple[AbortedSpan, ...]) -> bool:
+    return any(
+        entry.producer_id == producer_id and entry.first_offset <= offset <= entry.last_offset
+        for entry in aborted
+    )

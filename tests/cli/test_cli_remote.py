@@ -1,0 +1,87 @@
+"""`forebay remote` and `forebay topic restore`: looking into the object store, and bringing topics back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.tiers.local_directory import LocalDirectory
+from support.brokers.forebay_command import forebay
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.brokers.tiered import copied_to, create_tiered, eventually, fill, manifest_of, settings, value
+from support.clients.wire_client import WireClient, read_all
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def broker(tmp_path: Path, store: Path) -> Iterator[LocalBroker]:
+    with local_broker(tmp_path / "data", settings(store)) as broker:
+        yield broker
+
+
+def copied(broker: LocalBroker, store: Path, topic: str) -> bytes:
+    """A tiered topic of which everything but the last segment is in the store."""
+    with WireClient(broker.bootstrap) as client:
+        topic_id = create_tiered(client, topic)
+        fill(client, topic, 60)
+    assert eventually(lambda: copied_to(store, topic_id) > 40)
+    return topic_id
+
+
+def test_the_store_lists_its_topics_and_is_found_in_order(
+    broker: LocalBroker, store: Path, topic: str
+) -> None:
+    topic_id = copied(broker, store, topic)
+    (row,) = forebay("remote", "list", str(store), "--json").json()
+    assert (row["topic"], row["topic_id"], row["partitions"]) == (topic, topic_id.hex(), 1)
+    done = forebay("remote", "check", str(store), "--deep")
+    assert done.code == 0 and "1 topics, 1 partitions" in done.out
+
+
+def test_orphans_and_damage_are_found_and_orphans_deleted(
+    broker: LocalBroker, store: Path, topic: str
+) -> None:
+    topic_id = copied(broker, store, topic)
+    objects = LocalDirectory(str(store))
+    orphan = f"topics/{topic_id.hex()}/0/{0:020d}-{9:020d}-0-abc.segment"
+    objects.put(orphan, b"left over")
+    found = forebay("remote", "check", str(store), "--min-age", "0ms", "--json")
+    assert found.code == 0 and found.json()["orphans"] == [orphan]
+    assert forebay("remote", "check", str(store), "--json").json()["young"] == 1
+    forebay("remote", "check", str(store), "--min-age", "0ms", "--delete-orphans")
+    assert orphan not in {listed.key for listed in objects.list("topics/")}
+    manifest = manifest_of(store, topic_id)
+    assert manifest is not None
+    path = store / manifest.segments[0].key
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert forebay("remote", "check", str(store)).code == 0, "the size is right"
+    done = forebay("remote", "check", str(store), "--deep")
+    assert done.code == 1 and manifest.segments[0].key in done.out
+
+
+def test_a_topic_comes_back_from_the_store_alone(
+    tmp_path: Path, broker: LocalBroker, store: Path, topic: str
+) -> None:
+    topic_id = copied(broker, store, topic)
+    manifest = manifest_of(store, topic_id)
+    assert manifest is not None
+    with local_broker(tmp_path / "other") as other:
+        done = forebay("topic", "restore", topic, "--remote", str(store), bootstrap=other.bootstrap)
+        assert done.code == 0, done.err
+        with WireClient(other.bootstrap) as client:
+            found = read_all(client, topic)
+    assert found[: manifest.next_offset] == [(n, value(n)) for n in range(manifest.next_offset)]
+
+
+def test_a_description_says_where_messages_are(broker: LocalBroker, store: Path, topic: str) -> None:
+    topic_id = copied(broker, store, topic)
+    (part,) = forebay("topic", "describe", topic, "--json", bootstrap=broker.bootstrap).json()["partitions"]
+    assert part["start_offset"] == 0
+    assert 0 < part["copied_to"] <= copied_to(store, topic_id)
+    assert "COPIED TO" in forebay("topic", "describe", topic, bootstrap=broker.bootstrap).out
