@@ -44,6 +44,7 @@ from forebay.broker.upkeep.retention import Retention
 from forebay.broker.upkeep.schedule import Upkeep
 from forebay.core.cluster.restore_image import EPOCHS_SKIPPED
 from forebay.lazy import load
+from forebay.wire.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from forebay.broker.composition.foundations import Foundations
@@ -222,7 +223,12 @@ class Node(OptionalParts):
 
     def _open_endpoint(self, api_key: int) -> Endpoint | None:
         endpoint = open_endpoint(lambda name: attrgetter(name)(self), api_key)
-        return endpoint and guard_endpoint(endpoint, self._base.authorization, self.audit)
+        if endpoint is None:
+            return None
+        guarded = guard_endpoint(endpoint, self._base.authorization, self.audit)
+        if api_key == ApiKey.PRODUCE and self.config.tracing.endpoint:
+            return load("forebay.broker.composition.tracing:traced_produce")(self._base, guarded)
+        return guarded
 
     @cached_property
     def api_versions(self) -> ApiVersions:

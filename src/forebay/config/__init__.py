@@ -32,6 +32,7 @@ from forebay.config.keys.security.oauth import OAuthConfig
 from forebay.config.keys.security.sasl import SaslConfig
 from forebay.config.keys.security.tls import TlsConfig
 from forebay.config.keys.tiers import TierConfig
+from forebay.config.keys.tracing import TracingConfig
 from forebay.config.listeners import Listener
 from forebay.config.lookup import (
     altered_broker_definition,
@@ -63,6 +64,7 @@ __all__ = [
     "LISTENER_PREFIX",
     "listener_of",
     "OAuthConfig",
+    "TracingConfig",
     "DelegationTokenConfig",
     "ControllerConfig",
     "DRAINED",

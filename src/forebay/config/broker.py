@@ -33,6 +33,7 @@ from forebay.config.keys.security.tls import TlsConfig, check_tls
 from forebay.config.keys.storage import StorageConfig
 from forebay.config.keys.tiers import TierConfig
 from forebay.config.keys.topic_defaults import TopicDefaults
+from forebay.config.keys.tracing import TracingConfig
 from forebay.config.listeners import (
     Listener,
     ListenersConfig,
@@ -90,6 +91,7 @@ class BrokerConfig:
     storage: StorageConfig
     tiers: TierConfig
     cleaner: CleanerConfig
+    tracing: TracingConfig
     controller: ControllerConfig
     groups: GroupsConfig
     transactions: TransactionsConfig
@@ -189,6 +191,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         storage=read_group(StorageConfig, values),
         tiers=read_group(TierConfig, values),
         cleaner=read_group(CleanerConfig, values),
+        tracing=read_group(TracingConfig, values),
         controller=read_group(ControllerConfig, values),
         groups=read_group(GroupsConfig, values),
         transactions=read_group(TransactionsConfig, values),

@@ -241,6 +241,12 @@ _QUEUES = (
     ),
     _counter("forebay_delayed_fired_total", "Delayed messages that were delivered."),
     _counter("forebay_delayed_late_ms_total", "Milliseconds by which they were late, added up."),
+    _counter("forebay_spans_total", "Spans that were sent to the collector of forebay.tracing.endpoint."),
+    _counter(
+        "forebay_spans_left_out_total",
+        "Spans that were not sent: too many, or the collector did not answer. Of batches that were not looked"
+        " at, each counts as one.",
+    ),
     _gauge("forebay_views", "Views of the cluster."),
     _counter("forebay_view_records_examined_total", "Messages that views have looked at."),
     _counter("forebay_view_records_delivered_total", "Messages that views have shown."),

@@ -108,6 +108,8 @@ class Metrics:
     remote_bytes_read: int = _counter("forebay_remote_read_bytes_total")
     remote_chunk_hits: int = _counter("forebay_remote_cache_hits_total")
     remote_failures: int = _counter("forebay_remote_failures_total")
+    spans: int = _counter("forebay_spans_total")
+    spans_left_out: int = _counter("forebay_spans_left_out_total")
     background_failures: int = _counter("forebay_background_failures_total")
     coordinator_failures: int = _counter("forebay_coordinator_failures_total")
     epochs_ahead: int = _counter("forebay_epochs_ahead_of_store_total")

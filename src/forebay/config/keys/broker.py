@@ -29,6 +29,7 @@ from forebay.config.keys.security.tls import TlsConfig
 from forebay.config.keys.storage import StorageConfig
 from forebay.config.keys.tiers import TierConfig
 from forebay.config.keys.topic_defaults import TOPIC_DEFAULT_KEYS, TopicDefaults
+from forebay.config.keys.tracing import TracingConfig
 from forebay.config.values import (
     Definition,
 )
@@ -50,6 +51,7 @@ BROKER_KEYS: dict[str, Definition] = {
         *definitions_of(StorageConfig),
         *definitions_of(TierConfig),
         *definitions_of(CleanerConfig),
+        *definitions_of(TracingConfig),
         *COMPACTION_KEYS,
         *definitions_of(GroupsConfig),
         *definitions_of(TransactionsConfig),

@@ -77,7 +77,8 @@ export function Lanes({ marks, since, until }) {
           <line x1="0" x2=${WIDTH} y1=${LANE / 2} y2=${LANE / 2} class="lane-line" />
           ${[...slots].map(([slot, { count: many, bad }]) => {
             const height = Math.min(LANE - 2, 8 + 5 * Math.log2(many));
-            return html`<rect class=${`mark ${bad ? "severe" : kind}`} key=${slot} x=${(slot * WIDTH) / SLOTS} width="4" y=${(LANE - height) / 2} height=${height} rx="1.5"><title>${plural(many, KINDS[kind].one)}</title></rect>`;
+            const x = ((slot + 0.5) * WIDTH) / SLOTS;
+            return html`<line class=${`mark ${bad ? "severe" : kind}`} key=${slot} x1=${x} x2=${x} y1=${(LANE - height) / 2} y2=${(LANE + height) / 2}><title>${plural(many, KINDS[kind].one)}</title></line>`;
           })}
         </svg>
       </div>`;

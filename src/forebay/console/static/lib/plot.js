@@ -5,6 +5,8 @@ import { theme } from "./prefs.js";
 import { Loaded } from "./ui.js";
 
 let uplot = null;
+/** Seconds between the ticks of time. */
+const TICKS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600];
 
 function load() {
   if (!uplot) {
@@ -61,7 +63,7 @@ export function Plot({ times, series, format, height = 180, label }) {
         legend: { live: true },
         scales: { y: { range: (_, _low, high) => [0, high > 0 ? high * 1.15 : 1] } },
         axes: [
-          { stroke: text, grid, ticks: grid, font: "11px system-ui", space: 70, values: (_, all) => clockTimes(all) },
+          { stroke: text, grid, ticks: grid, font: "11px system-ui", space: 70, incrs: TICKS, values: (_, all) => clockTimes(all) },
           { stroke: text, grid, ticks: grid, font: "11px system-ui", size: 66, values: (_, all) => all.map((value) => format(value)) },
         ],
         series: [
