@@ -26,6 +26,7 @@ PAGES = {
     "topics": "orders",
     "topics/orders": "Readers",
     "topics/orders?tab=readers": "billing",
+    "topics/orders?tab=producers": "Last wrote",
     "topics/orders?tab=settings": "retention.ms",
     "messages": "orders",
     "messages/orders": "amount",
@@ -82,7 +83,8 @@ def fill(broker: Broker) -> None:
         == 0
     )
     assert forebay("acl", "add", "User:ada", "read", "topic", "orders", *options).code == 0
-    plain, importing = Producer(settings), Producer({**settings, "transactional.id": "import-1"})
+    plain = Producer({**settings, "enable.idempotence": True})
+    importing = Producer({**settings, "transactional.id": "import-1"})
     for number in range(40):
         plain.produce("orders", f'{{"id": {number}, "amount": {number % 9}}}', key=str(number))
     plain.flush(60)

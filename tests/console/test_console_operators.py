@@ -60,6 +60,24 @@ def test_an_open_transaction_is_shown_and_aborted(broker: Broker, console: Runni
         producer.commit_transaction(60)
 
 
+def test_the_producers_of_a_topic_are_shown_with_their_open_transactions(
+    broker: Broker, console: RunningConsole
+) -> None:
+    producer = open_transaction(broker, "import-2")
+    (row,) = console.get("local/topics/orders/producers?open=1")["rows"]
+    assert (row["partition"], row["sequence"]) == (0, 0)
+    assert row["open_from"] is not None
+    assert row["last"] is not None
+    console.change("local/transactions/import-2/abort")
+    patience = Patience("the transaction has ended on its partition")
+    while console.get("local/topics/orders/producers")["open_all"]:
+        patience.check()
+    assert row["producer"] in [
+        each["producer"] for each in console.get("local/topics/orders/producers")["rows"]
+    ]
+    del producer
+
+
 def test_transactions_are_listed_and_aborted_by_commands() -> None:
     with Broker() as broker:
         producer = open_transaction(broker, "nightly")

@@ -44,7 +44,7 @@ class ConsoleSettings:
     """Files for TLS; empty for plain HTTP."""
     sample_seconds: float = 5.0
     """The time between two looks at a cluster; longer if a look takes long."""
-    sample_share: float = 0.02
+    sample_share: float = 0.015
     """The share of the time that is spent on looking, at most."""
     history_seconds: float = 3600.0
     threads: int = 16

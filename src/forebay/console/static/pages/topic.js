@@ -5,6 +5,7 @@ import { useData } from "../lib/data.js";
 import { change, isReadOnly } from "../lib/change.js";
 import { Badge, Button, Card, Dialog, Empty, Field, Loaded, PageHead, Stat, Tabs, toast } from "../lib/ui.js";
 import { Table } from "../lib/table.js";
+import { Producers } from "./producers.js";
 import { Source } from "../lib/settings.js";
 import { HistoryPlot } from "../lib/plot.js";
 import { bytes, compact, count, duration, rate } from "../lib/format.js";
@@ -19,6 +20,7 @@ export default function Topic({ cluster, rest }) {
   const tabs = [
     { id: "partitions", title: "Partitions", count: state.data?.partitions },
     { id: "readers", title: "Readers", count: state.data?.groups.length },
+    { id: "producers", title: "Producers" },
     { id: "settings", title: "Settings" },
   ];
   return html`<${PageHead} title=${name} crumbs=${[{ text: "Topics", href: href(cluster, ["topics"]) }]}>
@@ -37,6 +39,7 @@ export default function Topic({ cluster, rest }) {
         <${Tabs} tabs=${tabs} selected=${tab} />
         ${tab === "partitions" && html`<${Partitions} cluster=${cluster} base=${base} topic=${topic} />`}
         ${tab === "readers" && html`<${Readers} cluster=${cluster} topic=${topic} />`}
+        ${tab === "producers" && html`<${Producers} cluster=${cluster} base=${base} name=${name} />`}
         ${tab === "settings" && html`<${Settings} base=${base} />`}
         ${asking === "count" && html`<${PartitionCount} base=${base} topic=${topic} onClose=${() => setAsking("")} />`}`}
     <//>`;
