@@ -54,7 +54,8 @@ class GroupsConfig:
         "group.consumer.assignment.interval.ms",
         1_000,
         "How long the partitions of members that leave such a group wait for more members to leave, before "
-        "they are given to others. Members that join get partitions at once.",
+        "they are given to others. Members that join get partitions at once, those that join a large group "
+        "together with others.",
         0,
     )
     consumer_min_assignment_interval_ms: int = bound_key("group.consumer.min.assignment.interval.ms", 0, 0)

@@ -83,6 +83,10 @@ class ClassicState(Group):
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}
         """Member ids by group instance id."""
+        self._common: set[str] | None = None
+        """The protocols that all members support; None if that has to be found out."""
+        self._awaited: Member | None = None
+        """A member that had not joined yet when this was last asked."""
         self.pending: set[str] = set()
         """Ids that were given out and not used to join yet."""
         self.pending_sync: set[str] = set()
@@ -111,6 +115,7 @@ class ClassicState(Group):
         self.state_timestamp = value.current_state_timestamp
         self.members = {record.member_id: self._replayed(record, value.protocol) for record in value.members}
         self.static = {m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None}
+        self._common = None
         self.state = State.STABLE if self.members else State.EMPTY
         self.is_initial = False
         self.update_topics()
@@ -161,6 +166,8 @@ class ClassicState(Group):
     def add(self, member: Member, protocol_type: str) -> None:
         if not self.members:
             self.protocol_type = protocol_type
+        elif self._common is not None:
+            self._common = self._common.intersection(member.protocols)
         self.members[member.member_id] = member
         self.pending.discard(member.member_id)
         if member.instance_id is not None:
@@ -175,11 +182,19 @@ class ClassicState(Group):
         member = self.members.pop(member_id, None)
         if member is None:
             return
+        self._common = None
         answer_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID, step)
         if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
             del self.static[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
+
+    def update(self, member: Member, request: JoinGroupRequest) -> None:
+        """Take over what a member says of itself when it joins again."""
+        before = member.protocols.keys()
+        member.update(request)
+        if member.protocols.keys() != before:
+            self._common = None
 
     def replace_static(self, old_id: str, new_id: str, step: Step) -> Member:
         """Give a static member's place to its new incarnation; the old one is fenced."""
@@ -206,7 +221,14 @@ class ClassicState(Group):
 
     @property
     def all_joined(self) -> bool:
-        return not self.pending and all(member.join is not None for member in self.members.values())
+        if self.pending:
+            return False
+        awaited = self._awaited
+        if awaited is None or awaited.join is not None or self.members.get(awaited.member_id) is not awaited:
+            # From the end: members mostly join in the order in which they came, so that this one is the last.
+            missing = (member for member in reversed(self.members.values()) if member.join is None)
+            self._awaited = next(missing, None)
+        return self._awaited is None
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -216,9 +238,9 @@ class ClassicState(Group):
         names = {protocol.name for protocol in request.protocols}
         if not self.members:
             return bool(names and request.protocol_type)
-        return request.protocol_type == self.protocol_type and not names.isdisjoint(
-            common_protocols(self.members.values())
-        )
+        if self._common is None:
+            self._common = common_protocols(self.members.values())
+        return request.protocol_type == self.protocol_type and not names.isdisjoint(self._common)
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if instance_id is not None:

@@ -82,6 +82,8 @@ class ClassicGroup(ClassicState):
         member = self.members.get(member_id)
         if self.state is State.PREPARING:
             # Only members that have joined count, so a group that is too large loses those that join last.
+            if len(self.members) < limit:
+                return True
             joined = sum(other.join is not None for other in self.members.values())
             return (member is not None and member.join is not None) or joined < limit
         return member is not None or len(self.members) < limit
@@ -124,7 +126,7 @@ class ClassicGroup(ClassicState):
         # A leader that joins a stable group wants a rebalance, for reasons that only it knows.
         wants_more = self.state is State.STABLE and self.leader == member.member_id
         if self.state is State.PREPARING or wants_more or not unchanged:
-            member.update(request)
+            self.update(member, request)
             self._wait_for_join(member, call)
             rebalance.rebalance_or_complete(self, step, now)
         else:
@@ -141,7 +143,7 @@ class ClassicGroup(ClassicState):
         """Take back a static member under a new id."""
         old_leader = self.leader
         member = self.replace_static(old_id, member_id, call.step)
-        member.update(call.request)
+        self.update(member, call.request)
         member.client_id, member.client_host = call.info.client_id, call.info.client_host
         member.is_new = False
         self.keep_alive(member, call.now)

@@ -27,6 +27,7 @@ from forebay.core.groups.consumer.reconciliation import reconcile
 from forebay.core.groups.consumer.state import ConsumerState, Draft
 from forebay.core.groups.consumer.subscriptions import Subscriptions
 from forebay.core.groups.group import Claim, Context, Group, TimerKey, TopicsView
+from forebay.core.groups.target_pace import TargetPace
 from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Message
@@ -58,6 +59,7 @@ class ConsumerBase(Group):
         """The topics, and the visibility rules, with which the metadata hash was last compared."""
         self.left_ms: int | None = None
         """When the first member left since the target was made, as long as nothing else has changed."""
+        self.pace = TargetPace()
 
     def replay(self, key: Message, value: Any) -> None:
         self.state.apply(key, value)
@@ -79,6 +81,7 @@ class ConsumerBase(Group):
         )
         if member.classic is not None:
             self.left_ms = None  # it joins again and again until it has the newest epoch
+            self.pace.skip()
         self._assign(draft, now)
         moved = reconcile(
             member,
@@ -104,10 +107,13 @@ class ConsumerBase(Group):
             self._seen = (topics, revision)
 
     def wait_ms(self, now: Now) -> int:
-        """How long to wait before making a new target: members that leave seldom leave alone."""
+        """How long to wait before making a new target: members that leave seldom leave alone, and many that
+        join a large group get one together."""
+        wait_ms = self.pace.wait_ms(now.ms)
         if self.left_ms is None:
-            return 0
-        return max(self.left_ms + self.context.settings_of(self.group_id).assignment_interval_ms - now.ms, 0)
+            return wait_ms
+        interval_ms = self.context.settings_of(self.group_id).assignment_interval_ms
+        return max(self.left_ms + interval_ms - now.ms, wait_ms)
 
     def _assign(self, draft: Draft, now: Now) -> None:
         state = draft.state
@@ -129,6 +135,7 @@ class ConsumerBase(Group):
             if share != state.targets.get(member_id):
                 draft.set_target(member_id, share)
         draft.set_assignment_epoch(draft.state.epoch)
+        self.pace.made(len(subscribers), sum(map(len, shares.values())), now.ms)
 
     def _assignor(self, state: ConsumerState) -> str:
         """The assignor that most members ask for, of those that this broker offers."""

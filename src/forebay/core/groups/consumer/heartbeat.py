@@ -22,6 +22,7 @@ from forebay.core.groups.consumer.migration import can_be_classic, to_classic
 from forebay.core.groups.consumer.patterns import Pattern
 from forebay.core.groups.consumer.state import Draft
 from forebay.core.groups.group import TimerKey
+from forebay.core.groups.target_pace import heartbeat_interval_ms
 from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.consumer_group_heartbeat import (
@@ -37,8 +38,6 @@ from forebay.wire.messages.sync_group import SyncGroupRequest
 
 _CLIENT_MAKES_ID_FROM = 1
 """From this version of the heartbeat on a client generates its own member id."""
-_SOON_MS = 100
-"""The minimum time between two heartbeats of a member that waits for a new target."""
 
 
 class ConsumerGroup(ConsumerBase):
@@ -73,15 +72,14 @@ class ConsumerGroup(ConsumerBase):
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._heartbeat_interval_ms(now),
+            heartbeat_interval_ms=self._heartbeat_interval_ms(draft, now),
             assignment=_assignment(member.assigned) if is_told else None,
         )
 
-    def _heartbeat_interval_ms(self, now: Now) -> int:
-        """The time until a member's next heartbeat: it comes back as soon as there will be a new target."""
+    def _heartbeat_interval_ms(self, draft: Draft, now: Now) -> int:
         interval_ms = self.context.settings_of(self.group_id).heartbeat_interval_ms
-        wait_ms = self.wait_ms(now)
-        return min(interval_ms, max(wait_ms, _SOON_MS)) if wait_ms else interval_ms
+        needs_target = draft.state.epoch > draft.state.assignment_epoch
+        return heartbeat_interval_ms(interval_ms, self.wait_ms(now) if needs_target else 0)
 
     def _joining(self, draft: Draft, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
         member_id = request.member_id or self.context.new_id()

@@ -72,15 +72,13 @@ class Subscriptions:
 
     def metadata_hash(self, members: Iterable[ConsumerMember]) -> int:
         """A hash that changes if a subscribed topic is created, deleted, extended, or hidden from members."""
-        names, viewers, narrowed = set[str](), set[_Viewer](), set[_Viewer]()
-        for member in members:
-            names |= self.topics_of(member)
-            viewer = _viewer(member)
-            if viewer is None:
-                continue
-            viewers.add(viewer)
-            if self._meant(viewer) is not self._matching(viewer.pattern):
-                narrowed.add(viewer)
+        topics = self._context.topics
+        # Most members of a large group subscribe to the same.
+        subscriptions = {(member.topic_names, _viewer(member)) for member in members}
+        names = {name for named, _ in subscriptions for name in named if name in topics}
+        viewers = {viewer for _, viewer in subscriptions if viewer is not None}
+        narrowed = {each for each in viewers if self._meant(each) is not self._matching(each.pattern)}
+        names.update(name for viewer in viewers for name in self._meant(viewer))
         self._keep(viewers)
         whole = topics_hash(names, self._context.topics)
         if not narrowed:

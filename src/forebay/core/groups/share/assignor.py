@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
 from forebay.core.groups.assigned_partitions import Partitions, TopicPartition
 from forebay.core.groups.consumer.assignors import Subscriber, Subscribers
@@ -136,6 +136,8 @@ class _Covered:
             load, member_id = heappop(heap)
             if -load != self._load[member_id] or member_id in settled:
                 continue
+            if min(self._load.values()) > -load - 2:
+                break  # nobody has so few that the one with the most could give any away
             chain = self._chain_from(member_id, settled)
             for giver, partition, taker in chain:
                 self._remove(giver, *partition)
@@ -196,15 +198,16 @@ def _share(shares: dict[str, Partitions], members: Subscribers, topics: Availabl
         for partition in share:
             loads[partition] += 1
     chosen: dict[str, TopicPartition] = {}
+    least = _LeastShared(loads)
     # Those that had a partition come first, so they keep it, and newcomers fill up the others.
     for member_id in sorted(without, key=lambda each: not _had(members[each], loads)):
         member = members[member_id]
-        options = [partition for partition in loads if partition[0] in member.topics]
-        if options:
-            had = [partition for partition in _had(member, loads) if partition[0] in member.topics]
-            chosen[member_id] = had[0] if had else min(options, key=loads.__getitem__)
-            loads[chosen[member_id]] += 1
-    _spread(chosen, loads, members)
+        had = [partition for partition in _had(member, loads) if partition[0] in member.topics]
+        option = had[0] if had else least.of(member.topics)
+        if option is not None:
+            chosen[member_id] = option
+            least.add(option)
+    _spread(chosen, least, members)
     shares.update((member_id, frozenset([partition])) for member_id, partition in chosen.items())
 
 
@@ -212,9 +215,43 @@ def _had(member: Subscriber, loads: Mapping[TopicPartition, int]) -> list[TopicP
     return sorted(partition for partition in member.assigned if partition in loads)
 
 
-def _spread(
-    chosen: dict[str, TopicPartition], loads: dict[TopicPartition, int], members: Subscribers
-) -> None:
+class _LeastShared:
+    """The partitions that fewest members have, kept for each set of topics while members are given some.
+
+    A heap for each set has every partition with the load that it had at some time, and with its place among
+    the others, the first of which is taken among equals.
+    """
+
+    def __init__(self, loads: dict[TopicPartition, int]) -> None:
+        self.loads = loads
+        self._places = {partition: place for place, partition in enumerate(loads)}
+        self._heaps: dict[frozenset[bytes], list[tuple[int, int, TopicPartition]]] = {}
+
+    def of(self, topics: frozenset[bytes]) -> TopicPartition | None:
+        """The one with the lowest load of these topics; None if they have no partitions."""
+        heap = self._heaps.get(topics)
+        if heap is None:
+            heap = self._heaps[topics] = [self._entry(each) for each in self.loads if each[0] in topics]
+            heapify(heap)
+        while heap and heap[0][0] != self.loads[heap[0][2]]:
+            heapreplace(heap, self._entry(heap[0][2]))
+        return heap[0][2] if heap else None
+
+    def add(self, partition: TopicPartition) -> None:
+        self.loads[partition] += 1
+
+    def remove(self, partition: TopicPartition) -> None:
+        """Heaps find loads that have grown, but not those that have become smaller."""
+        self.loads[partition] -= 1
+        for topics, heap in self._heaps.items():
+            if partition[0] in topics:
+                heappush(heap, self._entry(partition))
+
+    def _entry(self, partition: TopicPartition) -> tuple[int, int, TopicPartition]:
+        return self.loads[partition], self._places[partition], partition
+
+
+def _spread(chosen: dict[str, TopicPartition], least: _LeastShared, members: Subscribers) -> None:
     """Move members from partitions that have at least two more than another one of their topics.
 
     Each move makes the sum of the squared loads smaller, so this ends.
@@ -223,10 +260,10 @@ def _spread(
     while moved:
         moved = False
         for member_id, partition in chosen.items():
-            options = (each for each in loads if each[0] in members[member_id].topics)
-            best = min(options, key=loads.__getitem__)
-            if loads[best] <= loads[partition] - 2:
-                loads[partition] -= 1
-                loads[best] += 1
+            best = least.of(members[member_id].topics)
+            assert best is not None, "it was given one of them"
+            if least.loads[best] <= least.loads[partition] - 2:
+                least.remove(partition)
+                least.add(best)
                 chosen[member_id] = best
                 moved = True

@@ -26,6 +26,7 @@ from forebay.core.groups.group import Claim, Context, Group, TimerKey, TopicsVie
 from forebay.core.groups.share.assignor import NAME, Available, is_covered, simple_assignor
 from forebay.core.groups.share.members import ShareMember
 from forebay.core.groups.share.state import Draft, ShareState, epoch_floor_record
+from forebay.core.groups.target_pace import TargetPace
 from forebay.core.step import Now, StateRecord
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Message
@@ -41,6 +42,9 @@ class ShareBase(Group):
         self.state = ShareState(epoch=context.share_epoch_floor)
         self._seen: TopicsView | None = None
         """The topics with which the group's metadata hash was last compared."""
+        self.pace = TargetPace()
+        self._covered: tuple[int, Available] | None = None
+        """The epoch and the partitions for which the target was found to be complete."""
 
     def replay(self, key: Message, value: Any) -> None:
         self.state.apply(key, value)
@@ -65,17 +69,27 @@ class ShareBase(Group):
     def assign(self, draft: Draft, now: Now) -> None:
         """Make a new target if the epoch was raised, or if the assignable partitions have changed."""
         state = draft.state
-        available = self.available(state)
         if state.epoch <= state.assignment_epoch:
-            if is_covered(self._subscribers(state), available):
+            if self._is_covered(state):
                 return
             self.raise_epoch(draft)
-        if self._is_too_soon(state, now):
+        if self._is_too_soon(state, now) or self.pace.wait_ms(now.ms):
             return
-        for member_id, share in simple_assignor(self._subscribers(state), available).items():
+        shares = simple_assignor(self._subscribers(state), self.available(state))
+        for member_id, share in shares.items():
             if share != state.targets.get(member_id):
                 draft.set_target(member_id, share)
         draft.set_assignment_epoch(draft.state.epoch, now.wall_ms)
+        self.pace.made(len(shares), sum(map(len, shares.values())), now.ms)
+
+    def _is_covered(self, state: ShareState) -> bool:
+        """True if the target has all partitions. Subscriptions are those that it was made for."""
+        wanted = (state.epoch, self.available(state))
+        if wanted != self._covered:
+            if not is_covered(self._subscribers(state), wanted[1]):
+                return False
+            self._covered = wanted
+        return True
 
     def _is_too_soon(self, state: ShareState, now: Now) -> bool:
         interval_ms = self.context.settings_of(self.group_id).share.assignment_interval_ms

@@ -16,6 +16,7 @@ from forebay.core.groups.group import Context, TimerKey, TopicsView
 from forebay.core.groups.share.members import LEAVE_EPOCH, ShareMember
 from forebay.core.groups.share.partition_states import DELETE, GONE, WAIT_MS, ShareStates
 from forebay.core.groups.share.state import Draft
+from forebay.core.groups.target_pace import heartbeat_interval_ms
 from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.share_group_heartbeat import (
@@ -139,7 +140,10 @@ class ShareMembers(ShareStates):
         return ShareGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self.context.settings_of(self.group_id).share.heartbeat_interval_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms(
+                self.context.settings_of(self.group_id).share.heartbeat_interval_ms,
+                self.pace.wait_ms(now.ms) if draft.state.epoch > draft.state.assignment_epoch else 0,
+            ),
             assignment=_assignment(member.assigned) if is_told else None,
         )
 
