@@ -55,7 +55,8 @@ def test_the_place_is_asked_of_the_brokers(broker: LocalBroker, store: Path, top
     before = bytes_out()
     copied = copied_to(store, topic_id)
     only = batch_reader(broker.bootstrap, subscribe=topic, readRemote="only")
-    assert values(only) == wanted(copied)
+    found = values(only)
+    assert len(found) >= copied and found == wanted(len(found))  # more may have been copied since
     assert bytes_out() == before
     assert values(batch_reader(broker.bootstrap, subscribe=topic)) == wanted(100)
     assert bytes_out() - before < 300 * (100 - copied + 5), "brokers send no more than what is not remote"
