@@ -238,6 +238,19 @@ def test_a_damaged_segment_is_read_from_the_brokers(
         values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY))
 
 
+def test_a_segment_with_fewer_messages_than_its_manifest_says_is_read_from_the_brokers(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap, store = broker.bootstrap, LocalDirectory(str(tmp_path))
+    topic_id = make(bootstrap, topic, 100)
+    manifest = copy(bootstrap, store, topic, topic_id, end=80, segment_batches=20)
+    (whole,) = manifest.segments
+    _keep(store, manifest._replace(segments=(whole._replace(next_offset=95),)))
+    assert len(values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path))) == 100
+    with pytest.raises(StoreError, match="ends at offset 80, before 95"):
+        values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY))
+
+
 def test_a_topic_made_anew_has_nothing_of_the_old_one(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.options import Fetching
 from forebay.spark.source.record_batches import Piece, select
 from forebay.spark.source.remote.planning import RemoteRange, segments_of
-from forebay.tiers.object_store import Missing, ObjectStore
+from forebay.tiers.object_store import Missing, ObjectStore, StoreError
 from forebay.tiers.reading import read_chunks, read_index, read_manifest
 from forebay.wire.messages.fetch import AbortedTransaction
 from forebay.wire.tiers.manifest import RemoteSegment
@@ -69,9 +69,10 @@ class SegmentPieces:
                 following = reads[number + 1] if number + 1 < len(reads) else None
                 ahead = reader.submit(read_chunks, store, segment, following) if following else None
                 piece = self._selected(memoryview(data), chunks, index)
-                self.offset = min(until, max(self.offset, chunks[-1].next_offset))
+                _check(piece.next_offset, min(until, chunks[-1].next_offset), segment)
+                self.offset = min(until, chunks[-1].next_offset)
                 yield memoryview(data), piece
-        self.offset = until
+        _check(self.offset, until, segment)
 
     def _selected(self, data: memoryview, chunks: Sequence[Chunk], index: SegmentIndex) -> Piece:
         return select(
@@ -82,6 +83,12 @@ class SegmentPieces:
             check_crcs=self._fetching.check_crcs,
             keep_corrupt=True,
         )
+
+
+def _check(found: int, wanted: int, segment: RemoteSegment) -> None:
+    """Nothing is passed over: offsets that a segment should have and does not are an error."""
+    if found < wanted:
+        raise StoreError(f"{segment.key} ends at offset {found}, before {wanted}")
 
 
 def _reads(index: SegmentIndex, wanted: OffsetRange, bytes_max: int) -> list[list[Chunk]]:
