@@ -17,8 +17,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = ("forebay", "pyspark_forebay")
-DISTRIBUTIONS = ("cramjam", "fastcrc", "fastavro", "protobuf", "grpcio-tools", "jsonschema-rs")
-"""Those of schemas only where they are installed."""
+DISTRIBUTIONS = (
+    "cramjam",
+    "fastcrc",
+    "fastavro",
+    "protobuf",
+    "grpcio-tools",
+    "jsonschema-rs",
+    "obstore",
+    "typing-extensions",
+)
+"""Those of schemas and of object stores only where they are installed."""
 FOLDER = "forebay_packages"
 _SKIPPED = frozenset({"__pycache__"})
 
