@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forebay.broker.net.request_context import Endpoint, RequestContext
+from forebay.broker.net.dispatch import Endpoint
+from forebay.broker.net.request_context import RequestContext
 from forebay.broker.produce.span_export import SpanExport
 from forebay.broker.produce.spans import TRACEPARENT, TracedBatches
 from forebay.errors import known_code
