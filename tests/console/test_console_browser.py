@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from playwright.sync_api import Error
 
 from forebay.client import Admin, Producer
 from forebay.testing import Broker
 from support.console.browser import needs_browser, opened_page, picture
 from support.console.running_console import RunningConsole
+from support.waiting import Patience
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 pytestmark = needs_browser
 
@@ -91,3 +95,21 @@ def test_a_phone_shows_a_menu_and_nothing_wider_than_itself(
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 390
         picture(page, "phone")
+
+
+def test_an_answer_that_takes_longer_than_a_look_is_shown(browser: Browser, console: RunningConsole) -> None:
+    def answer_late(route: Route) -> None:
+        patience = Patience("the console has looked three times")
+        seen = {console.get("local/overview")["time"]}
+        while len(seen) < 4:
+            seen.add(console.get("local/overview")["time"])
+            patience.check()
+        with suppress(Error):  # the page does not want it any more
+            route.continue_()
+
+    with opened_page(browser, console.url) as page:
+        page.get_by_text("All is well.").wait_for()
+        page.route("**/api/local/brokers", answer_late)
+        page.get_by_role("link", name="Brokers", exact=True).click()
+        page.get_by_text("Partitions and leaders over brokers").wait_for()
+        page.unroute_all(behavior="ignoreErrors")

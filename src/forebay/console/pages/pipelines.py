@@ -82,6 +82,7 @@ def read_steps(url: str) -> Iterator[dict[str, Any]]:
             text = answer.read(_PAGE_BYTES_MAX).decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        reason = getattr(reason, "strerror", None) or reason
         yield {"at": url, "step": None, "problem": f"{address} does not answer: {reason}"}
         return
     yield from ({"at": url, "step": step, **values} for step, values in parse_steps(text).items())

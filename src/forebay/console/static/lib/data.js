@@ -22,6 +22,8 @@ export function useData(path, params = {}, { live = false } = {}) {
       } catch (error) {
         if (controller.signal.aborted || error.name === "AbortError") return;
         setState((before) => ({ data: before.data, error, loading: false }));
+      } finally {
+        if (running.current === controller) running.current = null;
       }
     },
     [key],
@@ -44,7 +46,8 @@ export function useData(path, params = {}, { live = false } = {}) {
       first.current = false;
       return;
     }
-    if (live) load(false);
+    // One that takes longer than a look is waited for: else it would never come.
+    if (live && !running.current) load(false);
   }, [number]);
 
   return { ...state, reload: () => load(false) };
