@@ -48,7 +48,10 @@ class BlockingConnection:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         new_login: Callable[[], Login | None] = no_login,
     ) -> None:
-        """Takes over a connected socket, asks for the broker's versions, and logs in."""
+        """Takes over a connected socket, asks for the broker's versions, and logs in.
+
+        The socket is closed if that fails.
+        """
         self.address = address
         self._timeout_s = timeout_s
         self._buffer = bytearray(BUFFER_BYTES_MIN)
@@ -56,8 +59,12 @@ class BlockingConnection:
         self._session = Session(address, client_id=client_id, response_bytes_max=frame_bytes_max)
         self._new_login = new_login
         self._renew_at = math.inf
-        self.ask(ApiVersionsRequest())
-        self._log_in()
+        try:
+            self.ask(ApiVersionsRequest())
+            self._log_in()
+        except BaseException:
+            self.close()
+            raise
 
     def _log_in(self) -> None:
         """Log in if needed. Raises KafkaError SASL_AUTHENTICATION_FAILED or NETWORK_EXCEPTION."""
