@@ -6,8 +6,8 @@ begun. All other tests wait for brokers, clients and timers more than they compu
 what hangs: once Spark is done all workers share them.
 
 Tests that mostly wait stand at the front, those that mostly compute at the back, and the shortest in between.
-Every other worker begins at the back, so that at any time some compute while others wait, and what is left
-for the end is short.
+Modules that take long are the outermost of both. Every other worker begins at the back, so that at any time
+some compute while others wait, and what is left for the end is short.
 """
 
 from __future__ import annotations
@@ -29,6 +29,30 @@ FOLDERS = (
     *("config", "core", "wire", "storage", "siege", "spark", "sim"),
 )
 """From those that wait to those that compute. The first of them run beside Spark."""
+FIRST_COMPUTING = FOLDERS.index("config")
+
+LONG = frozenset(
+    (
+        *("broker/cluster/test_restored_store.py", "broker/cluster/test_start_without_etcd.py"),
+        *("broker/cluster/test_wrong_store.py", "broker/coordinators/test_cluster_coordinators.py"),
+        *("broker/delays/test_delays.py", "broker/net/test_large_requests.py"),
+        *("broker/net/test_request_memory.py", "broker/replication/test_failover.py"),
+        *("broker/views/test_view_costs.py", "broker/views/test_view_offsets.py"),
+        *("chaos/test_chaos.py", "chaos/test_cluster_chaos.py"),
+        *("cli/test_cli_cluster.py", "cli/test_cli_dead_letters.py", "cli/test_cli_secure.py"),
+        *("cli/test_cli_work.py", "cli/test_demo.py"),
+        *("client/test_forebay_close.py", "client/test_forebay_close_stories.py"),
+        *("client/test_forebay_model.py", "client/test_forebay_queue_broker_killed.py"),
+        *("clients/test_fewer_partitions.py", "clients/test_groups_churn.py"),
+        *("clients/test_lost_indexes.py", "console/test_console_browser.py"),
+        *("console/test_console_delays.py", "console/test_console_messages_browser.py"),
+        *("coordination/test_etcd_lease.py", "siege/test_short_siege.py", "sim/test_sim_seeds.py"),
+        *("spark/pipelines/archiving/test_pipeline_catalogs.py", "spark/sink/test_spark_write_renewal.py"),
+        *("spark/pipelines/archiving/test_pipeline_object_store.py", "storage/test_truncation.py"),
+        *("testing/test_other_systems.py", "testing/test_secure_etcd.py"),
+    )
+)
+"""Modules that take twenty seconds and more."""
 
 Worker = Any
 """pytest-xdist has no types: its WorkerController."""
@@ -36,8 +60,14 @@ Worker = Any
 
 def place(nodeid: str) -> int:
     """Of a test among all; one whose folder is not named comes first."""
-    folder = nodeid.split("/")[1:2]
-    return FOLDERS.index(folder[0]) if folder and folder[0] in FOLDERS else -1
+    module = nodeid.partition("::")[0].partition("/")[2]
+    folder = module.partition("/")[0]
+    if folder not in FOLDERS:
+        return -1 - len(FOLDERS)
+    number = FOLDERS.index(folder)
+    if module not in LONG:
+        return number
+    return number - len(FOLDERS) if number < FIRST_COMPUTING else number + len(FOLDERS)
 
 
 class WorkSharing(LoadGroupScheduling):  # type: ignore[misc]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from support.work_sharing import FOLDERS, WorkSharing, place
+from support.work_sharing import FOLDERS, LONG, WorkSharing, place
 
 TESTS = Path(__file__).parents[1]
 OTHERS = {"compat"}
@@ -70,6 +70,22 @@ def test_every_folder_of_tests_has_its_place() -> None:
 def test_what_waits_comes_before_what_computes() -> None:
     tests = ["tests/sim/test_a.py::b", "tests/core/x/test_a.py::b", "tests/broker/test_a.py::b", "odd.py::c"]
     assert sorted(tests, key=place) == tests[::-1]
+
+
+def test_what_takes_long_is_begun_first_at_either_end() -> None:
+    waits, computes = "tests/testing/test_secure_etcd.py::a", "tests/siege/test_short_siege.py::a"
+    tests = [
+        waits,
+        "tests/benchmarks/test_a.py::b",
+        "tests/core/test_a.py::b",
+        "tests/sim/test_a.py::b",
+        computes,
+    ]
+    assert sorted({*tests}, key=place) == tests
+
+
+def test_every_module_that_takes_long_is_there() -> None:
+    assert [module for module in LONG if not (TESTS / module).is_file()] == []
 
 
 @pytest.fixture
