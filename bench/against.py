@@ -90,13 +90,16 @@ class Side:
     source: Path
     scratch: Path
     server: ForebayServer
-    cluster: ForebayCluster
+    cluster: ForebayCluster | None
+    """None where no load is for a cluster."""
     starts: int = 0
 
 
 Measured = Mapping[str, tuple[float, str, bool]]
 """Value, unit and whether less is better, by the name of the quantity."""
 MORE, LESS = False, True
+THREE_BROKERS = "three brokers"
+"""The names of loads for a cluster begin so."""
 
 
 def _small(load: Callable[[ForebayServer], Measure], side: Side) -> Measured:
@@ -113,6 +116,7 @@ def _large(load: Callable[[ForebayServer], Measure], side: Side) -> Measured:
 
 
 def _replicated(size: replication.Size, side: Side) -> Measured:
+    assert side.cluster is not None
     measure = replication.produce(side.cluster, size)
     return {"speed": (measure.mb_per_s, "MB/s", MORE), "CPU": (measure.cpu_s_per_gb, "s/GB", LESS)}
 
@@ -163,8 +167,8 @@ LOADS: dict[str, Callable[[Side], Measured]] = {
     "produce 200 B, deep": partial(_small, partial(rounds.produce_200b_deep, connections=1)),
     "produce round trip": _round_trip,
     "share groups, 16 partitions, 50 members": partial(_shares, 16, 50),
-    "three brokers, produce 64 KB, acks=all": partial(_replicated, replication.SIZES["64 KB"]),
-    "three brokers, produce 1 MB, acks=all": partial(_replicated, replication.SIZES["1 MB"]),
+    f"{THREE_BROKERS}, produce 64 KB, acks=all": partial(_replicated, replication.SIZES["64 KB"]),
+    f"{THREE_BROKERS}, produce 1 MB, acks=all": partial(_replicated, replication.SIZES["1 MB"]),
 }
 
 
@@ -177,7 +181,11 @@ def rows_against(revision: str, round_count: int, only: Sequence[str] = ()) -> l
     rows: dict[str, Row] = {}
     with scratch_directory() as scratch, ExitStack() as servers:
         sources = {"ours": ROOT / "src", "theirs": _source_of(revision, scratch / "theirs")}
-        sides = [servers.enter_context(_side(name, source, scratch)) for name, source in sources.items()]
+        clustered = any(name.startswith(THREE_BROKERS) for name in loads)
+        sides = [
+            servers.enter_context(_side(name, source, scratch, clustered=clustered))
+            for name, source in sources.items()
+        ]
         if not only:  # a few loads have their warm-up round
             warm_page_cache(scratch)
         for number in range(round_count + 1):
@@ -222,13 +230,13 @@ def _source_of(revision: str, directory: Path) -> Path:
 
 
 @contextmanager
-def _side(name: str, source: Path, scratch: Path) -> Iterator[Side]:
+def _side(name: str, source: Path, scratch: Path, *, clustered: bool) -> Iterator[Side]:
     directory = scratch / f"brokers-{name}"
     directory.mkdir()
     with ExitStack() as running:
         server = running.enter_context(ForebayServer(directory, "broker", source=source))
         with _sources_first(source):
-            cluster = running.enter_context(ForebayCluster(directory, "cluster"))
+            cluster = running.enter_context(ForebayCluster(directory, "cluster")) if clustered else None
         yield Side(name, source, directory, server, cluster)
 
 
