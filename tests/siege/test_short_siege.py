@@ -11,8 +11,8 @@ from support.siege.catalogue import ATTACKS
 from support.siege.place import three_brokers
 from support.siege.siege import besiege
 
-SECONDS = 3.0
-SHARE = 0.5
+SECONDS = 2.0
+SHARE = 0.25
 """Of the connections of a long siege."""
 RSS_MB_MAX = 400
 """More than the bar of a long siege, since attacks overlap by chance. It is the sum of the bounds: a broker

@@ -98,7 +98,10 @@ def one_broker(directory: Path) -> Iterator[Place]:
 @contextlib.contextmanager
 def three_brokers(directory: Path) -> Iterator[Place]:
     cluster = _SiegeCluster(directory)
-    with cluster:
+    with contextlib.ExitStack() as stack:
+        for ports in cluster.ports:  # also when the cluster does not start
+            stack.enter_context(contextlib.closing(ports))
+        stack.enter_context(cluster)
         pids = [cluster.pid(node) for node in cluster.node_ids]
         logs = [cluster.log_path(node) for node in cluster.node_ids]
         yield _prepared(cluster.client_settings, cluster.ports, pids, logs)
@@ -111,11 +114,6 @@ class _SiegeCluster(Cluster):
 
     def broker_settings(self, node_id: int) -> dict[str, str]:
         return super().broker_settings(node_id) | self.ports[node_id - 1].settings()
-
-    def close(self) -> None:
-        for each in self.ports:
-            each.close()
-        super().close()
 
 
 # -- users, rules and topics -------------------------------------------------------------------------------
