@@ -37,10 +37,10 @@ def test_a_seed_is_replayed_exactly() -> None:
     again = simulate(Story(seed=5, steps=STEPS))
     assert first.breach is None, first.breach
     assert first == again
-    for hash_seed in (1, 2):
-        elsewhere = in_a_process_of_its_own(5, hash_seed)
-        assert elsewhere["trace hash"] == first.trace_hash
-        assert elsewhere["events"] == first.events
+    other_hash_seed = 2 if os.environ.get("PYTHONHASHSEED") == "1" else 1
+    elsewhere = in_a_process_of_its_own(5, other_hash_seed)
+    assert elsewhere["trace hash"] == first.trace_hash
+    assert elsewhere["events"] == first.events
 
 
 def test_another_seed_is_another_story() -> None:

@@ -17,7 +17,7 @@ import pytest
 from forebay.sim.simulation import Ending, Story, simulate
 from support.brokers.loop_guard import loops_guarded
 
-_SEEDS = int(os.environ.get("SIM_SEEDS", "16"))
+_SEEDS = int(os.environ.get("SIM_SEEDS", "10"))
 _FIRST = int(os.environ.get("SIM_FIRST_SEED", "1000"))
 _PER_TEST = 40
 _CHAOS_SEEDS = int(os.environ.get("CHAOS_SEEDS", "240"))
