@@ -56,7 +56,7 @@ class Upload(NamedTuple):
 
 
 class _Parts:
-    """The bytes of the object, chunk by chunk. A store that tries again begins anew."""
+    """The bytes of the object, piece by piece. A store that tries again begins anew."""
 
     def __init__(self, upload: Upload, pace: Pace) -> None:
         self._upload = upload
@@ -85,9 +85,10 @@ class _Parts:
             if done is not None:
                 yield self._counted(done)
         last = builder.finish()
-        if last is None:
+        if last is not None:
+            yield self._counted(last)
+        if not builder.chunks:
             raise StorageError(f"the segment for {upload.key} is empty")
-        yield self._counted(last)
         if builder.chunks[-1].next_offset > upload.copy.next_offset:
             raise StorageError(f"the segment for {upload.key} has grown")
         index = SegmentIndex(

@@ -38,6 +38,8 @@ from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
 
+import fastcrc
+
 from forebay.errors import ProtocolError
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, crc32c, read_header
 from forebay.wire.varint import Bytes
@@ -51,6 +53,8 @@ _EPOCH = Struct(">iq")
 _FOOTER = Struct(">qiI8s")
 _MAGIC = b"FOREBAY1"
 FOOTER_SIZE = _FOOTER.size
+_PIECE_BYTES = 256 * 1024
+"""Small enough that putting them together does not keep other threads from the interpreter."""
 
 
 class Chunk(NamedTuple):
@@ -162,45 +166,58 @@ def check_chunk(chunk: Chunk, data: Bytes) -> None:
 
 
 class ChunkBuilder:
-    """Divides batches, given in order, into chunks. Keeps one chunk in memory."""
+    """Divides batches, given in order, into chunks. Hands out their bytes in pieces of some size."""
 
     def __init__(self, chunk_bytes: int) -> None:
         self._chunk_bytes = chunk_bytes
-        self._position = 0
         self._parts: list[Bytes] = []
-        self._length = 0
+        self._parts_bytes = 0
+        self._position = self._length = self._crc = 0
+        """Of the chunk that is being made."""
         self._base_offset = self._next_offset = 0
         self._max_timestamp = -1
         self.chunks: list[Chunk] = []
         self.epochs: list[tuple[int, int]] = []
 
     def add(self, batch: Bytes, header: BatchHeader) -> bytes | None:
-        """Take a batch; returns the bytes of a chunk that is complete now."""
-        done = None
+        """Take a batch; returns the next bytes of the object, if there are enough of them."""
         if self._length and self._length + len(batch) > self._chunk_bytes:
-            done = self.finish()
+            self._close_chunk()
         if not self._length:
             self._base_offset = header.base_offset
         if not self.epochs or self.epochs[-1][0] < header.partition_leader_epoch:
             self.epochs.append((header.partition_leader_epoch, header.base_offset))
-        self._parts.append(batch)
+        self._crc = fastcrc.crc32.iscsi(batch, self._crc)
         self._length += len(batch)
         self._next_offset = header.next_offset
         self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
-        return done
+        self._parts.append(batch)
+        self._parts_bytes += len(batch)
+        return self._take() if self._parts_bytes >= _PIECE_BYTES else None
 
     def finish(self) -> bytes | None:
-        """The bytes of the last chunk; None if nothing is left."""
-        if not self._length:
-            return None
-        data = b"".join(self._parts)
-        crc = crc32c(data)
-        chunk = Chunk(
-            self._base_offset, self._next_offset, self._position, len(data), self._max_timestamp, crc
+        """Close the last chunk; returns the bytes that are left, None if there are none."""
+        if self._length:
+            self._close_chunk()
+        return self._take() if self._parts else None
+
+    def _close_chunk(self) -> None:
+        self.chunks.append(
+            Chunk(
+                self._base_offset,
+                self._next_offset,
+                self._position,
+                self._length,
+                self._max_timestamp,
+                self._crc,
+            )
         )
-        self.chunks.append(chunk)
-        self._position += len(data)
-        self._parts, self._length, self._max_timestamp = [], 0, -1
+        self._position += self._length
+        self._length, self._crc, self._max_timestamp = 0, 0, -1
+
+    def _take(self) -> bytes:
+        data = b"".join(self._parts)
+        self._parts, self._parts_bytes = [], 0
         return data
 
     @property
