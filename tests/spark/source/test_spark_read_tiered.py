@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,13 @@ from typing import Any
 
 import pytest
 
+from forebay.errors import ConfigError
+from forebay.spark.arrow.schema import spark_schema
+from forebay.spark.source.batch_reader import TopicReader
+from forebay.spark.source.options import batch_options
 from forebay.tiers.local_directory import LocalDirectory
+from forebay.tiers.reading import RemoteTopic, encode_topic, read_topic
+from forebay.wire.tiers.layout import topic_key
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.tiered import copied_to, create_tiered, eventually, fill, settings, value
 from support.clients.wire_client import WireClient, offset_at
@@ -89,6 +96,34 @@ def test_a_stream_goes_from_the_store_to_the_brokers(broker: LocalBroker, topic:
         rows, position = micro_batch(reader, position)
         found += rows
     assert sorted(found) == wanted(100)
+
+
+def test_the_store_alone_is_read_when_its_brokers_are_gone(tmp_path: Path, store: Path, topic: str) -> None:
+    with local_broker(tmp_path / "data", settings(store)) as broker:
+        topic_id = make(broker, topic, 100)
+        assert eventually(lambda: read_topic(LocalDirectory(str(store)), topic_id) is not None)
+    copied = copied_to(store, topic_id)
+    alone = {"remoteUrl": str(store), "readRemote": "only"}
+
+    def found(**options: str) -> list[bytes]:
+        return values(TopicReader(batch_options({**alone, **options}), spark_schema(headers=False)))
+
+    assert found(subscribe=topic) == found(subscribePattern=".*") == wanted(copied)
+    assert found(subscribe=topic_id.hex()) == wanted(copied)
+    assert found(subscribe=topic, minOffset="10", maxOffset="40") == wanted(10, 41)
+    assert found(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 20}})) == wanted(20, copied)
+    for name in ("other", f"{topic},other", "0" * 32):
+        with pytest.raises(ConfigError, match=r"has no topic (other|0000)"):
+            found(subscribe=name)
+    anew = RemoteTopic(topic, bytes(16), 1, {})
+    LocalDirectory(str(store)).put(topic_key(bytes(16)), encode_topic(anew))
+    with pytest.raises(ConfigError, match=f"has two topics {topic}"):
+        found(subscribe=topic)
+    assert found(subscribe=topic_id.hex()) == wanted(copied)
+    with pytest.raises(ConfigError, match=r"startingTimestamp needs kafka\.bootstrap\.servers"):
+        found(subscribe=topic, startingTimestamp="5")
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is missing"):
+        batch_options({"subscribe": topic, "remoteUrl": str(store)})
 
 
 def test_reads_while_segments_are_copied_and_deleted(broker: LocalBroker, topic: str) -> None:

@@ -35,6 +35,7 @@ from forebay.spark.source.offset_ranges import LATEST, OffsetRange, Offsets, Top
 from forebay.spark.source.options import ReadOptions
 from forebay.spark.source.partition_reader import DataLoss, Reading, Task, data_loss, tasks_of
 from forebay.spark.source.remote.planning import RemotePlan, look_up
+from forebay.spark.source.remote.store_topics import plan_without_brokers
 from forebay.spark.source.remote_options import ONLY
 from forebay.spark.wire.connections import Cluster
 
@@ -86,6 +87,8 @@ class TopicReader(DataSourceReader):
             chosen = [at for at in places if self._options.selection.includes(at)]
             count = min(len(chosen), REFRESHED_TASKS_MAX)
             return [BatchTask(None, Share(n, count)) for n in range(count)]
+        if not self._options.fetching.bootstrap:
+            return self._planned_without_brokers()
         ranges, remote = self._with_remote(self._ranges())
         tasks = tasks_of(ranges, self._options, remote)
         ids = self._cluster().topic_ids({wanted.at.topic for wanted in ranges})
@@ -96,7 +99,7 @@ class TopicReader(DataSourceReader):
         planned = None if partition is None else partition.value
         share = partition.share if isinstance(partition, BatchTask) else ALL
         refresh = self._options.refresh
-        if refresh or (refresh is None and _in_stream()):
+        if refresh or (refresh is None and self._options.fetching.bootstrap and _in_stream()):
             ranges, remote = self._with_remote(self._ranges(share))
             for wanted in ranges:
                 yield from self._reading().read(wanted if remote is None else remote.attached(wanted))
@@ -107,6 +110,13 @@ class TopicReader(DataSourceReader):
             yield from self._reading(partition).read(planned)
         except DataLoss as error:
             raise DataLoss(f"{error}{_ADVICE}") from None
+
+    def _planned_without_brokers(self) -> list[BatchTask]:
+        ranges, remote = plan_without_brokers(self._options)
+        if remote is None:
+            return []
+        tasks = tasks_of(remote.cut(remote.only(ranges)), self._options, remote)
+        return [BatchTask(task, Share(n, len(tasks))) for n, task in enumerate(tasks)]
 
     def _reading(self, partition: InputPartition | None = None) -> Reading:
         return Reading(

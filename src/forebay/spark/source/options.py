@@ -58,6 +58,8 @@ _USED_KAFKA = CONNECTION | {
     "kafka.client.rack",
 }
 
+_SERVERS = "kafka.bootstrap.servers"
+
 _OF_WRITES = {"kafka.batch.size", "kafka.compression.type", "kafka.max.request.size"}
 """One set of options may serve reads and writes."""
 
@@ -99,6 +101,7 @@ class Fetching:
     """Tells a worker how to read a range of offsets."""
 
     bootstrap: str
+    """Empty: from an object store alone."""
     connection: Mapping[str, str] = field(default_factory=dict)
     """The kafka.* options of connections."""
     bytes_max: int = FETCH_BYTES
@@ -150,7 +153,10 @@ def batch_options(options: Mapping[str, str]) -> ReadOptions:
             "refreshOffsets=true has a task for each partition: leave out minPartitions and"
             " maxRecordsPerPartition"
         )
-    return replace(_options(given, starting, ending), selection=_selection(given), refresh=refresh)
+    found = replace(_options(given, starting, ending), selection=_selection(given), refresh=refresh)
+    if refresh and not found.fetching.bootstrap:
+        raise ConfigError(f"refreshOffsets=true asks brokers for their offsets: give {_SERVERS}")
+    return found
 
 
 def stream_options(options: Mapping[str, str]) -> ReadOptions:
@@ -280,7 +286,11 @@ def _names(position: Position, offset: int) -> bool:
 
 
 def _fetching(given: Mapping[str, str]) -> Fetching:
-    bootstrap = bootstrap_servers(given)
+    remote = _remote(given)
+    # What is in an object store can be read without brokers.
+    bootstrap = (
+        "" if remote.read == ONLY and remote.url and _SERVERS not in given else bootstrap_servers(given)
+    )
     connection = {name: value for name, value in given.items() if name in _USED_KAFKA}
     connection.setdefault("kafka.client.id", given.get("groupidprefix", "spark-forebay-source"))
     isolation = choice(given, "kafka.isolation.level", ("read_uncommitted", "read_committed"))
@@ -295,7 +305,7 @@ def _fetching(given: Mapping[str, str]) -> Fetching:
         mark_unreadable=choice(given, "unreadablerecords", ("fail", "mark")) == "mark",
         mark_lost=choice(given, "lostrecords", ("skip", "mark")) == "mark",
         rack=given.get("kafka.client.rack", "").strip(),
-        remote=_remote(given),
+        remote=remote,
     )
 
 
