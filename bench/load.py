@@ -48,6 +48,8 @@ class Stream:
     """How many blobs may be unanswered."""
     seconds: float = 1.0
     blobs_max: int = 1 << 40
+    way_in: WayIn | None = None
+    """To the broker that leads the partition, where that is not the only one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,7 @@ def run_load(server: Served, streams: Sequence[Stream]) -> Measure:
     context = multiprocessing.get_context("fork")
     pairs = [context.Pipe() for _ in streams]
     children = [
-        context.Process(target=_child, args=(server.way_in, stream, theirs), daemon=True)
+        context.Process(target=_child, args=(stream.way_in or server.way_in, stream, theirs), daemon=True)
         for stream, (_, theirs) in zip(streams, pairs, strict=True)
     ]
     for child in children:

@@ -40,6 +40,8 @@ class BenchError(Exception):
 class Server:
     """A process that serves on a loopback port once it has printed a line with `ready on HOST:PORT`."""
 
+    ready_s_max = READY_S_MAX
+
     def __init__(
         self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
     ) -> None:
@@ -61,7 +63,7 @@ class Server:
 
     def wait_until_ready(self) -> tuple[str, int]:
         assert self.process.stdout is not None
-        deadline = time.monotonic() + READY_S_MAX
+        deadline = time.monotonic() + self.ready_s_max
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             while selector.select(max(0.0, deadline - time.monotonic())):

@@ -75,6 +75,7 @@ def test_free_ports_are_the_workers_own() -> None:
 def test_replicas_stay_on_different_hosts_and_are_not_made_on_one_unless_asked_for() -> None:
     (alone, _) = plans(2)
     assert alone.settings["default.replication.factor"] == "1"
+    assert alone.settings["forebay.lease.ttl.ms"] == "30000"
     assert "broker.rack" not in alone.settings
     (asked, _) = plans(2, default_replication_factor="2")
     assert asked.settings["default.replication.factor"] == "2"

@@ -43,6 +43,8 @@ class Plot:
     """How long each fault lasts."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """The settings of the brokers."""
+    brokers: int = 1
+    """The story has at least this many."""
     value_bytes: int | None = None
     transactional: Sequence[TransactionalKind] = (
         (TransactionalProducer, DIALECTS, POLITE),

@@ -70,6 +70,15 @@ PLOTS: dict[str, Plot] = {
         step_s=(6.0, 12.0),
         fault_s=(9.0, 12.0),
     ),
+    # The workers of a host: many brokers on one store, of which some are always about to end, and soon back.
+    "workers": Plot(
+        cast=("exact", "plain", "group", "transactions"),
+        faults=("kill", "stop", "pause"),
+        settings={**_TWO, "forebay.failover.verdicts.per.minute": "3"},
+        brokers=8,
+        step_s=(0.1, 1.5),
+        fault_s=(0.2, 2.0),
+    ),
     # Machines lose what they have not synced, often while they are the only ones in sync.
     "lost-power": Plot(
         cast=("exact", "plain"),

@@ -114,12 +114,13 @@ class Simulation:
         self.store = SimStore(world, self.network)
         self.objects = SimObjects(world)
         plot = self._plot = ORDINARY if story.plot is None else PLOTS[story.plot]
+        brokers = self._brokers = max(story.brokers, plot.brokers)
         # A plot says so if brokers may be counted as dead before their leases end.
         by_lease = {} if story.plot is None else {VERDICTS: "0"}
-        settings = {**common_settings(world, story.brokers), **by_lease, **plot.settings}
+        settings = {**common_settings(world, brokers), **by_lease, **plot.settings}
         lasting = (
             [*SURE, LATER, ALARMS, *FOLDED, (DEAD_LETTER_TOPIC, 0)]
-            if story.brokers > 1 and settings["min.insync.replicas"] != "1"
+            if brokers > 1 and settings["min.insync.replicas"] != "1"
             else []
         )
         self.model = Model(world.fail, lasting)
@@ -127,7 +128,7 @@ class Simulation:
             SimNode(
                 world, self.network, self.store, self.objects, number, own_settings(world, number) | settings
             )
-            for number in range(1, story.brokers + 1)
+            for number in range(1, brokers + 1)
         ]
         self.invariants = Invariants(world, self.nodes, self.store, lasting)
         self.verdicts = Verdicts(
@@ -151,7 +152,7 @@ class Simulation:
         self.model.shares.term_of = self.invariants.term
         self.scene = Scene(world, self.network, self.store, self.nodes, self.invariants.in_sync)
         self.model.shares.may_be_damaged = self.scene.damaged.__contains__
-        self.scene.one_is_enough = story.brokers > 1 and not lasting
+        self.scene.one_is_enough = brokers > 1 and not lasting
         self.scene.fault_s = plot.fault_s
         self.faults = Faults(self.scene, self.objects, plot.faults)
         self.tiers = TierInvariants(world, self.nodes, self.objects) if plot.tiered else None
@@ -182,7 +183,7 @@ class Simulation:
         for node in self.nodes:
             node.start()
         self._wait("all brokers are ready", _START_S_MAX, lambda: all(node.ready for node in self.nodes))
-        factor = min(3, self.story.brokers)
+        factor = min(3, self._brokers)
         topics = TOPICS | {topic: 1 for topic, _ in self.workload.delayed}
         if self.workload.has_alarms:
             topics |= {ALARMS[0]: 1}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import select
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ class HostProcess:
         self.workers = workers
         self.settings = ("forebay.warm.up.enable=false", *settings)
         self.options = options
-        self.bootstrap = "127.0.0.1:0"
+        self.bootstrap = f"127.0.0.1:{_free_ports(workers + 1)}"
         self.ready_line = ""
         self.log_path = data.with_name(data.name + ".stderr")
         self._child: subprocess.Popen[bytes] | None = None
@@ -107,6 +109,21 @@ class HostProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             wait_until_gone(pid)
+
+
+def _free_ports(count: int) -> int:
+    """The first of so many ports in a row that are free now, below those that systems give to anybody."""
+    chance = random.SystemRandom()
+    while True:
+        first = chance.randrange(12_000, 30_000)
+        with contextlib.ExitStack() as closing:
+            try:
+                for port in range(first, first + count):
+                    bound = closing.enter_context(socket.socket())
+                    bound.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return first
 
 
 def wait_until_gone(pid: int) -> None:

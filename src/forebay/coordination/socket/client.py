@@ -41,7 +41,8 @@ from forebay.coordination.store import (
 )
 from forebay.coordination.store_identity import KnownStore
 
-REQUEST_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S = 30.0
+"""A parent that has ended is noticed at once. This is for one that hangs, or gets no core for long."""
 _GONE = "the process that has the store has ended"
 
 

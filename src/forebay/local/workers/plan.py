@@ -80,8 +80,13 @@ def _worker_plan(
 def _defaults(config: BrokerConfig, host_name: str) -> dict[str, str]:
     """What holds for workers unless it is set otherwise."""
     if config.cluster.url is None:
-        # All on one disk: a second replica would take room, and save nothing but the time of a restart.
-        return {"default.replication.factor": "1"}
+        return {
+            # All on one disk: a second replica would take room, and save nothing but the time of a restart.
+            "default.replication.factor": "1",
+            # The end of a process ends its lease at once. This is for one that hangs, and must be longer
+            # than a busy machine may keep a process waiting.
+            "forebay.lease.ttl.ms": "30000",
+        }
     # Replicas of a partition are to be on different hosts.
     return {"broker.rack": host_name}
 

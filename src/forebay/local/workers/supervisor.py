@@ -80,6 +80,8 @@ class _Host:
                     on_ready(host, port)
                     await self._until_stopped(keeping)
             finally:
+                for each in shared.values():
+                    each.close()  # so that nobody waits at a port where nobody accepts any more
                 await self._end(keeping)
             for task in keeping:
                 task.result()

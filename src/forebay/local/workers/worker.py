@@ -57,7 +57,7 @@ class Worker:
         pause_s = _PAUSE_S_MIN
         while not self._stopping.is_set():
             began_s = self._loop.time()
-            code = await self._run_once()
+            reason = await self._run_once()
             if self._stopping.is_set():
                 break
             if not self._was_ready:
@@ -66,7 +66,7 @@ class Worker:
                 pause_s = _PAUSE_S_MIN
             log.error(
                 "a worker has ended, and is started again",
-                extra={"ended": self.number, "reason": _reason(code), "after_ms": round(pause_s * 1000)},
+                extra={"ended": self.number, "reason": reason, "after_ms": round(pause_s * 1000)},
             )
             self.restarts += 1
             with contextlib.suppress(TimeoutError):
@@ -88,9 +88,12 @@ class Worker:
         if self._child is not None and self._child.poll() is None:
             os.kill(self._child.pid, number)
 
-    async def _run_once(self) -> int:
-        """From one start to its end; returns the exit code."""
-        child = self._child = self._launch()
+    async def _run_once(self) -> str:
+        """From one start to its end; returns the reason for it."""
+        try:
+            child = self._child = self._launch()
+        except OSError as error:  # too many processes, or no memory
+            return str(error)
         assert child.stdin is not None
         assert child.stdout is not None
         reader = asyncio.StreamReader()
@@ -103,7 +106,7 @@ class Worker:
                 self.ready.set()
                 await reader.read()  # until its end
             self.ready.clear()
-            return await asyncio.to_thread(child.wait)
+            return _reason(await asyncio.to_thread(child.wait))
         finally:
             self.ready.clear()
             transport.close()

@@ -1,0 +1,98 @@
+"""One worker beside several, in turns: `python -m bench.workers [COUNT]`.
+
+The load is small produce requests that were built before, many in one send, from two processes: a client
+costs a few percent of what its broker does. Both hosts run at the same time, and one of them is idle while
+the other is measured, so that what else happens on the machine happens to both. A host's CPU is that of all
+its processes, the parent too.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.frames import B200_BATCH, deep_produce_stream, produce_stream
+from bench.load import Measure, Stream, run_load
+from bench.server import ForebayServer, WayIn, process_cpu_s, process_status_bytes
+
+TOPIC = "bench-workers"
+STREAMS = 2
+ROUNDS = 5
+ROUND_S = 1.5
+ROUND_BYTES_MAX = 64 << 20
+LOADS = {"produce 200 B": produce_stream, "produce 200 B, deep": deep_produce_stream}
+
+
+class HostServer(ForebayServer):
+    """Workers under one parent, or a single broker."""
+
+    ready_s_max = 200.0
+
+    def __init__(self, scratch: Path, workers: int) -> None:
+        super().__init__(scratch, f"workers-{workers}", f"forebay.workers={workers}")
+        self.bootstrap = "{}:{}".format(*self.address)
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
+
+    def create_topic(self) -> None:
+        self._admin.create_topics([NewTopic(TOPIC, STREAMS)])[TOPIC].result(60)
+
+    def pids(self) -> list[int]:
+        parent = self.process.pid
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        return [parent, *map(int, children)]
+
+    def cpu_s(self) -> float:
+        return sum(map(process_cpu_s, self.pids()))
+
+    def rss_bytes(self) -> int:
+        return sum(process_status_bytes(pid, "VmRSS") for pid in self.pids())
+
+    def ways_in(self) -> list[WayIn]:
+        """To the leader of each partition."""
+        found = self._admin.list_topics(TOPIC, timeout=60)
+        leaders = [found.brokers[part.leader] for _, part in sorted(found.topics[TOPIC].partitions.items())]
+        return [WayIn((str(leader.host), leader.port)) for leader in leaders]
+
+    def measure(self, load: str) -> Measure:
+        return run_load(self, [self._stream(load, *each) for each in enumerate(self.ways_in())])
+
+    def _stream(self, load: str, partition: int, way_in: WayIn) -> Stream:
+        made = LOADS[load](TOPIC, B200_BATCH, partition=partition, seconds=ROUND_S, bytes_max=ROUND_BYTES_MAX)
+        return replace(made, way_in=way_in)
+
+
+def main(count: int) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        hosts: dict[int, HostServer] = {}
+        try:
+            for number in (1, count):
+                hosts[number] = HostServer(Path(scratch), number)
+                hosts[number].create_topic()
+            for load in LOADS:
+                rounds: dict[int, list[Measure]] = {number: [] for number in hosts}
+                for _ in range(ROUNDS):
+                    for number, host in hosts.items():
+                        rounds[number].append(host.measure(load))
+                _show(load, rounds)
+            for number, host in hosts.items():
+                print(f"{number} workers: ready in {host.start_s:.2f} s, {host.rss_bytes() / 1e6:.0f} MB")
+        finally:
+            for host in hosts.values():
+                host.stop()
+
+
+def _show(load: str, rounds: dict[int, list[Measure]]) -> None:
+    for number, measures in rounds.items():
+        speed = statistics.median(each.requests_per_s for each in measures)
+        cost = statistics.median(each.cpu_us_per_request for each in measures)
+        cores = statistics.median(each.cpu_s / each.seconds for each in measures)
+        print(f"{load}, {number} workers: {speed:,.0f} requests/s, {cost:.2f} us each, {cores:.2f} cores")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
