@@ -27,7 +27,7 @@ def lagging_groups(broker: Broker, console: RunningConsole) -> None:
     with Producer(broker.bootstrap_servers) as producer:
         for number in range(30):
             producer.send_record(Record(topic="orders", partition=number % 3, value=b"%d" % number))
-    for name in ("billing", "team/export"):
+    for name in ("billing", "team/export", "billing, eu"):
         commit(broker, name, 10, 7, 4)
     patience = Patience("the console sees the groups and the messages")
     while console.get("local/groups?search=billing&sort=-lag")["rows"][0:1] == [] or (
@@ -50,6 +50,12 @@ def consumer(broker: Broker, group: str, **settings: str) -> Iterator[Consumer]:
         yield one
     finally:
         one.close()
+
+
+def test_the_lag_of_a_group_with_a_comma_in_its_name_is_plotted(console: RunningConsole) -> None:
+    history = console.get("local/history?series=lag:billing,%20eu%0Alag:billing")
+    assert 9 in history["lag:billing, eu"]
+    assert set(history) == {"t", "lag:billing, eu", "lag:billing"}
 
 
 def test_groups_are_listed_with_their_lag_in_messages_and_seconds(console: RunningConsole) -> None:

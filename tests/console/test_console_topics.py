@@ -92,5 +92,5 @@ def test_the_overview_says_what_there_is_and_that_all_is_well(console: RunningCo
     assert len(overview["brokers"]) == 1
     assert overview["topics"] >= 121
     assert overview["messages"] >= 30
-    history = console.get("local/history?series=in,lag,nothing")
+    history = console.get("local/history?series=in%0Alag%0Anothing")
     assert len(history["t"]) == len(history["lag"]) == len(history["nothing"]) > 0
