@@ -58,6 +58,12 @@ def test_the_lag_of_a_group_with_a_comma_in_its_name_is_plotted(console: Running
     assert set(history) == {"t", "lag:billing, eu", "lag:billing"}
 
 
+def test_how_long_a_group_is_behind_is_plotted_while_somebody_looks(console: RunningConsole) -> None:
+    age = console.get("local/more-of-groups?names=billing")["billing"]["seconds"]
+    history = console.get("local/history?series=seconds:billing")["seconds:billing"]
+    assert max(each for each in history if each is not None) >= age > 0
+
+
 def test_groups_are_listed_with_their_lag_in_messages_and_seconds(console: RunningConsole) -> None:
     rows = console.get("local/groups?sort=-lag")["rows"]
     billing = next(row for row in rows if row["name"] == "billing")

@@ -60,6 +60,9 @@ def more(ask: Ask) -> dict[str, Any]:
     picture = ask.cluster.snapshot()
     wanted = [name for name in ask.text("names").split("\n") if name in picture.groups][:ROWS_MAX]
     seconds = ages_of(ask, {name: most_lagging(picture, picture.groups[name]) for name in wanted})
+    ask.cluster.watcher.complete_history(
+        {f"seconds:{name}": age for name, age in seconds.items() if age is not None}
+    )
     found = {name: {"seconds": seconds.get(name), "members": None, "protocol": None} for name in wanted}
     admin = ask.cluster.admin()
     futures = admin.describe_consumer_groups(wanted, request_timeout=REQUEST_SECONDS) if wanted else {}

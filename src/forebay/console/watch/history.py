@@ -27,15 +27,23 @@ class History:
         at = self._count % self._capacity
         self._count += 1
         self._times[at] = time_s
+        self._set(at, values)
+        for name in [name for name in self._series if name not in values]:
+            self._series[name][at] = _NOTHING
+            if self._count - self._last_told[name] >= self._capacity:
+                del self._series[name], self._last_told[name]
+
+    def complete(self, values: Mapping[str, float]) -> None:
+        """More figures of the last point, which became known after it."""
+        if self._count:
+            self._set((self._count - 1) % self._capacity, values)
+
+    def _set(self, at: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             if name not in self._series:
                 self._series[name] = array("f", [_NOTHING]) * self._capacity
             self._series[name][at] = value
             self._last_told[name] = self._count
-        for name in [name for name in self._series if name not in values]:
-            self._series[name][at] = _NOTHING
-            if self._count - self._last_told[name] >= self._capacity:
-                del self._series[name], self._last_told[name]
 
     def names(self) -> list[str]:
         return list(self._series)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from forebay.console.watch.history import History
 from forebay.console.watch.sampling import Sampler
@@ -89,6 +89,11 @@ class Watcher:
     def read_history(self, names: list[str]) -> dict[str, list[float | None]]:
         with self._condition:
             return self._history.read(names)
+
+    def complete_history(self, values: Mapping[str, float]) -> None:
+        """Figures of the last look that a page has found out."""
+        with self._condition:
+            self._history.complete(values)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have it called after each look, by the watcher's thread. Returns the function that ends that."""

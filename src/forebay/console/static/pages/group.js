@@ -56,7 +56,10 @@ function LagTab({ cluster, group }) {
   if (!group.strips.length) {
     return html`<${Empty} title="This group has committed nothing yet."><p>Its lag is known after its first commit. A reset gives it offsets without a consumer:</p><${Command} line=${`forebay group reset-offsets ${group.name} --topic TOPIC --to-earliest --execute`} /><//>`;
   }
-  return html`<${Card} title="Lag in the last hour"><${HistoryPlot} cluster=${cluster} lines=${[{ series: `lag:${group.name}`, label: "messages" }]} format=${compact} height=${170} label=${`Lag of ${group.name}`} /><//>
+  return html`<div class="columns">
+      <${Card} title="Lag in the last hour"><${HistoryPlot} cluster=${cluster} lines=${[{ series: `lag:${group.name}`, label: "messages" }]} format=${compact} height=${150} label=${`Lag of ${group.name}`} /><//>
+      <${Card} title="Behind in time"><${HistoryPlot} cluster=${cluster} lines=${[{ series: `seconds:${group.name}`, label: "age of the oldest unread" }]} format=${seconds} height=${150} label=${`How long ${group.name} is behind, while somebody looks at groups`} /><//>
+    </div>
     <${Card} title="Lag by partition"><${HeatStrips} strips=${group.strips} /><//>
     <p class="quiet-text">Reads <${TopicLinks} cluster=${cluster} topics=${group.topics} /></p>`;
 }
