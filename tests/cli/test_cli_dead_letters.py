@@ -134,8 +134,14 @@ def test_filters(some: Letters, arguments: list[str], expected: list[int]) -> No
     assert some.offsets(*chosen) == expected
     assert some.redrive(*chosen) == expected
     assert some.redriven() == expected
-    rest = [offset for offset in (0, 1, 2, 4) if offset not in expected]
-    assert some.redrive() == rest
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [(["--since", "1h"], [1, 2, 4]), (["--at", "0:3"], [])])
+def test_what_a_filter_leaves_is_moved_later_and_nothing_twice(
+    some: Letters, arguments: list[str], expected: list[int]
+) -> None:
+    assert some.redrive(*arguments) == expected
+    assert some.redrive() == [offset for offset in (0, 1, 2, 4) if offset not in expected]
     assert some.redrive() == []
     assert some.values() == ["0 v10", "0 v12", "0 v14", "1 v11"]
 

@@ -179,9 +179,7 @@ def test_a_missing_broker_is_named_and_an_administrator_may_go_on_without(
     restore_backup(cluster.etcd, tmp_path / "backup")
     for node in (1, 2):
         cluster.start(node)
-    patience = Patience("the check names the broker that is awaited")
-    while not any("waits for brokers [3]" in each["what"] for each in check(cluster)["problems"]):
-        patience.check(check(cluster)["problems"])
+    wait_for_problem(cluster, "waits for brokers [3]")
     # It does not answer, and when its registration in the backup has ended, it is away.
     assert {"away", "no answer"} & {
         each["kind"] for each in check(cluster)["problems"] if each["broker"] == 3
@@ -205,9 +203,7 @@ def test_what_an_administrator_gives_up_is_kept_aside(cluster: Cluster, tmp_path
     end_all(cluster)
     restore_backup(cluster.etcd, tmp_path / "backup")
     cluster.start(1)
-    patience = Patience("broker 1 has said what it holds")
-    while not any("waits for brokers [2, 3]" in each["what"] for each in check(cluster)["problems"]):
-        patience.check(check(cluster)["problems"])
+    wait_for_problem(cluster, "waits for brokers [2, 3]")
     elect_unclean(cluster)
     for node in (2, 3):
         cluster.start(node)
@@ -231,9 +227,7 @@ def test_a_log_that_no_election_has_asked_for_is_not_deleted(cluster: Cluster, t
     restore_backup(cluster.etcd, tmp_path / "backup")
     for node in (1, 3):
         cluster.start(node)
-    patience = Patience("the partition waits for broker 2")
-    while not any("waits for brokers [2]" in each["what"] for each in check(cluster)["problems"]):
-        patience.check(check(cluster)["problems"])
+    wait_for_problem(cluster, "waits for brokers [2]")
     elect_unclean(cluster)
     for _ in range(2):  # the second time it remembers the restored store
         cluster.start(2)
@@ -290,6 +284,14 @@ def elect_unclean(cluster: Cluster) -> None:
     cluster.wait_until_ready()  # the registrations of the backup have ended, that of its controller too
     admin = AdminClient({**cluster.client_settings})
     admin.elect_leaders(ElectionType.UNCLEAN, [TopicPartition(TOPIC, 0)]).result(_SECONDS_MAX)
+
+
+def wait_for_problem(cluster: Cluster, words: str) -> None:
+    """Until `forebay cluster check` says so; it asks every broker, so not all the time."""
+    patience = Patience(f"a problem: {words}")
+    while words not in str(problems := check(cluster)["problems"]):
+        patience.check(problems)
+        time.sleep(0.3)
 
 
 def check(cluster: Cluster) -> dict[str, Any]:
