@@ -78,7 +78,7 @@ def test_kills_of_the_broker_and_of_the_store_lose_and_double_nothing(tmp_path: 
             store = open_store(url, _options(server))
             _wait_for_no_orphans(store)
         finally:
-            broker.kill()
+            broker.close()
 
 
 def _options(server: ObjectStore) -> dict[str, str]:

@@ -15,12 +15,12 @@ transaction whose outcome is open. A partition without transactions does nothing
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from forebay.broker.partition.append_refusals import HeldBack, as_stored, refusal, require_known_producers
 from forebay.broker.partition.fold_state import FoldedInto, Hold, takes_nothing
 from forebay.broker.partition.long_polls import Waiter
 from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions, PendingRefusals
-from forebay.broker.partition.remote_log import RemoteLog
 from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.telemetry.metrics import TopicTraffic
@@ -36,9 +36,15 @@ from forebay.core.partition.producer_table import ProducerTable
 from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.lazy import load
 from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.log import Log
 from forebay.wire.batch import NO_TIMESTAMP, EndTxnMarker
+
+if TYPE_CHECKING:
+    from forebay.broker.partition.remote_log import RemoteLog
+
+_REMOTE_LOG = "forebay.broker.partition.remote_log:RemoteLog"
 
 
 class Partition:
@@ -129,7 +135,7 @@ class Partition:
         has_delays = has_notes or policy.delays is not None
         self.delayed_messages = WaitingMessages(-1, log.end_offset) if has_delays else None
         """Messages that wait for their time, if its topic takes such messages or has taken them."""
-        self.remote = RemoteLog() if config.remote_storage_enable else None
+        self.remote: RemoteLog | None = load(_REMOTE_LOG)() if config.remote_storage_enable else None
         """What is in an object store, if the topic's closed segments are copied there."""
         self.enough_replicas = self.may_commit = self.commits_at_once = self.commits_by_sync = False
         """The results of `commit_rules`, kept because they are read for every batch."""
@@ -164,7 +170,7 @@ class Partition:
         if self.policy.delays is not None and self.delayed_messages is None:
             self.delayed_messages = WaitingMessages(self.leader_epoch, self.log.end_offset)
         if config.remote_storage_enable and self.remote is None:
-            self.remote = RemoteLog()
+            self.remote = load(_REMOTE_LOG)()
         self.log.configure(log_config(config, decompress_max_bytes))
         self.count_replicas()
 

@@ -27,11 +27,12 @@ from forebay.config import (
 )
 from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
 from forebay.core.cluster.image_changes import Change, ConfigOwner, ConfigPut
-from forebay.core.cluster.topics.tier_rules import check_tiers
 from forebay.core.cluster.topics.topic_requests import existing_topic, validate_topic_name
 from forebay.errors import ConfigError, ErrorCode, KafkaError
+from forebay.lazy import load
 
 _ID_DIGITS_MAX = 10
+_TIERED = "remote.storage.enable"
 UNKNOWN_SETTINGS_MAX = 100
 """The maximum of unknown settings of one owner: plugins of Kafka have fewer."""
 
@@ -96,7 +97,9 @@ class TopicKind(Kind):
     def check(
         self, image: ClusterImage, name: str, config: BrokerConfig, overrides: Mapping[str, str], /
     ) -> None:
-        check_tiers(name, config, overrides, self.overrides(image, name))
+        before = self.overrides(image, name)
+        if _TIERED in overrides or _TIERED in before:
+            load("forebay.core.cluster.topics.tier_rules:check_tiers")(name, config, overrides, before)
         topic, settings = image.topics[name], TopicConfig.resolve(config, overrides)
         folding = topic.record.folding
         if folding is None or topic.closed_from == len(topic.partitions):

@@ -20,10 +20,11 @@ from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import Assignment, place, staying
 from forebay.core.cluster.topics.more_partitions import regrown
-from forebay.core.cluster.topics.tier_rules import check_tiers
 from forebay.errors import ConfigError, ErrorCode, KafkaError
-from forebay.lazy import dataclass
+from forebay.lazy import dataclass, load
 
+_TIERED = "remote.storage.enable"
+_TIER_RULES = "forebay.core.cluster.topics.tier_rules"
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
 """The maximum for one topic."""
@@ -245,8 +246,10 @@ def _check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _check_tiers(broker: BrokerConfig, name: str, overrides: Mapping[str, str]) -> None:
+    if _TIERED not in overrides:
+        return
     try:
-        check_tiers(name, broker, overrides, {})
+        load(f"{_TIER_RULES}:check_tiers")(name, broker, overrides, {})
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
