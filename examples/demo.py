@@ -1,4 +1,4 @@
-"""`make demo`: Forebay in seven chapters, each of which checks by itself what it shows.
+"""`make demo`: Forebay in eight chapters, each of which checks by itself what it shows.
 
     make demo                      # all of them, about two minutes
     make demo ARGS="cluster"       # some of them
@@ -28,6 +28,7 @@ CHAPTERS = {
     "delays": ("demo_delays", "messages for later, and kill -9 while they wait"),
     "views": ("demo_views", "a topic through a query, and a topic that is filled by it"),
     "partitions": ("demo_partitions", "12 partitions become 4 under load"),
+    "tiers": ("demo_tiers", "a disk that holds a little, and a history that holds all"),
     "cluster": ("demo_cluster", "three brokers, and a leader that is killed"),
     "spark": ("demo_spark", "a live pipeline on Spark, an archive, and a replay"),
 }

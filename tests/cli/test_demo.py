@@ -18,7 +18,7 @@ SECONDS_MAX = 600
 
 
 @pytest.mark.timeout(SECONDS_MAX + 20)
-@pytest.mark.parametrize("chapter", ["broker", "queue", "delays", "views", "partitions", "cluster"])
+@pytest.mark.parametrize("chapter", ["broker", "queue", "delays", "views", "partitions", "tiers", "cluster"])
 def test_a_chapter_of_the_demo_succeeds(chapter: str) -> None:
     """It checks by itself that nothing was lost, doubled or reordered over a kill -9."""
     done = subprocess.run(
@@ -57,7 +57,7 @@ def test_all_chapters_are_played_unless_some_are_named(monkeypatch: pytest.Monke
     monkeypatch.setattr(demo, "_play", play)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # this process keeps its own
     assert demo.main([]) == 0
-    assert played == ["broker", "queue", "delays", "views", "partitions", "cluster", "spark"]
+    assert played == ["broker", "queue", "delays", "views", "partitions", "tiers", "cluster", "spark"]
 
 
 def test_an_unknown_chapter_is_refused() -> None:

@@ -12,7 +12,7 @@ from forebay.broker.tiers.leader_term import LeaderTerm
 from forebay.broker.tiers.uploads import Upload
 from forebay.core.tiers.planning import Copy
 from forebay.tiers.object_store import ObjectStore
-from forebay.wire.tiers.manifest import Manifest
+from forebay.wire.tiers.manifest import Manifest, encode_manifest
 
 
 def delete_local_segments_before_the_manifest_has_them(patch: pytest.MonkeyPatch) -> None:
@@ -20,8 +20,8 @@ def delete_local_segments_before_the_manifest_has_them(patch: pytest.MonkeyPatch
 
 
 def write_manifests_over_those_of_others(patch: pytest.MonkeyPatch) -> None:
-    def unfenced(store: ObjectStore, key: str, data: bytes, _tag: str) -> Callable[[], str]:
-        return lambda: store.put(key, data)
+    def unfenced(store: ObjectStore, key: str, manifest: Manifest, _tag: str) -> Callable[[], str]:
+        return lambda: store.put(key, encode_manifest(manifest))
 
     patch.setattr(manifest_file, "_put", unfenced)
     claimed = LeaderTerm._claimed

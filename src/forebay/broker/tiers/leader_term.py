@@ -257,8 +257,10 @@ class LeaderTerm:
             for upload in uploads:
                 done.append(await self._run(upload))
                 self._check_term()
-        finally:
+        except (StoreError, StorageError):
             await self._finish(uploads, done)
+            raise
+        await self._finish(uploads, done)
         return True
 
     def _to_copy(self) -> list[Copy]:

@@ -37,14 +37,15 @@ class ManifestFile:
 
         A version of which the answer was lost counts as stored.
         """
-        key, data, tag = manifest_key(self._topic_id, self._partition), encode_manifest(manifest), self._tag
+        key = manifest_key(self._topic_id, self._partition)
         try:
-            self._tag = await self._threads.run(_put(self._store, key, data, tag))
+            self._tag = await self._threads.run(_put(self._store, key, manifest, self._tag))
         except (Conflict, Missing):
             stored = await self.read()
             return stored == manifest
         return True
 
 
-def _put(store: ObjectStore, key: str, data: bytes, tag: str) -> Callable[[], str]:
-    return lambda: store.put(key, data, replaces=tag)
+def _put(store: ObjectStore, key: str, manifest: Manifest, tag: str) -> Callable[[], str]:
+    """For a thread: a long manifest takes a while to encode."""
+    return lambda: store.put(key, encode_manifest(manifest), replaces=tag)
