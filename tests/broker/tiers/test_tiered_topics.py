@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from forebay.errors import ErrorCode
 from forebay.tiers.local_directory import LocalDirectory
@@ -327,3 +328,35 @@ def test_a_broker_without_the_store_keeps_everything_and_says_nothing_wrong(
         (found,) = client.call(list_offsets(topic, EARLIEST), LIST_OFFSETS).topics
         assert found.partitions[0].error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         assert read(client, topic, 3).error_code == 0
+
+
+def test_readers_of_committed_messages_skip_aborted_ones_in_the_store(
+    broker: LocalBroker, client: WireClient, topic: str
+) -> None:
+    create_tiered(client, topic)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t", "linger.ms": 0})
+    producer.init_transactions(60)
+    for number in range(20):
+        producer.begin_transaction()
+        for part in range(3):
+            producer.produce(topic, value=value(number * 10 + part, 300), partition=0)
+        if number % 2:
+            producer.abort_transaction(60)
+        else:
+            producer.commit_transaction(60)
+    end = offset_at(client, topic, LATEST)
+    assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > end // 2)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "g",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[int] = []
+    while (message := consumer.poll(60)) is not None and message.error() is None:
+        found.append(int((message.value() or b"").split()[0]))
+    consumer.close()
+    assert found == [number * 10 + part for number in range(0, 20, 2) for part in range(3)]

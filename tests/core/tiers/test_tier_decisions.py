@@ -152,3 +152,14 @@ def test_an_object_has_an_owner_from_before_it_exists_until_it_is_deleted() -> N
 def test_a_leader_that_was_replaced_cannot_claim() -> None:
     with pytest.raises(AssertionError):
         changes.claimed(manifest(leader_epoch=3), 2, "a", 0)
+
+
+def test_segments_that_were_deleted_while_they_were_copied_are_not_entered() -> None:
+    copied = [remote(10, 20), remote(20, 30)]
+    pending = changes.with_pending(manifest(remote(0, 10)), ["10-20", "20-30"])
+    assert changes.fitting(pending, copied) == copied
+    assert changes.fitting(changes.started_at(pending, 5, 0), copied) == copied
+    assert changes.fitting(changes.started_at(pending, 20, 0), copied) == copied[1:]
+    assert changes.fitting(changes.started_at(pending, 25, 0), copied) == copied[1:]
+    assert changes.fitting(changes.started_at(pending, 30, 0), copied) == []
+    assert changes.fitting(changes.started_at(pending, 15, 0), copied) == copied

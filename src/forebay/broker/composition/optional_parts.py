@@ -7,6 +7,7 @@ cluster in which there is something for it to do, or by the role of a partition.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from forebay.broker.views.materializing import ViewFilling
     from forebay.core.cluster.image import ClusterImage
     from forebay.core.cluster.partition_state import PartitionState
+
+log = logging.getLogger(__name__)
 
 _COMPOSITION = "forebay.broker.composition"
 _LOOKS_EVERY_S = 1.0
@@ -203,8 +206,16 @@ class OptionalParts:
         await self.tiers.service.begin_at(partition, offset)
 
     def _copy_segments(self, partition: Partition) -> None:
-        if partition.remote is not None and self.has_store:
+        if partition.remote is None:
+            return
+        if self.has_store:
             self._contain("copying segments", lambda: self.tiers.service.look_at(partition))
+        elif partition.is_leader:
+            partition.remote.failure = "this broker was started without forebay.remote.url"
+            log.warning(
+                "old messages of a tiered partition cannot be read, copied or deleted",
+                extra={"partition": str(partition), "reason": partition.remote.failure},
+            )
 
     # -- views and delays ------------------------------------------------------------------------------
 

@@ -124,15 +124,26 @@ class LeaderTerm:
     # -- the work --------------------------------------------------------------------------------------
 
     async def tend(self) -> bool:
-        """Do what there is to do; whether there is more. Raises StoreError, StorageError, TermOver."""
+        """Do what there is to do; whether there is more. Raises StoreError, StorageError, TermOver.
+
+        Never for one partition twice at a time. Uploads take long, and the lock is not held meanwhile: the
+        manifest may be changed by others of this process.
+        """
         async with self._lock:
             await self._know()
             self._begin_where_the_manifest_does()
             await self._apply_retention()
-            copied = await self._copy_next()
+            uploads = await self._announce()
+        done, failure = await self._upload_all(uploads)
+        async with self._lock:
+            self._check_term()
+            if uploads:
+                await self._enter(uploads, done)
             self.delete_local()
             await self._delete_objects()
-            return copied
+        if failure is not None:
+            raise failure
+        return bool(uploads)
 
     async def begin_at(self, offset: int) -> None:
         """Delete messages below an offset from the object store, and from nowhere else."""
@@ -232,10 +243,11 @@ class LeaderTerm:
 
     # -- copying ---------------------------------------------------------------------------------------
 
-    async def _copy_next(self) -> bool:
+    async def _announce(self) -> list[Upload]:
+        """The next segments to copy, whose objects the manifest names from now on."""
         copies = self._to_copy()
         if not copies:
-            return False
+            return []
         await self._describe_topic()
         manifest = self._remote.manifest
         if manifest is None:
@@ -252,16 +264,20 @@ class LeaderTerm:
             manifest = changes.given_up(manifest, manifest.pending, self._delete_at_ms())
         uploads = [self._upload(copy) for copy in copies]
         await self._store(changes.with_pending(manifest, [upload.key for upload in uploads]))
+        return uploads
+
+    async def _upload_all(
+        self, uploads: list[Upload]
+    ) -> tuple[list[RemoteSegment], StoreError | StorageError | None]:
+        """What was copied, and why not all of it was."""
         done: list[RemoteSegment] = []
         try:
             for upload in uploads:
                 done.append(await self._run(upload))
                 self._check_term()
-        except (StoreError, StorageError):
-            await self._finish(uploads, done)
-            raise
-        await self._finish(uploads, done)
-        return True
+        except (StoreError, StorageError) as error:
+            return done, error
+        return done, None
 
     def _to_copy(self) -> list[Copy]:
         partition, log_ = self.partition, self.partition.log
@@ -304,15 +320,16 @@ class LeaderTerm:
         host.metrics.remote_bytes_copied += copied.object_bytes
         return copied
 
-    async def _finish(self, uploads: list[Upload], done: list[RemoteSegment]) -> None:
-        """Enter what was copied into the manifest; what was not is deleted later."""
+    async def _enter(self, uploads: list[Upload], done: list[RemoteSegment]) -> None:
+        """Enter what was copied into the manifest; the rest is deleted later."""
         manifest = self._remote.manifest
-        if self.is_over or manifest is None or not self._remote.known:
-            return  # the next leader finds them pending
-        copied = {segment.key for segment in done}
+        if manifest is None or not self._remote.known:
+            return  # whoever claims the manifest next finds them pending
+        fitting = changes.fitting(manifest, done)
+        copied = {segment.key for segment in fitting}
         failed = [upload.key for upload in uploads if upload.key not in copied]
-        if done:
-            manifest = changes.with_copied(manifest, done)
+        if fitting:
+            manifest = changes.with_copied(manifest, fitting)
         if failed:
             manifest = changes.given_up(manifest, failed, self._delete_at_ms())
         await self._store(manifest)

@@ -28,6 +28,20 @@ def with_pending(manifest: Manifest, keys: Sequence[str]) -> Manifest:
     return _next(manifest)._replace(pending=(*manifest.pending, *keys))
 
 
+def fitting(manifest: Manifest, segments: Sequence[RemoteSegment]) -> list[RemoteSegment]:
+    """Those of the copied segments that continue the manifest. Messages may have been deleted meanwhile."""
+    found: list[RemoteSegment] = []
+    end = manifest.next_offset
+    for segment in segments:
+        begins = segment.base_offset == end or (
+            not manifest.segments and not found and segment.base_offset < end < segment.next_offset
+        )
+        if begins and segment.key in manifest.pending:
+            found.append(segment)
+            end = segment.next_offset
+    return found
+
+
 def with_copied(manifest: Manifest, segments: Sequence[RemoteSegment]) -> Manifest:
     """The objects of these segments are there."""
     end = manifest.next_offset if manifest.segments else None
