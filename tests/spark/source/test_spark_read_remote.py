@@ -251,6 +251,27 @@ def test_a_segment_with_fewer_messages_than_its_manifest_says_is_read_from_the_b
         values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY))
 
 
+def test_what_an_object_holds_beyond_its_segment_is_not_read(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """It may be of a history that was lost: the next segment begins before the object ends."""
+    bootstrap, store = broker.bootstrap, LocalDirectory(str(tmp_path))
+    lost = f"{topic}-lost"
+    whole: dict[str, Any] = {"end": 100, "segment_batches": 10, "chunk_bytes": 1 << 20}
+    longer = copy(bootstrap, store, lost, make(bootstrap, lost, 100), **whole)
+    topic_id = make(bootstrap, topic, 40)
+    with WireClient(bootstrap) as client:
+        for first in range(1000, 1060, 10):
+            add(client, topic, 0, 10, first)
+    kept = copy(bootstrap, store, topic, topic_id, end=100, segment_batches=2)
+    cut = longer.segments[0]._replace(next_offset=40)
+    _keep(store, kept._replace(segments=(cut, *kept.segments[2:])))
+    wanted = sorted(value(0, n) for n in (*range(40), *range(1000, 1060)))
+    for mode in ("auto", "only", "never"):
+        options: dict[str, Any] = {"subscribe": topic, "remoteUrl": tmp_path, "readRemote": mode}
+        assert values(batch_reader(bootstrap, **options)) == wanted, mode
+
+
 def test_a_topic_made_anew_has_nothing_of_the_old_one(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:

@@ -119,9 +119,9 @@ class Reading:
         wanted, options = part.range, self.fetching.remote
         if options.read != ONLY and wanted.start < pieces.offset:
             yield from self._read(wanted._replace(end=min(wanted.end, pieces.offset)))
-        decoder = Decoder(self.schema, wanted, self.rows, mark_unreadable=self.fetching.mark_unreadable)
         try:
-            for data, piece in pieces.pieces():
+            for data, piece, mine in pieces.pieces():
+                decoder = Decoder(self.schema, mine, self.rows, mark_unreadable=self.fetching.mark_unreadable)
                 yield from decoder.decode(data, piece)
         except StoreError as error:
             unreachable(options, error)

@@ -1,13 +1,15 @@
 """Reads ranges of offsets from segments in an object store: range reads of a few megabytes, one ahead.
 
 The bytes are those of the broker's log, so that they are selected and decoded as those of a fetch are. A
-chunk is compared with its checksum when it is read.
+chunk is compared with its checksum when it is read. Of an object only the offsets count that its manifest
+names: it may hold more, of a history that was lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.options import Fetching
@@ -23,6 +25,13 @@ _LOOKS_MAX = 3
 """How often a manifest is read again because an object that it named is gone."""
 
 
+class SegmentPiece(NamedTuple):
+    data: memoryview
+    piece: Piece
+    of: OffsetRange
+    """The offsets that count, of those in the data."""
+
+
 class SegmentPieces:
     """The pieces of one range, from its first remote offset on. `offset` is where to go on."""
 
@@ -33,7 +42,7 @@ class SegmentPieces:
         self._segments = task.segments
         self.offset = max(self._wanted.start, task.first_offset)
 
-    def pieces(self) -> Iterator[tuple[memoryview, Piece]]:
+    def pieces(self) -> Iterator[SegmentPiece]:
         """Until the end of the segments. Raises StoreError where they cannot be read on."""
         store = self._fetching.remote.open(self._task.url)
         looks = 0
@@ -57,10 +66,11 @@ class SegmentPieces:
         self._segments = segments_of(manifest, self._wanted._replace(start=self.offset))
         return gone not in self._segments
 
-    def _of_segment(self, store: ObjectStore, segment: RemoteSegment) -> Iterator[tuple[memoryview, Piece]]:
+    def _of_segment(self, store: ObjectStore, segment: RemoteSegment) -> Iterator[SegmentPiece]:
         index = read_index(store, segment)
         until = min(self._wanted.end, segment.next_offset)
-        reads = _reads(index, OffsetRange(self._wanted.at, self.offset, until), self._fetching.bytes_max)
+        mine = OffsetRange(self._wanted.at, self.offset, until)
+        reads = _reads(index, mine, self._fetching.bytes_max)
         with ThreadPoolExecutor(1) as reader:
             ahead: Future[bytes] | None = None
             for number, chunks in enumerate(reads):
@@ -68,17 +78,17 @@ class SegmentPieces:
                 data = current.result()
                 following = reads[number + 1] if number + 1 < len(reads) else None
                 ahead = reader.submit(read_chunks, store, segment, following) if following else None
-                piece = self._selected(memoryview(data), chunks, index)
+                piece = self._selected(memoryview(data), chunks, index, until)
                 _check(piece.next_offset, min(until, chunks[-1].next_offset), segment)
                 self.offset = min(until, chunks[-1].next_offset)
-                yield memoryview(data), piece
+                yield SegmentPiece(memoryview(data), piece, mine)
         _check(self.offset, until, segment)
 
-    def _selected(self, data: memoryview, chunks: Sequence[Chunk], index: SegmentIndex) -> Piece:
+    def _selected(self, data: memoryview, chunks: Sequence[Chunk], index: SegmentIndex, until: int) -> Piece:
         return select(
             data,
             start=self.offset,
-            end=self._wanted.end,
+            end=until,
             aborted=_aborted(index, chunks) if self._fetching.read_committed else (),
             check_crcs=self._fetching.check_crcs,
             keep_corrupt=True,
