@@ -139,8 +139,9 @@ def read_plan(
 class StreamPlans:
     """The remote parts that a stream has still to read; brokers have everything behind them.
 
-    A partition is looked up once for each run of the stream: one that has come to the messages of today costs
-    the store nothing.
+    Manifests are read for each batch until the stream has come to their ends: a history that was lost
+    meanwhile is not in them any more. From then on the stream costs the store nothing, until it is started
+    again.
     """
 
     def __init__(self, options: RemoteOptions) -> None:
@@ -148,8 +149,8 @@ class StreamPlans:
         self._place: Place | None = None
         self._asked: set[TopicPartition] = set()
         """The partitions that brokers were asked about."""
-        self._known: dict[tuple[TopicPartition, str], Manifest | None] = {}
-        """By partition and topic id: a topic that was made anew has nothing of the old one's segments."""
+        self._passed: set[tuple[TopicPartition, str]] = set()
+        """Partitions whose remote parts are behind the stream. A topic that is made anew has another id."""
 
     def plan(
         self, cluster: Cluster, ranges: Iterable[OffsetRange], topic_ids: Mapping[str, str]
@@ -161,13 +162,9 @@ class StreamPlans:
         if self._place is None:
             return None
         keys = {at: (at, topic_ids.get(at.topic, "")) for at in starts}
-        new = [at for at in starts if keys[at] not in self._known]
-        if new:
-            found = read_plan(self._options, self._place, new, topic_ids)
-            self._known |= {keys[at]: None if found is None else found.manifests.get(at) for at in new}
-        useful = {
-            at: manifest
-            for at, start in starts.items()
-            if (manifest := self._known[keys[at]]) is not None and start < manifest.next_offset
-        }
+        left = [at for at in starts if keys[at] not in self._passed]
+        found = read_plan(self._options, self._place, left, topic_ids) if left else None
+        manifests = {} if found is None else found.manifests
+        useful = {at: each for at, each in manifests.items() if starts[at] < each.next_offset}
+        self._passed |= {keys[at] for at in left if at not in useful}
         return RemotePlan(self._place.url, useful) if useful else None
