@@ -36,7 +36,7 @@ class HostServer(ForebayServer):
     def __init__(self, scratch: Path, workers: int) -> None:
         super().__init__(scratch, f"workers-{workers}", f"forebay.workers={workers}")
         self.bootstrap = "{}:{}".format(*self.address)
-        self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def create_topic(self) -> None:
         self._admin.create_topics([NewTopic(TOPIC, STREAMS)])[TOPIC].result(60)

@@ -1,7 +1,7 @@
 """Random clients on a host whose workers are killed again and again, and sometimes all of it at once.
 
-`make test` kills a few workers, `make chaos` goes on for CHAOS_SECONDS with four and with eight workers; see
-`test_chaos.py` for seeds.
+`make test` kills a few workers under load. `make chaos` has everybody act, and goes on for CHAOS_SECONDS with
+four and with eight workers; see `test_chaos.py` for seeds.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from support.chaos.actors import Stage
 from support.chaos.cast import PARTITIONS, TOPICS, breaches_of, enough_was_done, play
 from support.chaos.history import History
 from support.clients.kafka_clients import confluent_admin, create_topic
+from support.clients.load import Load, read_all
 
 CHAOS_SECONDS = float(os.environ.get("CHAOS_SECONDS", "120"))
 CHAOS_SEED = os.environ.get("CHAOS_SEED") or f"{random.SystemRandom().randrange(2**32)}"
-PAUSE_S_MAX = 0.06
 READY_SECONDS = 300.0
 SETTINGS = ("group.consumer.session.timeout.ms=2000", "group.consumer.heartbeat.interval.ms=200")
 REPLICAS = {
@@ -71,18 +71,6 @@ def torment(host: HostProcess, chance: random.Random, seconds: float) -> None:
     wait_until_all_serve(host)
 
 
-def short_story(host: HostProcess) -> None:
-    """One worker after the other, two at once, then the parent and all of them."""
-    for victims in ((1,), (2,), (3, 1)):
-        time.sleep(1.0)
-        for number in victims:
-            host.kill_worker(number)
-        wait_until_all_serve(host)
-    host.kill_all()
-    host.start()
-    wait_until_all_serve(host)
-
-
 def prepare(host: HostProcess, seed: str, **pace: float) -> Stage:
     for topic in TOPICS:
         create_topic(host.bootstrap, topic, PARTITIONS)
@@ -98,10 +86,29 @@ def judge(host: HostProcess, history: History, seed: str) -> None:
 
 
 @pytest.mark.parametrize("replicas", REPLICAS.values(), ids=REPLICAS)
-def test_nothing_breaks_while_workers_are_killed(tmp_path: Path, replicas: tuple[str, ...]) -> None:
-    with running_host(tmp_path / "data", 3, *SETTINGS, *replicas) as host:
-        stage = prepare(host, "a", pause_s_max=PAUSE_S_MAX)
-        judge(host, play(stage, lambda: short_story(host)), "a")
+def test_nothing_acknowledged_is_lost_while_workers_are_killed(
+    tmp_path: Path, replicas: tuple[str, ...]
+) -> None:
+    """One worker after the other under load, then the parent and all of them at once."""
+    with running_host(tmp_path / "data", 2, *replicas) as host:
+        create_topic(host.bootstrap, "t", PARTITIONS)
+        load = Load(host.bootstrap, "t", partitions=PARTITIONS, idempotent=True, acks="all", pace_s=0.02)
+        with load:
+            load.wait_for_more(20)
+            for number in (1, 2):
+                host.kill_worker(number)
+                load.wait_for_more(20)
+            host.kill_all()
+            host.start()
+            load.wait_for_more(20)
+        wait_until_all_serve(host)
+        assert load.failed == []
+        for partition in range(PARTITIONS):
+            found = read_all(host.bootstrap, "t", partition)
+            told = {at: value for (number, at), value in load.acknowledged.items() if number == partition}
+            assert told == {offset: found.get(offset) for offset in told}
+            assert list(found.values()) == load.sent[partition]
+        assert "Traceback" not in host.log()
 
 
 @pytest.mark.chaos
