@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -360,3 +361,37 @@ def test_readers_of_committed_messages_skip_aborted_ones_in_the_store(
         found.append(int((message.value() or b"").split()[0]))
     consumer.close()
     assert found == [number * 10 + part for number in range(0, 20, 2) for part in range(3)]
+
+
+def test_readers_of_the_same_chunk_share_one_read(
+    store: Path, broker: LocalBroker, client: WireClient, topic: str
+) -> None:
+    topic_id = create_tiered(client, topic)
+    fill(client, topic, 100)
+    assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 70)
+
+    def read_it() -> None:
+        with WireClient(broker.bootstrap) as own:
+            assert len(read_everything(own, topic)) == 100
+
+    threads = [Thread(target=read_it) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    objects, manifest = LocalDirectory(str(store)), manifest_of(store, topic_id)
+    assert manifest is not None
+    chunks = sum(len(read_index(objects, segment).chunks) for segment in manifest.segments)
+    assert 0 < broker.on_loop(lambda node: node.metrics.remote_chunks_read) <= chunks
+
+
+def test_the_cache_of_old_messages_keeps_its_bound(tmp_path: Path, store: Path, topic: str) -> None:
+    small = {**settings(store), "forebay.remote.cache.bytes": "9000"}
+    with local_broker(tmp_path / "data", small) as broker, WireClient(broker.bootstrap) as client:
+        create_tiered(client, topic)
+        fill(client, topic, 200)
+        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 170)
+        for _ in range(2):
+            assert len(read_everything(client, topic)) == 200
+        held = [path.stat().st_size for path in (tmp_path / "data" / "remote-cache").iterdir()]
+        assert 0 < sum(held) <= 9000 + 6 * 2000, "the files of a few chunks go with the next that is read"

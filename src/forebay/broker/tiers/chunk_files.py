@@ -26,10 +26,10 @@ class ChunkFile:
     """A chunk on the local disk. Also the file of its ranges (`RangeFile`)."""
 
     def __init__(self, file: File, data: bytes, gone: deque[File]) -> None:
-        headers = batch_headers(data)
         self.file = file
         self._gone = gone
         self.size = len(data)
+        headers = batch_headers(data)
         self._starts = array("q", [position for position, _ in headers])
         self._last_offsets = array("q", [header.last_offset for _, header in headers])
 
