@@ -373,7 +373,7 @@ PLOTS: dict[str, Plot] = {
     ),
     # Old segments go to an object store that fails, while leaders change and brokers end at any step.
     "tiers": Plot(
-        cast=("exact", "plain", "loose", "transactions", "deleter"),
+        cast=("exact", "plain", "loose", "transactions", "deleter", "elector"),
         faults=(
             "objects_away",
             "objects_fail",

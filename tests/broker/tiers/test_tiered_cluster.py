@@ -152,9 +152,9 @@ async def test_messages_that_an_unclean_election_lost_are_never_served(tiered: T
     await cluster.knows(TOPIC)
     end = cluster[behind].partitions.held(TOPIC, 0).log.end_offset
     assert 40 <= end < 80
-    await eventually(lambda: copied_to(tiered.store, tiered.topic_id) <= end)
     remote = cluster[behind].partitions.held(TOPIC, 0).remote
     await eventually(lambda: remote is not None and remote.known)
+    assert copied_to(tiered.store, tiered.topic_id) <= end
     assert await tiered.read(0, end) == values(0, end)
     manifest = manifest_of(tiered.store, tiered.topic_id)
     assert manifest is not None and manifest.doomed, "the objects stay for a while"

@@ -136,6 +136,7 @@ from support.mutants.stores import (
 from support.mutants.tiers import (
     copy_without_the_aborted_transactions,
     delete_local_segments_before_the_manifest_has_them,
+    serve_a_lost_history,
     write_manifests_over_those_of_others,
 )
 from support.mutants.views import (
@@ -255,6 +256,8 @@ BEGIN_WITH: dict[Mutant, int] = {
 """Of the stories of its plot the one that showed it when this was written, to be quick; the others follow."""
 
 CAUGHT_BY_TESTS: dict[Mutant, str] = {
+    serve_a_lost_history: "broker/tiers/test_tiered_cluster.py::"
+    "test_messages_that_an_unclean_election_lost_are_never_served",
     end_any_registration_of_the_broker: "broker/cluster/test_refused_brokers.py::"
     "test_a_broker_that_registers_anew_while_it_is_judged_keeps_its_registration",
     report_deliveries_that_are_not_committed: "broker/delays/test_delays_disk.py::"

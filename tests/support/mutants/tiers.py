@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from forebay.broker.partition.remote_log import RemoteLog
-from forebay.broker.tiers import manifest_file
+from forebay.broker.tiers import leader_term, manifest_file
 from forebay.broker.tiers.leader_term import LeaderTerm
 from forebay.broker.tiers.uploads import Upload
 from forebay.core.tiers.planning import Copy
@@ -30,6 +30,11 @@ def write_manifests_over_those_of_others(patch: pytest.MonkeyPatch) -> None:
         return claimed(self, manifest._replace(leader_epoch=-1))
 
     patch.setattr(LeaderTerm, "_claimed", by_anybody)
+
+
+def serve_a_lost_history(patch: pytest.MonkeyPatch) -> None:
+    """What was copied before an unclean election counts, whatever the new leader has."""
+    patch.setattr(leader_term, "lost_from", lambda *_: None)
 
 
 def copy_without_the_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
