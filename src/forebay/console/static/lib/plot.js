@@ -27,6 +27,10 @@ function last(values) {
   return values?.[values.length - 1];
 }
 
+function lastKnown(values) {
+  return last(values?.filter((value) => value !== null));
+}
+
 function sparse(values) {
   return values.filter((value) => value !== null).length < 3;
 }
@@ -73,9 +77,10 @@ export function Plot({ times, series, format, height = 180, label }) {
             stroke: colour(each.colour ?? `--plot-${(at % 6) + 1}`),
             fill: series.length === 1 ? `${colour("--plot-1")}22` : undefined,
             width: 1.75,
+            spanGaps: each.spanGaps ?? false,
             // A value between two gaps is no line: it is shown as a point.
             points: { show: (self, index) => sparse(self.data[index]), size: 5 },
-            value: (self, value, index, at) => shownValue(at === null ? last(self.data[index]) : value, format),
+            value: (self, value, index, at) => shownValue(at === null ? (each.spanGaps ? lastKnown : last)(self.data[index]) : value, format),
           })),
         ],
       };
@@ -100,7 +105,7 @@ export function Plot({ times, series, format, height = 180, label }) {
   return html`<div class="plot" ref=${place} role="img" aria-label=${label}></div>`;
 }
 
-/** A plot of series that the console keeps for an hour. lines: [{series, label}] */
+/** A plot of series that the console keeps for an hour. lines: [{series, label, spanGaps}] */
 export function HistoryPlot({ cluster, lines, format, height, label }) {
   const state = useData(`${cluster}/history`, { series: lines.map((line) => line.series).join("\n") }, { live: true });
   return html`<${Loaded} state=${state} rows=${3}>
@@ -109,7 +114,7 @@ export function HistoryPlot({ cluster, lines, format, height, label }) {
         ? html`<p class="quiet-text plot-wait">Collecting: the first points come within seconds.</p>`
         : html`<${Plot}
             times=${data.t}
-            series=${lines.map((line) => ({ label: line.label, values: data[line.series], colour: line.colour }))}
+            series=${lines.map((line) => ({ label: line.label, values: data[line.series], colour: line.colour, spanGaps: line.spanGaps }))}
             format=${format}
             height=${height}
             label=${label}

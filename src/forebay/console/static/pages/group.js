@@ -58,7 +58,7 @@ function LagTab({ cluster, group }) {
   }
   return html`<div class="columns">
       <${Card} title="Lag in the last hour"><${HistoryPlot} cluster=${cluster} lines=${[{ series: `lag:${group.name}`, label: "messages" }]} format=${compact} height=${150} label=${`Lag of ${group.name}`} /><//>
-      <${Card} title="Behind in time"><${HistoryPlot} cluster=${cluster} lines=${[{ series: `seconds:${group.name}`, label: "age of the oldest unread" }]} format=${seconds} height=${150} label=${`How long ${group.name} is behind, while somebody looks at groups`} /><//>
+      <${Card} title="Behind in time"><${HistoryPlot} cluster=${cluster} lines=${[{ series: `seconds:${group.name}`, label: "age of the oldest unread", spanGaps: true }]} format=${seconds} height=${150} label=${`How long ${group.name} is behind, while somebody looks at groups`} /><//>
     </div>
     <${Card} title="Lag by partition"><${HeatStrips} strips=${group.strips} /><//>
     <p class="quiet-text">Reads <${TopicLinks} cluster=${cluster} topics=${group.topics} /></p>`;

@@ -4,7 +4,7 @@ import { href, route, setQuery } from "../lib/router.js";
 import { useData } from "../lib/data.js";
 import { Badge, Empty, Toggle } from "../lib/ui.js";
 import { List, listParams } from "../lib/table.js";
-import { ago, count, moment, plural } from "../lib/format.js";
+import { ago, count, moment } from "../lib/format.js";
 
 export function Producers({ cluster, base, name }) {
   const open = route.value.query.open ?? "";
@@ -22,7 +22,7 @@ export function Producers({ cluster, base, name }) {
   <//>`;
   return html`<div class="toolbar">
       <${Toggle} checked=${Boolean(open)} onChange=${(wanted) => setQuery({ open: wanted ? "1" : "", page: "" })}>Only with an open transaction<//>
-      <span class="quiet-text">${state.data && `${plural(state.data.total, "producer")} by partition${state.data.open_all ? `, ${count(state.data.open_all)} with an open transaction` : ""}`}</span>
+      <span class="quiet-text">${state.data && `${count(state.data.total)} in all${state.data.open_all ? `, ${count(state.data.open_all)} with an open transaction` : ""}`}</span>
     </div>
     <${List} state=${state} columns=${columns} keyOf=${(row) => `${row.producer}-${row.partition}`} label="Producers" empty=${empty} />`;
 }
