@@ -17,7 +17,7 @@ PICTURES = os.environ.get("FOREBAY_CONSOLE_PICTURES")
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: make tools installs it")
 
-_WAIT_MS_MAX = 40_000
+_WAIT_MS_MAX = 120_000
 _EXPECTED = ("Failed to load resource", "net::ERR")
 """Answers with an error are part of tests; an error of a script is not."""
 
