@@ -166,7 +166,7 @@ def test_the_heavy_views_of_one_user_do_not_hold_up_another_one(tmp_path: Path) 
 
 def test_what_takes_several_turns_is_shown_once_and_in_order(tmp_path: Path) -> None:
     """Batches that unpack to many messages are left in the middle. A real client goes on where it was."""
-    batch = 6_000
+    batch = 20_000
     wanted = list(range(0, 2 * batch, 7))
     with local_broker(tmp_path / "data", {"forebay.view.turn.ms": "1"}) as broker:
         with WireClient(broker.bootstrap) as client:
