@@ -21,6 +21,8 @@ from support.brokers.replicated import until
 from support.clients.kafka_clients import DEADLINE_SECONDS, confluent_admin
 
 COUNT = 3
+METRICS = re.compile(r"metrics are served at=(http://\S+)/metrics\n")
+"""Only the parent's line ends there."""
 
 
 @pytest.fixture
@@ -197,7 +199,8 @@ async def test_the_store_of_the_workers_is_that_of_a_single_broker(host: HostPro
 
 def test_the_host_has_one_page_of_metrics_and_one_answer_about_its_health(tmp_path: Path) -> None:
     with running_host(tmp_path / "data", 2, "forebay.metrics.listener=127.0.0.1:0") as host:
-        found = re.search(r"metrics are served at=(http://\S+)/metrics\n", host.log())
+        until(lambda: METRICS.search(host.log()) is not None, "the parent says where it serves metrics")
+        found = METRICS.search(host.log())
         assert found is not None
         page = scraped(f"{found[1]}/metrics")
         up = [f'forebay_worker_up{{worker="{number}"}} 1' for number in (1, 2)]
