@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import NewTopic
 
 from support.brokers.host_process import HostProcess, running_host
 from support.brokers.replicated import until
 from support.chaos.actors import Stage
 from support.chaos.cast import PARTITIONS, TOPICS, breaches_of, enough_was_done, play
 from support.chaos.history import History
-from support.clients.kafka_clients import confluent_admin, create_topic
+from support.clients.kafka_clients import DEADLINE_SECONDS, confluent_admin
 from support.clients.load import Load, read_all
 
 CHAOS_SECONDS = float(os.environ.get("CHAOS_SECONDS", "120"))
@@ -71,9 +72,16 @@ def torment(host: HostProcess, chance: random.Random, seconds: float) -> None:
     wait_until_all_serve(host)
 
 
+def create(host: HostProcess, topic: str) -> None:
+    """With as many replicas as the host's settings say."""
+    new = NewTopic(topic, PARTITIONS, replication_factor=-1)
+    admin = confluent_admin(host.bootstrap)
+    admin.create_topics([new])[topic].result(DEADLINE_SECONDS)
+
+
 def prepare(host: HostProcess, seed: str, **pace: float) -> Stage:
     for topic in TOPICS:
-        create_topic(host.bootstrap, topic, PARTITIONS)
+        create(host, topic)
     return Stage(host.bootstrap, History(), seed, **pace)
 
 
@@ -91,7 +99,7 @@ def test_nothing_acknowledged_is_lost_while_workers_are_killed(
 ) -> None:
     """One worker after the other under load, then the parent and all of them at once."""
     with running_host(tmp_path / "data", 2, *replicas) as host:
-        create_topic(host.bootstrap, "t", PARTITIONS)
+        create(host, "t")
         load = Load(host.bootstrap, "t", partitions=PARTITIONS, idempotent=True, acks="all", pace_s=0.02)
         with load:
             load.wait_for_more(20)
