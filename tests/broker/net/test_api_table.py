@@ -16,7 +16,13 @@ from forebay.wire.api_keys import ApiKey
 from forebay.wire.messages import API_KEYS, api, api_name
 from support.brokers.local_broker import local_broker
 
-STRUCTURAL = {"Disk", "TokenService", "Callable[[], ViewOffsets]"}
+STRUCTURAL = {
+    "Disk",
+    "TokenService",
+    "Callable[[], ViewOffsets]",
+    "Callable[[], RemoteOffsets | None]",
+    "Callable[[Partition, int], Awaitable[None]]",
+}
 """What handlers name by what it can do, not by its class."""
 
 
