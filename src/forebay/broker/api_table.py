@@ -15,6 +15,7 @@ from forebay.lazy import load
 from forebay.wire.api_keys import ApiKey
 
 _HANDLERS = "forebay.broker.handlers."
+_WAITS = "forebay.broker.partition.opening_waits:OpeningWaits"
 
 
 class ServedApi(NamedTuple):
@@ -26,13 +27,15 @@ class ServedApi(NamedTuple):
     """The module in `handlers/`, with ":function" if that is not `handle`. By default the API's name."""
     remember: str = ""
     """The function that makes a fast path for requests with the same header; empty if there is none."""
+    waits: bool = False
+    """True if a request waits until the partitions that it names are open."""
 
 
 APIS: dict[int, ServedApi] = {
-    ApiKey.PRODUCE: ServedApi(0, 13, "produce", remember="produce:remember"),
-    ApiKey.FETCH: ServedApi(4, 18, "fetch"),
+    ApiKey.PRODUCE: ServedApi(0, 13, "produce", remember="produce:remember", waits=True),
+    ApiKey.FETCH: ServedApi(4, 18, "fetch", waits=True),
     ApiKey.LIST_OFFSETS: ServedApi(
-        1, 11, "partitions offsets_by_time views_by_time local.delays remote_offsets"
+        1, 11, "partitions offsets_by_time views_by_time local.delays remote_offsets", waits=True
     ),
     ApiKey.METADATA: ServedApi(0, 13, "metadata settings topic_changes addresses failover.pending quotas"),
     ApiKey.OFFSET_COMMIT: ServedApi(2, 10, "groups", handler="group_request"),
@@ -48,9 +51,9 @@ APIS: dict[int, ServedApi] = {
     ApiKey.API_VERSIONS: ServedApi(0, 4, "api_versions"),
     ApiKey.CREATE_TOPICS: ServedApi(2, 7, "topic_changes view_creation settings quotas"),
     ApiKey.DELETE_TOPICS: ServedApi(1, 6, "metadata settings quotas time"),
-    ApiKey.DELETE_RECORDS: ServedApi(0, 2, "partitions metadata write_cycle loop remote_start"),
+    ApiKey.DELETE_RECORDS: ServedApi(0, 2, "partitions metadata write_cycle loop remote_start", waits=True),
     ApiKey.INIT_PRODUCER_ID: ServedApi(0, 5, "transactions coordinators.producer_ids time"),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: ServedApi(2, 4, "partitions metadata"),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: ServedApi(2, 4, "partitions metadata", waits=True),
     ApiKey.ADD_PARTITIONS_TO_TXN: ServedApi(0, 5, "transactions metadata background time"),
     ApiKey.ADD_OFFSETS_TO_TXN: ServedApi(0, 4, "groups transactions time"),
     ApiKey.END_TXN: ServedApi(0, 5, "transactions time"),
@@ -82,7 +85,7 @@ APIS: dict[int, ServedApi] = {
     ApiKey.DESCRIBE_QUORUM: ServedApi(0, 2, "settings"),
     ApiKey.UPDATE_FEATURES: ServedApi(0, 2),
     ApiKey.DESCRIBE_CLUSTER: ServedApi(0, 2, "metadata addresses"),
-    ApiKey.DESCRIBE_PRODUCERS: ServedApi(0, 0, "partitions"),
+    ApiKey.DESCRIBE_PRODUCERS: ServedApi(0, 0, "partitions", waits=True),
     ApiKey.UNREGISTER_BROKER: ServedApi(0, 0, "metadata settings"),
     ApiKey.DESCRIBE_TRANSACTIONS: ServedApi(0, 0, "transactions"),
     ApiKey.LIST_TRANSACTIONS: ServedApi(0, 1, "transactions time"),
@@ -92,7 +95,7 @@ APIS: dict[int, ServedApi] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ServedApi(0, 0, "metadata"),
     ApiKey.SHARE_GROUP_HEARTBEAT: ServedApi(1, 1, "groups", handler="group_request"),
     ApiKey.SHARE_GROUP_DESCRIBE: ServedApi(1, 1, "groups"),
-    ApiKey.SHARE_FETCH: ServedApi(1, 2, "shares"),
+    ApiKey.SHARE_FETCH: ServedApi(1, 2, "shares", waits=True),
     ApiKey.SHARE_ACKNOWLEDGE: ServedApi(1, 2, "shares"),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: ServedApi(
         0, 0, "share_states background", handler="share_state_request"
@@ -132,6 +135,8 @@ def open_endpoint(part: Callable[[str], Any], api_key: int) -> Endpoint | None:
         return None
     parts = [part(name) for name in api.needs.split()]
     handle = partial(handler(api_key), *parts)
+    if api.waits:
+        handle = partial(load(_WAITS).when_open, part("local.opening_waits"), int(api_key), handle)
     remember = partial(_load(api.remember), *parts) if api.remember else None
     return Endpoint(api_key, api.min_version, api.max_version, handle, remember)
 

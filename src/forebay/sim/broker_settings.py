@@ -39,6 +39,10 @@ def common_settings(world: World, brokers: int) -> dict[str, str]:
 
 
 def own_settings(world: World, number: int) -> dict[str, str]:
-    """Settings in which the brokers of a story differ: some copy what others have long compacted."""
-    chance = world.chance(f"settings/{number}")
-    return {"log.cleaner.backoff.ms": chance.choice(("300", "300", "15000"))}
+    """Settings in which the brokers of a story differ: some copy what others have long compacted, and some
+    join before they have opened their logs."""
+    chance, opening = world.chance(f"settings/{number}"), world.chance(f"opening/{number}")
+    return {
+        "log.cleaner.backoff.ms": chance.choice(("300", "300", "15000")),
+        "forebay.open.before.ready.max": opening.choice(("0", "1000")),
+    }

@@ -52,6 +52,10 @@ class Checkpoints:
         """The checkpoint of a log; None if there is none."""
         return self._points[name].get(key)
 
+    def knows(self, key: TopicPartition) -> bool:
+        """True if there was a log of this name when checkpoints were last written or read."""
+        return key in self._points[RECOVERY_POINTS]
+
     def are_current(self, partitions: Mapping[TopicPartition, Checkpointed]) -> bool:
         """True if the files say just this, so that nothing has to be written. Makes nothing, as it is asked
         all the time, mostly while nothing happens. Any thread."""

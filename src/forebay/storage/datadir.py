@@ -214,8 +214,8 @@ class DataDir:
         key = (topic, partition)
         directory = self.directory(topic, partition)
         with self._naming:
-            self._take_directory(key, topic_id, 0 if clock is None else clock.now_ms())
-        unchecked = self._read_unchecked(directory)
+            is_new = self._take_directory(key, topic_id, 0 if clock is None else clock.now_ms())
+        unchecked = None if is_new else self._read_unchecked(directory)
         log = open_log(
             self._disk,
             directory,
@@ -231,12 +231,13 @@ class DataDir:
         log.tended = self.tended_logs
         if unchecked is not None:
             self._disk.remove(f"{directory}/{UNCHECKED}")
-        if self._disk.exists(f"{directory}/{strays.NOTE}"):
+        if not is_new and self._disk.exists(f"{directory}/{strays.NOTE}"):
             self._disk.remove(f"{directory}/{strays.NOTE}")
         return log
 
-    def _take_directory(self, key: TopicPartition, topic_id: bytes | None, at_ms: int) -> None:
-        """Make the directory of a partition, if there is none. Raises StorageError if it cannot have one."""
+    def _take_directory(self, key: TopicPartition, topic_id: bytes | None, at_ms: int) -> bool:
+        """Make the directory of a partition, and return True, if there is none. Raises StorageError if it
+        cannot have one."""
         directory = self.directory(*key)
         is_there, found = self._disk.exists(directory), None
         if topic_id is not None and is_there:
@@ -252,6 +253,7 @@ class DataDir:
         if topic_id is not None and found is None:
             self.made.add(key)
             write_topic_id(self._disk, directory, topic_id)
+        return not is_there
 
     def _check_case(self, topic: str, partition: int) -> None:
         """Raise StorageError if the directory is that of a topic with the same name to the file system."""

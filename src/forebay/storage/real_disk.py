@@ -32,12 +32,16 @@ class RealFile:
 
     __slots__ = ("_closed", "_disk", "_exists", "_fd", "_size", "path", "recent")
 
-    def __init__(self, disk: RealDisk, path: str) -> None:
+    def __init__(self, disk: RealDisk, path: str, *, is_new: bool = False) -> None:
+        """`is_new`: it was just created."""
         self._disk = disk
         self.path = path
         self._fd = -1
         self._closed = False
         self.recent = False
+        if is_new:
+            self._size, self._exists = 0, True
+            return
         try:
             self._size = os.stat(path).st_size  # noqa: PTH116 - strings all the way, this runs per segment
             self._exists = True
@@ -231,7 +235,7 @@ class RealDisk:
     def open(self, path: str, *, create: bool = False) -> RealFile:
         if create:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
-        return RealFile(self, path)
+        return RealFile(self, path, is_new=create)
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))  # noqa: PTH208

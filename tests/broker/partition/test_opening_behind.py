@@ -21,13 +21,12 @@ from support.brokers.broker_process import running_broker
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import (
     LATEST,
-    LIST_OFFSETS,
     WireClient,
     append,
     batch,
     create,
-    list_offsets,
     offset_at,
+    read,
     read_all,
 )
 from support.waiting import Patience
@@ -96,8 +95,8 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
 
 
 def is_refused(client: WireClient, topic: str, partition: int = 0) -> bool:
-    (found,) = client.call(list_offsets(topic, LATEST, partition=partition), LIST_OFFSETS).topics
-    return bool(found.partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    """Whether a fetch has waited for it in vain."""
+    return bool(read(client, topic, partitions=(partition,)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def wait_until_all_is_open(local: LocalBroker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from forebay.broker.cluster.departure import Departure
@@ -14,9 +15,11 @@ from forebay.broker.partition.opening.partition_opener import PartitionOpener
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.flush import SYNC_THREADS, GroupCommit
 from forebay.broker.produce.write_cycle import WriteCycle
+from forebay.lazy import load
 
 if TYPE_CHECKING:
     from forebay.broker.composition.foundations import Foundations
+    from forebay.broker.partition.opening_waits import OpeningWaits
 
 _OPENING_THREADS = 4
 _LOG_THREADS = 2
@@ -35,7 +38,7 @@ class LocalPartitions:
             sync_on_ack=base.settings.current.storage.flush_on_ack,
             lease_valid=lease_valid,
         )
-        self.table = PartitionTable(metadata, lease_valid=lease_valid)
+        self.table = PartitionTable(metadata, node_id=base.node_id, lease_valid=lease_valid)
         self.departure = Departure(metadata, base.settings, base.node_id)
         self.opener = PartitionOpener(
             base.data, ports.disk, ports.clock, base.settings, base.metrics, ports.delay_indexes
@@ -60,4 +63,13 @@ class LocalPartitions:
         self.offsets_by_time = OffsetsByTime(
             loop, ports.clock, ports.executor(_SEARCHING_THREADS, "forebay-search")
         )
+        self._base = base
         self.delays = TopicDelays(self.offsets_by_time, base.time, self.arrivals, base.background, loop)
+
+    @cached_property
+    def opening_waits(self) -> OpeningWaits:
+        """Made with the first request for a partition."""
+        base, make = self._base, load("forebay.broker.partition.opening_waits:OpeningWaits")
+        waits: OpeningWaits = make(self.table, base.background, base.loop, self.write_cycle.finish_soon)
+        self.assignment.settled.listen(waits.settled)
+        return waits

@@ -55,6 +55,9 @@ def _partitions(
 ) -> list[wire.DescribeLogDirsPartition]:
     found = []
     for index in indexes:
+        if partitions.is_coming((topic, index)):  # nobody has used it yet, and nobody has to for this
+            found.append(wire.DescribeLogDirsPartition(partition_index=index, partition_size=0))
+            continue
         try:
             partition = partitions.held(topic, index)
         except KafkaError:

@@ -9,6 +9,7 @@ no memory for more, nothing is read. `connection.py` cuts the bytes into request
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from struct import Struct
 from typing import Protocol, cast
 
@@ -152,6 +153,16 @@ class Receiving(Responses):
             self._buffers.give(buffer)
         elif self._filled == full:
             self._enlarge(memoryview(buffer)[:full], total)
+
+    def frames_behind(self) -> Iterator[memoryview]:
+        """The whole requests that have come and are not handled yet, to look at."""
+        rest, position = memoryview(self._rest), 0
+        while len(rest) - position >= SIZE_BYTES:
+            start = position + SIZE_BYTES
+            position = start + SIZE.unpack_from(rest, position)[0]
+            if not start < position <= len(rest):
+                return
+            yield rest[start:position]
 
     # -- keeping ---------------------------------------------------------------------------------------
 

@@ -15,6 +15,9 @@ put aside (`unused/unused_logs.py`). A partition whose topic or state cannot be 
 (`core/cluster/images/unreadable.py`) rests: it neither leads nor follows, and nothing of it is deleted. One
 that could not be read when this broker started is opened when it can be, and may have to wait for its role
 (`opening/late_roles.py`).
+
+A single broker with very many partitions leaves those closed, and makes no directory for them, that nobody
+has used yet (`opening/unused_partitions.py`).
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ from forebay.broker.partition.opening.late_roles import LateRoles
 from forebay.broker.partition.opening.later_opening import LaterOpening, Opened
 from forebay.broker.partition.opening.opening_queue import may_open_behind
 from forebay.broker.partition.opening.partition_opener import PartitionOpener
+from forebay.broker.partition.opening.unused_partitions import UnusedPartitions
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.partition.unused.strays import is_in_doubt
@@ -116,11 +120,12 @@ class Assignment:
         self._uptime_ms, self._trusted_ms = time.uptime_ms, time.trusted_ms
         self._loop = loop
         self._queue = table.opening
+        self._unused = UnusedPartitions(table.opening, settings, data)
         self.late_roles = LateRoles(
             departure,
             background,
             loop,
-            damaged=lambda: table.damaged() | data.made,
+            is_damaged=lambda key: table.is_damaged(key) or key in data.made,
             take_role=self._take_late_role,
         )
         self.unused_logs = UnusedLogs(data, node_id, workers, time.now_ms)
@@ -133,7 +138,9 @@ class Assignment:
             image=lambda: metadata.image,
             is_missing=self._is_missing,
             take_over=self._take_over,
+            settle=self._settle,
         )
+        self._queue.on_asked = self.later.open_some
         """Opens what is not opened before the broker serves."""
         self.role_taken: Signal[Partition, PartitionState] = Signal()
         """A partition leads or follows as this state says: a new role, or a new state in the same role."""
@@ -145,6 +152,8 @@ class Assignment:
         """A partition is out of use: deleted here, or its log is lent."""
         self.opened: Signal[[]] = Signal()
         """Partitions have come into use at another time than when the image changes."""
+        self.settled: Signal[list[TopicPartition]] = Signal()
+        """These partitions are open now, or will not be."""
         self.ahead: Signal[Partition, PartitionState] = Signal()
         """The log of a partition has later leader epochs than the store knows of."""
 
@@ -153,14 +162,22 @@ class Assignment:
     def open_all(self, image: ClusterImage) -> None:
         """Open what the image assigns to this broker. Blocks; done before the broker serves.
 
-        Of very many only the brokers' own topics are opened now, and the others when the broker serves.
+        Of very many only the brokers' own topics are opened now, and those of which nothing is here: other
+        replicas have to know that before this broker joins. The others are opened when it serves, and those
+        whose logs turn out to lack messages take no role before other replicas know it
+        (`opening/late_roles.py`).
         """
-        wanted = list(assigned_partitions(image, self._node_id))
+        wanted = self._unused.open_first(image, list(assigned_partitions(image, self._node_id)))
         if may_open_behind(self._settings.current, self._data, len(wanted)):
-            own = [item for item in wanted if item[0].name in INTERNAL_TOPICS]
-            self._queue.add_behind((topic.name, state.index) for topic, state in wanted)
-            self._queue.forget((topic.name, state.index) for topic, state in own)
-            wanted = own
+            here, behind = set(self._data.partitions()), wanted
+            wanted = [
+                (topic, state)
+                for topic, state in behind
+                if topic.name in INTERNAL_TOPICS or (topic.name, state.index) not in here
+            ]
+            self._queue.add_behind((topic.name, state.index) for topic, state in behind)
+            self._queue.forget((topic.name, state.index) for topic, state in wanted)
+            self.late_roles.add(self._queue.unchecked)
         unchecked = self._queue.unchecked
         self.unused_logs.sort_out(image, [key for key in self._data.partitions() if key not in unchecked])
         with self._opening_pool() as pool:
@@ -176,13 +193,16 @@ class Assignment:
         if after.topics is not before.topics:
             self._write_cycle.finish()  # what was appended in one term is written and waits in that term
             self._drop_gone(after)
+            closed: list[tuple[TopicImage, PartitionState]] = []
             for topic, state in changed_partitions(after, before, self._node_id, self._table.usable):
                 key = (topic.name, state.index)
                 partition = self._table.usable.get(key)
                 if partition is not None:
                     self._take_role(partition, topic, state)
                 elif key not in self._table.lent:
-                    self.later.add(key)
+                    closed.append((topic, state))
+            for topic, state in self._unused.needed(after, closed):
+                self.later.add((topic.name, state.index))
             self.later.open_some()
             self._write_cycle.finish_soon()  # and wake what waited for the end of that term
         if (
@@ -211,7 +231,13 @@ class Assignment:
                 self._add(key, found, image)
             else:
                 self._drop(found, image)
+        self._settle([(topic.name, state.index) for topic, state, _ in opened])
         self._go_on()
+
+    def _settle(self, keys: list[TopicPartition]) -> None:
+        if keys:
+            self._queue.settle(keys)
+            self.settled.send(keys)
 
     def _take_late_role(self, key: TopicPartition) -> None:
         partition, image = self._table.usable.get(key), self._metadata.image

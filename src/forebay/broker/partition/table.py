@@ -3,7 +3,8 @@
 A partition whose log cannot be opened is kept with the reason: requests for it are refused with that reason,
 and all other partitions are served. A partition that is still being opened, or whose log is lent to a thread,
 cannot be used: look-ups refuse it with an error that clients try again after, and it is not among `all`. One
-that waits for its turn to be opened is opened next (`opening/`). `assignment.py` writes this table.
+that waits for its turn to be opened, or that nobody has used yet, is opened next (`opening/`), and requests
+of clients wait for it (`opening_waits.py`). `assignment.py` writes this table.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from forebay.errors import ErrorCode, KafkaError, StorageError
 
 
 class PartitionTable:
-    __slots__ = ("_lease_valid", "_metadata", "broken", "lent", "opening", "usable")
+    __slots__ = ("_lease_valid", "_metadata", "_node_id", "broken", "lent", "opening", "usable")
 
-    def __init__(self, metadata: Metadata, *, lease_valid: Callable[[], bool]) -> None:
+    def __init__(self, metadata: Metadata, *, node_id: int, lease_valid: Callable[[], bool]) -> None:
         """`lease_valid` says whether this broker's lease holds at this moment."""
         self._metadata = metadata
+        self._node_id = node_id
         self._lease_valid = lease_valid
         self.usable: dict[TopicPartition, Partition] = {}
         """Open, and used by the event loop. Only `Assignment` writes this and the next two."""
@@ -118,6 +120,13 @@ class PartitionTable:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of topic {topic!r}"
         )
 
+    def is_coming(self, key: TopicPartition) -> bool:
+        """True if this broker is to lead a partition that is not open yet."""
+        if key in self.usable or key in self.broken or key in self.lent:
+            return False
+        state = self._metadata.image.partition(*key)
+        return state is not None and state.leader == self._node_id and not state.unreadable
+
     # -- all of them -----------------------------------------------------------------------------------
 
     def all(self) -> list[Partition]:
@@ -132,6 +141,11 @@ class PartitionTable:
     def __len__(self) -> int:
         """How many partitions are open here, those with lent logs included."""
         return len(self.usable) + len(self.lent)
+
+    def is_damaged(self, key: TopicPartition) -> bool:
+        """True if a partition is among `damaged`."""
+        partition = self.usable.get(key)
+        return key in self.broken or (partition is not None and partition.log.report.lacks_messages)
 
     def damaged(self) -> set[TopicPartition]:
         """Partitions that cannot be opened here, or that lack messages which no crash can have taken."""

@@ -26,8 +26,9 @@ class StorageConfig:
     open_before_ready_max: int = int_key(
         "forebay.open.before.ready.max",
         1000,
-        "A single broker with more partitions than this is ready before it has opened them: first those that "
-        "clients ask for, which try again meanwhile, then the others.",
+        "A broker with more partitions than this is ready before it has opened them: first those that "
+        "clients ask for, whose requests wait, then the others. A single broker does not even make the "
+        "directories of partitions that nobody has used yet.",
         0,
     )
     open_files_max: int = int_key("forebay.open.files.max", 512, "Log files held open at a time.", 16)

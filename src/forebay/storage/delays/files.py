@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import weakref
 from functools import partial
+from os import path
 from pathlib import Path
 
 from forebay.errors import StorageError
@@ -24,21 +25,22 @@ class DelayIndexFiles:
         self._files = OpenFiles(open_max)
 
     def exists(self, directory: str) -> bool:
-        return any((Path(directory) / name).exists() for name in (FILE_NAME, KEPT_NAME))
+        # Strings all the way: this runs per partition.
+        return path.lexists(f"{directory}/{FILE_NAME}") or path.lexists(f"{directory}/{KEPT_NAME}")
 
     def keep(self, directory: str) -> None:
-        path = Path(directory) / KEPT_NAME
-        if path.exists():
+        mark = Path(directory) / KEPT_NAME
+        if mark.exists():
             return
         try:
-            path.touch()
+            mark.touch()
             sync_directory(directory)
         except OSError as error:
-            raise StorageError(f"cannot write {path}: {error}") from error
+            raise StorageError(f"cannot write {mark}: {error}") from error
 
     def of(self, directory: str) -> DelayIndex:
-        path = Path(directory) / FILE_NAME
-        return SqliteDelayIndex(partial(_connect, str(path)), path, self._files)
+        file = Path(directory) / FILE_NAME
+        return SqliteDelayIndex(partial(_connect, str(file)), file, self._files)
 
 
 class IndexInMemory(SqliteDelayIndex):

@@ -1,15 +1,15 @@
-"""Partitions that could not be read in the store when this broker joined, and can be read now.
+"""Partitions that could not be read in the store when this broker joined, or whose logs were not open then.
 
 A broker that joins leaves the in-sync sets of logs that may lack messages (`membership.py`). It could not do
 that for what it could not read. So it does it when that can be read, and takes no role before: it could lead
 without the messages. Where no other replica has them it stays, and leads in a new leader epoch. Logs that
-lack nothing take their roles at once.
+lack nothing take their roles at once. The same holds for logs that are opened after the broker has joined.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from forebay.broker.background import Background
 from forebay.broker.cluster.departure import Departure
@@ -27,15 +27,15 @@ class LateRoles:
         background: Background,
         loop: asyncio.AbstractEventLoop,
         *,
-        damaged: Callable[[], Container[TopicPartition]],
+        is_damaged: Callable[[TopicPartition], bool],
         take_role: Callable[[TopicPartition], None],
     ) -> None:
-        """`damaged` gives the partitions whose logs lack messages, or were made anew. `take_role` is called
-        for a partition that had to wait."""
+        """`is_damaged`: the log of a partition lacks messages, or was made anew. `take_role` is called for a
+        partition that had to wait."""
         self._departure = departure
         self._background = background
         self._loop = loop
-        self._damaged = damaged
+        self._is_damaged = is_damaged
         self._take_role = take_role
         self._topics: set[str] = set()
         self._partitions: set[TopicPartition] = set()
@@ -57,6 +57,10 @@ class LateRoles:
         self._partitions |= partitions
         return bool(topics or partitions)
 
+    def add(self, keys: Iterable[TopicPartition]) -> None:
+        """The logs of these are opened after the broker has joined."""
+        self._partitions.update(keys)
+
     def defers(self, partition: Partition) -> bool:
         """True if a partition has to wait for its role. Then begin to leave its in-sync set."""
         key = (partition.topic, partition.index)
@@ -64,7 +68,7 @@ class LateRoles:
             return True
         if key in self._left or (key not in self._partitions and key[0] not in self._topics):
             return False
-        if not (self._unsynced or self._lost or key in self._damaged()):
+        if not (self._unsynced or self._lost or self._is_damaged(key)):
             return False
         self._leaving.add(key)
         self._begin(key)
@@ -74,7 +78,7 @@ class LateRoles:
         self._background.spawn(self._leave(key), f"leaving the in-sync set of {key[0]}-{key[1]}")
 
     async def _leave(self, key: TopicPartition) -> None:
-        damaged = key in self._damaged()
+        damaged = self._is_damaged(key)
         if not await self._departure.step_down(
             key, unsynced=self._unsynced, damaged=damaged, lost=self._lost
         ):

@@ -46,9 +46,11 @@ class LaterOpening:
         image: Callable[[], ClusterImage],
         is_missing: Callable[[ClusterImage, TopicPartition], bool],
         take_over: Callable[[list[Opened]], None],
+        settle: Callable[[list[TopicPartition]], None],
     ) -> None:
         """`image` gives the present image. `is_missing`: a partition belongs here and is not open.
-        `take_over` is called on the loop with what was opened, and then calls `go_on`."""
+        `take_over` is called on the loop with what was opened, and then calls `go_on`; `settle` with
+        what will not be opened."""
         self._queue = queue
         self._opener = opener
         self._unused_logs = unused_logs
@@ -57,6 +59,7 @@ class LaterOpening:
         self._image = image
         self._is_missing = is_missing
         self._take_over = take_over
+        self._settle = settle
         self._is_running = False
         self._all_open = asyncio.Event()
         self._all_open.set()
@@ -94,12 +97,16 @@ class LaterOpening:
         image = self._image()
         wanted: list[tuple[TopicImage, PartitionState]] = []
         found: list[TopicPartition] = []
+        passed_over: list[TopicPartition] = []
         while max(len(wanted), len(found)) < _OPENED_AT_ONCE and (key := self._queue.take()) is not None:
             if key in self._queue.unchecked:
                 found.append(key)
             state = image.partition(*key)
             if state is not None and not state.unreadable and self._is_missing(image, key):
                 wanted.append((image.topics[key[0]], state))
+            else:
+                passed_over.append(key)
+        self._settle(passed_over)
         if wanted or found:
             self._is_running = True
             self._jobs.run(partial(self._open_in_thread, image, found, wanted), self._opened)

@@ -53,7 +53,7 @@ class TxnIndexFiles:
                 segment.txn_index.create()
         if TXN_INDEXED not in self._names:
             # Not synced: without it the log is taken for one of an earlier version, as before.
-            self._disk.write_atomic(f"{self._directory}/{TXN_INDEXED}", b"", sync=False)
+            self._disk.open(f"{self._directory}/{TXN_INDEXED}", create=True).close()
         if lost:
             log.error(
                 "indexes of aborted transactions are missing and are made anew",

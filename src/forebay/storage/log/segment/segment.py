@@ -60,11 +60,11 @@ class Segment(BatchFile):
             for kind in ("index", "timeindex"):
                 disk.remove(f"{stem}.{kind}{suffix}")
             # Before the log: a log without this file has lost it.
-            disk.open(f"{stem}.txnindex{suffix}", create=True).close()
+            txn_file = disk.open(f"{stem}.txnindex{suffix}", create=True)
         super().__init__(disk.open(f"{stem}.log{suffix}", create=create), base_offset)
         self.index = SparseIndex(disk.open(f"{stem}.index{suffix}"), OFFSET_ENTRY)
         self.time_index = SparseIndex(disk.open(f"{stem}.timeindex{suffix}"), TIME_ENTRY)
-        self.txn_index = TxnIndex(disk.open(f"{stem}.txnindex{suffix}"), base_offset)
+        self.txn_index = TxnIndex(txn_file if create else disk.open(f"{stem}.txnindex{suffix}"), base_offset)
         self.max_timestamp = NO_TIMESTAMP if create else UNKNOWN_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.older = (0, NO_NEXT)
