@@ -10,7 +10,7 @@ ARGS ?=
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 3)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test chaos siege compat check format docs bench bench-against bench-kafka bench-spark clean
+.PHONY: help setup tools demo test chaos siege compat check format docs bench bench-against bench-kafka bench-scale bench-spark clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench-kafka: $(STAMP) ## beside Apache Kafka: one broker each, then their share 
 	@$(BIN)/python -m bench kafka $(ARGS)
 	@$(BIN)/python -m bench kafka-shares $(ARGS)
 	@$(BIN)/python -m bench kafka-cluster $(ARGS)
+
+bench-scale: $(STAMP) ## curves by partitions, members of groups and partitions of a cluster, for docs/scale.md; ARGS="partitions --largest 10000 --write-docs"
+	@$(BIN)/python -m bench.scale $(ARGS)
 
 bench-spark: $(STAMP) ## rows/s through Spark, beside its own Kafka connector where Maven is reachable
 	@$(BIN)/python -m bench.spark $(ARGS)

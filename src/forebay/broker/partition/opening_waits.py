@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -55,6 +55,8 @@ class OpeningWaits:
         self._loop = loop
         self._finish_soon = finish_soon
         self._waiting: dict[TopicPartition, list[_Waiting]] = {}
+        self._ahead: set[TopicPartition] = set()
+        """Partitions that are opened for requests which have not had their turn."""
 
     def __len__(self) -> int:
         """How many partitions are waited for."""
@@ -70,8 +72,10 @@ class OpeningWaits:
             return handle(context, request)
         return self._wait(named, missing, handle, context, request)
 
-    def settled(self, keys: Iterable[TopicPartition]) -> None:
+    def settled(self, keys: Sequence[TopicPartition]) -> None:
         """These are open, or will not be: nobody has to wait for them."""
+        if self._ahead:
+            self._ahead.difference_update(keys)
         if not self._waiting:
             return
         for key in keys:
@@ -99,11 +103,14 @@ class OpeningWaits:
         context: RequestContext,
         request: Any,
     ) -> Reply:
-        waiting, is_first = _Waiting(self, missing, handle, context, request), False
+        waiting, was_seen = (
+            _Waiting(self, missing, handle, context, request),
+            not self._ahead.isdisjoint(missing),
+        )
         for key in list(missing):
             self._waiting.setdefault(key, []).append(waiting)
-            is_first |= self._table.opening.ask_for(key)
-        if is_first and context.api_key == ApiKey.PRODUCE and context.place is None:
+            self._opening.ask_for(key)
+        if not was_seen and context.api_key == ApiKey.PRODUCE and context.place is None:
             self._loop.call_soon(self._look_ahead, context.connection, {name for name, _ in missing})
         waiting.timer = self._loop.call_later(named.wait_s(request), waiting.expire)
         return waiting.reply
@@ -126,7 +133,8 @@ class OpeningWaits:
                 return  # it is refused in its turn
             for key in keys:
                 if key[0] in topics and self._table.is_coming(key):
-                    self._table.opening.ask_for(key)
+                    self._ahead.add(key)
+                    self._opening.ask_for(key)
 
     def forget(self, waiting: _Waiting) -> None:
         for key in waiting.missing:

@@ -69,6 +69,25 @@ class PartitionState:
             restored=restored,
         )
 
+    def at(self, index: int, partition_epoch: int) -> PartitionState:
+        """The same state of another partition. Like `replace`, but quick: a store may hold a million."""
+        return PartitionState(
+            index=index,
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            isr=self.isr,
+            replicas=self.replicas,
+            partition_epoch=partition_epoch,
+            adding=self.adding,
+            removing=self.removing,
+            eligible=self.eligible,
+            synced=self.synced,
+            restored=self.restored,
+            doubted=self.doubted,
+            unsettled=self.unsettled,
+            unreadable=self.unreadable,
+        )
+
     def as_of(self, restore: Restore) -> PartitionState:
         """The same state; without what cannot be trusted, if it was decided before the store was restored."""
         if self.unreadable or self.unsettled:

@@ -63,17 +63,13 @@ class OpeningQueue:
             self._behind.pop(key, None)
             self.unchecked.discard(key)
 
-    def ask_for(self, key: TopicPartition) -> bool:
-        """A request needs a partition: let it go first, if it is not open because of its turn.
-
-        False if somebody has asked for it before.
-        """
+    def ask_for(self, key: TopicPartition) -> None:
+        """A request needs a partition: let it go first, if it is not open because of its turn."""
         if key in self._urgent or key in self._taken:
-            return False
+            return
         if key in self._behind or self.leaves_unused:
             self.add(key)
             self.on_asked()
-        return True
 
     def take(self) -> TopicPartition | None:
         """The next one, which is then no longer in the queue. `settle` says what became of it."""

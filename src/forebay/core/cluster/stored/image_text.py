@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from forebay.core.cluster.images.deleted_topics import DeletedTopic
@@ -27,6 +28,8 @@ T = TypeVar("T")
 _NUMBER_MAX = 2**31 - 1
 """Ids of brokers and leader epochs have 32 bits in the protocol."""
 _PORT_MAX = 2**16 - 1
+_STATES_KEPT = 4096
+"""Thousands of partitions have the same few states but for their index, after a death for example."""
 
 
 def topic_id_text(topic_id: bytes) -> str:
@@ -137,46 +140,82 @@ def _folds(value: Any) -> tuple[Fold, ...]:
 
 
 def encode_partition(state: PartitionState) -> bytes:
+    return _state_text(
+        state.leader,
+        state.leader_epoch,
+        state.isr,
+        state.replicas,
+        state.adding,
+        state.removing,
+        state.eligible,
+        state.synced,
+        state.restored,
+        state.doubted,
+    )
+
+
+@lru_cache(_STATES_KEPT)
+def _state_text(
+    leader: int,
+    leader_epoch: int,
+    isr: tuple[int, ...],
+    replicas: tuple[int, ...],
+    adding: tuple[int, ...],
+    removing: tuple[int, ...],
+    eligible: tuple[int, ...],
+    synced: bool,
+    restored: int,
+    doubted: bool,
+) -> bytes:
     fields: dict[str, Any] = {
-        "leader": state.leader,
-        "leader_epoch": state.leader_epoch,
-        "isr": state.isr,
-        "replicas": state.replicas,
+        "leader": leader,
+        "leader_epoch": leader_epoch,
+        "isr": isr,
+        "replicas": replicas,
     }
-    if state.adding or state.removing:
-        fields |= {"adding": state.adding, "removing": state.removing}
-    if state.eligible:
-        fields |= {"eligible": state.eligible}
-    if state.synced:
+    if adding or removing:
+        fields |= {"adding": adding, "removing": removing}
+    if eligible:
+        fields |= {"eligible": eligible}
+    if synced:
         fields |= {"synced": True}
-    if state.restored:
-        fields |= {"restored": state.restored}
-    if state.doubted:
+    if restored:
+        fields |= {"restored": restored}
+    if doubted:
         fields |= {"doubted": True}
     return dump_fields(fields)
 
 
 def decode_partition(index: int, value: bytes, mod_revision: int) -> PartitionState:
-    def read(fields: Mapping[str, Any]) -> PartitionState:
-        state = PartitionState(
-            index=index,
-            leader=_within(fields["leader"], NO_LEADER, _NUMBER_MAX),
-            leader_epoch=_within(fields["leader_epoch"], 0, _NUMBER_MAX),
-            isr=_nodes(fields["isr"]),
-            replicas=_nodes(fields["replicas"]),
-            partition_epoch=mod_revision,
-            adding=_nodes(fields.get("adding", [])),
-            removing=_nodes(fields.get("removing", [])),
-            eligible=_nodes(fields.get("eligible", [])),
-            synced=bool(fields.get("synced", False)),
-            restored=_within(fields.get("restored", 0), 0, GENERATION_MAX),
-            doubted=bool(fields.get("doubted", False)),
-        )
-        if not state.target:
-            raise ValueError("a partition without replicas")
-        return state
+    try:
+        state = _decode_state(value)
+    except ProtocolError:
+        state = load_fields(f"state of partition {index}", value, _read_state)  # which says where
+    return state.at(index, mod_revision)
 
-    return load_fields(f"state of partition {index}", value, read)
+
+@lru_cache(_STATES_KEPT)
+def _decode_state(value: bytes) -> PartitionState:
+    return load_fields("state", value, _read_state)
+
+
+def _read_state(fields: Mapping[str, Any]) -> PartitionState:
+    state = PartitionState(
+        index=0,
+        leader=_within(fields["leader"], NO_LEADER, _NUMBER_MAX),
+        leader_epoch=_within(fields["leader_epoch"], 0, _NUMBER_MAX),
+        isr=_nodes(fields["isr"]),
+        replicas=_nodes(fields["replicas"]),
+        adding=_nodes(fields.get("adding", [])),
+        removing=_nodes(fields.get("removing", [])),
+        eligible=_nodes(fields.get("eligible", [])),
+        synced=bool(fields.get("synced", False)),
+        restored=_within(fields.get("restored", 0), 0, GENERATION_MAX),
+        doubted=bool(fields.get("doubted", False)),
+    )
+    if not state.target:
+        raise ValueError("a partition without replicas")
+    return state
 
 
 def encode_overrides(overrides: Mapping[str, str]) -> bytes:

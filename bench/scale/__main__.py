@@ -1,0 +1,47 @@
+"""`python -m bench.scale [partitions|members|failover] [--largest N]` measures curves by size, keeps them in
+bench/results, and writes them into docs/scale.md with `--write-docs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.scale import failover, members, partitions
+from bench.scale.curve import Row, keep, table, write_page
+from bench.server import BenchError
+from bench.suite import allow_many_files, scratch_directory
+
+CURVES: dict[str, tuple[Callable[[Path, tuple[int, ...]], list[Row]], tuple[int, ...]]] = {
+    "partitions": (partitions.partition_curve, partitions.SIZES),
+    "members": (members.member_curve, members.SIZES),
+    "failover": (failover.failover_curve, failover.SIZES),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
+    parser.add_argument("curve", nargs="*", choices=[*CURVES, []], help="which of them; all without any")
+    parser.add_argument("--largest", type=int, default=sys.maxsize, help="leave out sizes beyond this")
+    parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/scale.md")
+    arguments = parser.parse_args()
+    names: list[str] = arguments.curve or list(CURVES)
+    allow_many_files()
+    for name in names:
+        measure, sizes = CURVES[name]
+        print(f"{name}:", flush=True)
+        with scratch_directory() as scratch:
+            rows = measure(scratch, tuple(size for size in sizes if size <= arguments.largest))
+        keep(name, rows)
+        print(table(rows))
+    if arguments.write_docs:
+        write_page(names)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BenchError as error:
+        sys.exit(f"bench: {error}")
