@@ -60,4 +60,4 @@ def _wait_until_led(cluster: ForebayCluster, names: list[str]) -> None:
         if all(leader not in (VICTIM, -1) for leader in cluster.leaders(left[-1]).values()):
             left.pop()
         else:
-            time.sleep(0.02)
+            time.sleep(0.1)

@@ -61,3 +61,17 @@ def _known_states(before: ClusterImage, after: ClusterImage, topic: TopicImage) 
     known = before.topics.get(topic.name)
     same = known is not None and known.record is topic.record and before.fills is after.fills
     return known.partitions if known is not None and same else ()
+
+
+def changed_keys(before: ClusterImage, after: ClusterImage) -> Iterator[TopicPartition]:
+    """Partitions that are gone, or have another state. After a death there are many images, and few changes
+    in each."""
+    for name, topic in before.topics.items():
+        now = after.topics.get(name)
+        if now is topic:
+            continue
+        if now is None or now.topic_id != topic.topic_id or len(now.partitions) < len(topic.partitions):
+            yield from ((name, state.index) for state in topic.partitions)
+        else:
+            known = zip(topic.partitions, now.partitions, strict=False)
+            yield from ((name, old.index) for old, new in known if old is not new)

@@ -35,6 +35,7 @@ from forebay.broker.cluster.departure import Departure
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.assigned import (
     assigned_partitions,
+    changed_keys,
     changed_partitions,
     is_assigned,
     still_assigned,
@@ -138,7 +139,7 @@ class Assignment:
             image=lambda: metadata.image,
             is_missing=self._is_missing,
             take_over=self._take_over,
-            settle=self._settle,
+            pass_over=self._pass_over,
         )
         self._queue.on_asked = self.later.open_some
         """Opens what is not opened before the broker serves."""
@@ -192,7 +193,7 @@ class Assignment:
         """Make, drop and reconfigure partitions after a change of the image."""
         if after.topics is not before.topics:
             self._write_cycle.finish()  # what was appended in one term is written and waits in that term
-            self._drop_gone(after)
+            self._drop_gone(before, after)
             closed: list[tuple[TopicImage, PartitionState]] = []
             for topic, state in changed_partitions(after, before, self._node_id, self._table.usable):
                 key = (topic.name, state.index)
@@ -230,9 +231,15 @@ class Assignment:
             elif still_assigned(image, self._node_id, found):
                 self._add(key, found, image)
             else:
+                self.late_roles.forget([key])
                 self._drop(found, image)
         self._settle([(topic.name, state.index) for topic, state, _ in opened])
         self._go_on()
+
+    def _pass_over(self, keys: list[TopicPartition]) -> None:
+        """These do not belong to this broker any more, or are open."""
+        self.late_roles.forget(keys)
+        self._settle(keys)
 
     def _settle(self, keys: list[TopicPartition]) -> None:
         if keys:
@@ -355,10 +362,14 @@ class Assignment:
         if state.leader == me and not leads_on:
             self.term_begun.send(partition)
 
-    def _drop_gone(self, image: ClusterImage) -> None:
+    def _drop_gone(self, before: ClusterImage, image: ClusterImage) -> None:
         """Let go of partitions that do not belong to this broker any more."""
         table = self._table
-        for key, partition in list(table.usable.items()):
+        keys = list(table.usable) if before.unreadable or image.unreadable else changed_keys(before, image)
+        for key in keys:
+            partition = table.usable.get(key)
+            if partition is None:
+                continue
             if not still_assigned(image, self._node_id, partition):
                 del table.usable[key]
                 self._drop(partition, image)

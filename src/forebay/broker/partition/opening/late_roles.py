@@ -39,6 +39,8 @@ class LateRoles:
         self._take_role = take_role
         self._topics: set[str] = set()
         self._partitions: set[TopicPartition] = set()
+        self._unopened: set[TopicPartition] = set()
+        """Partitions whose logs were not open when the broker joined, until they take their first role."""
         self._unsynced = False
         self._lost = False
         self._leaving: set[TopicPartition] = set()
@@ -59,14 +61,21 @@ class LateRoles:
 
     def add(self, keys: Iterable[TopicPartition]) -> None:
         """The logs of these are opened after the broker has joined."""
-        self._partitions.update(keys)
+        self._unopened.update(keys)
+
+    def forget(self, keys: Iterable[TopicPartition]) -> None:
+        """These are not opened after all: what has their name later is another partition."""
+        self._unopened.difference_update(keys)
 
     def defers(self, partition: Partition) -> bool:
         """True if a partition has to wait for its role. Then begin to leave its in-sync set."""
         key = (partition.topic, partition.index)
         if key in self._leaving:
             return True
-        if key in self._left or (key not in self._partitions and key[0] not in self._topics):
+        is_first = key in self._unopened
+        self._unopened.discard(key)
+        is_late = is_first or key in self._partitions or key[0] in self._topics
+        if key in self._left or not is_late:
             return False
         if not (self._unsynced or self._lost or self._is_damaged(key)):
             return False

@@ -46,10 +46,10 @@ class LaterOpening:
         image: Callable[[], ClusterImage],
         is_missing: Callable[[ClusterImage, TopicPartition], bool],
         take_over: Callable[[list[Opened]], None],
-        settle: Callable[[list[TopicPartition]], None],
+        pass_over: Callable[[list[TopicPartition]], None],
     ) -> None:
         """`image` gives the present image. `is_missing`: a partition belongs here and is not open.
-        `take_over` is called on the loop with what was opened, and then calls `go_on`; `settle` with
+        `take_over` is called on the loop with what was opened, and then calls `go_on`; `pass_over` with
         what will not be opened."""
         self._queue = queue
         self._opener = opener
@@ -59,7 +59,7 @@ class LaterOpening:
         self._image = image
         self._is_missing = is_missing
         self._take_over = take_over
-        self._settle = settle
+        self._pass_over = pass_over
         self._is_running = False
         self._all_open = asyncio.Event()
         self._all_open.set()
@@ -106,7 +106,7 @@ class LaterOpening:
                 wanted.append((image.topics[key[0]], state))
             else:
                 passed_over.append(key)
-        self._settle(passed_over)
+        self._pass_over(passed_over)
         if wanted or found:
             self._is_running = True
             self._jobs.run(partial(self._open_in_thread, image, found, wanted), self._opened)
