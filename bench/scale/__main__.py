@@ -1,5 +1,5 @@
-"""`python -m bench.scale [partitions|members|failover] [--largest N]` measures curves by size, keeps them in
-bench/results, and writes them into docs/scale.md with `--write-docs`.
+"""`python -m bench.scale [partitions|members|failover] [--smallest N] [--largest N]` measures curves by size,
+keeps them in bench/results, and writes them into docs/scale.md with `--write-docs`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ CURVES: dict[str, tuple[Callable[[Path, tuple[int, ...]], list[Row]], tuple[int,
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("curve", nargs="*", choices=[*CURVES, []], help="which of them; all without any")
+    parser.add_argument("--smallest", type=int, default=0, help="leave out sizes below this")
     parser.add_argument("--largest", type=int, default=sys.maxsize, help="leave out sizes beyond this")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/scale.md")
     arguments = parser.parse_args()
@@ -33,7 +34,9 @@ def main() -> None:
         measure, sizes = CURVES[name]
         print(f"{name}:", flush=True)
         with scratch_directory() as scratch:
-            rows = measure(scratch, tuple(size for size in sizes if size <= arguments.largest))
+            rows = measure(
+                scratch, tuple(size for size in sizes if arguments.smallest <= size <= arguments.largest)
+            )
         keep(name, rows)
         print(table(rows))
     if arguments.write_docs:

@@ -18,8 +18,15 @@ Row = dict[str, float]
 
 
 def keep(name: str, rows: Sequence[Row]) -> None:
+    """Keep these rows, and those of other sizes that were measured before."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    _path(name).write_text(json.dumps(rows, indent=1))
+    before = kept(name) if _path(name).exists() else []
+    by_size = {_size(row): row for row in [*before, *rows]}
+    _path(name).write_text(json.dumps([by_size[size] for size in sorted(by_size)], indent=1))
+
+
+def _size(row: Row) -> float:
+    return next(iter(row.values()))
 
 
 def kept(name: str) -> list[Row]:
