@@ -18,6 +18,7 @@ from forebay.wire.messages.delete_topics import DeleteTopicsRequest
 from forebay.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from support.brokers.broker_process import running_broker
 from support.brokers.local_broker import LocalBroker, local_broker
+from support.busy_broker import METRICS, scraped
 from support.clients.wire_client import (
     EARLIEST,
     LATEST,
@@ -132,6 +133,15 @@ def test_what_it_takes_on_disk_is_told_without_opening_any(
     (topic,) = result.topics
     assert [each.partition_size for each in topic.partitions] == [0] * MANY
     assert directories(data) == set()
+
+
+def test_metrics_count_them_among_the_partitions_of_the_broker(tmp_path: Path) -> None:
+    with local_broker(tmp_path / "data", {**FEW, **METRICS}) as local, WireClient(local.bootstrap) as client:
+        create(client, TOPIC, partitions=MANY)
+        append(client, TOPIC, batch(), partition=7)
+        found = scraped(local)
+        assert found("kafka_server_replicamanager_partitioncount") == MANY
+        assert found("kafka_server_replicamanager_leadercount") == MANY
 
 
 def test_requests_that_come_together_keep_their_order_and_are_opened_together(

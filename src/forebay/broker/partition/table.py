@@ -142,6 +142,14 @@ class PartitionTable:
         """How many partitions are open here, those with lent logs included."""
         return len(self.usable) + len(self.lent)
 
+    @property
+    def unused(self) -> int:
+        """How many partitions this broker leads that nobody has used yet, and that are therefore not open."""
+        if not self.opening.leaves_unused:
+            return 0
+        assigned = sum(len(topic.partitions) for topic in self._metadata.image.topics.values())
+        return max(assigned - len(self) - len(self.broken) - len(self.opening.unchecked), 0)
+
     def is_damaged(self, key: TopicPartition) -> bool:
         """True if a partition is among `damaged`."""
         partition = self.usable.get(key)

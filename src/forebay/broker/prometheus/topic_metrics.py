@@ -39,8 +39,9 @@ class TopicMetrics:
             sums.add(partition)
             if not number % _AT_ONCE:
                 yield
-        sums.add_to(page)
-        page.add(f"{_REPLICAS}_partitioncount", len(self._partitions))
+        unused = self._partitions.unused
+        sums.add_to(page, unused)
+        page.add(f"{_REPLICAS}_partitioncount", len(self._partitions) + unused)
         for number, (topic, held) in enumerate(sums.topics.items()):
             self._add_topic(page, topic, held)
             if not number % _AT_ONCE:
@@ -136,12 +137,13 @@ class _Sums:
         self._remote_lag_segments += segments
         self._remote_failing += remote.failure is not None
 
-    def add_to(self, page: Page) -> None:
+    def add_to(self, page: Page, unused: int) -> None:
+        """`unused`: led here, too, and never written to."""
         page.add("forebay_remote_bytes", self._remote_bytes)
         page.add("forebay_remote_lag_bytes", self._remote_lag)
         page.add("forebay_remote_lag_segments", self._remote_lag_segments)
         page.add("forebay_remote_partitions_failing", self._remote_failing)
-        page.add(f"{_REPLICAS}_leadercount", self._led)
+        page.add(f"{_REPLICAS}_leadercount", self._led + unused)
         page.add(f"{_REPLICAS}_underreplicatedpartitions", self._under_replicated)
         page.add(f"{_REPLICAS}_underminisrpartitioncount", self._under_min)
         page.add(f"{_REPLICAS}_offlinereplicacount", self._offline)
