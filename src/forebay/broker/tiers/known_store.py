@@ -1,5 +1,6 @@
-"""Confirms that the object store is the one that the cluster has copied to (`core/tiers/store_identity.py`).
+"""Confirms that the object store is the one that the cluster has copied to.
 
+`core/tiers/object_store_identity.py` has the rule.
 The first broker gives a new store its id. A cluster that knows none, because it is new or was restored, takes
 the id that it finds.
 """
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from forebay.coordination import store as cluster_store
-from forebay.core.tiers.store_identity import decode_store_id, encode_store_id, refusal
+from forebay.core.tiers.object_store_identity import decode_store_id, encode_store_id, refusal
 from forebay.errors import ProtocolError
 from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore, StoreError
 from forebay.wire.tiers.layout import STORE

@@ -2,7 +2,7 @@
 
 Everything lies under one root, the setting `forebay.remote.url`. Names ("keys") are relative to it:
 
-    store.json                                       the id of the store (`core/tiers/store_identity.py`)
+    store.json                                       the id of the store
     topics/<topic id>/topic.json                     name, partition count and settings, for a restore
     topics/<topic id>/<partition>/manifest.json      what of the partition is here (`manifest.py`)
     topics/<topic id>/<partition>/<base>-<next>-<epoch>-<random>.segment       messages (`segment_object.py`)

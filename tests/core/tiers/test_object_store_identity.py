@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.core.tiers.store_identity import decode_store_id, encode_store_id, refusal
+from forebay.core.tiers.object_store_identity import decode_store_id, encode_store_id, refusal
 from forebay.errors import ProtocolError
 
 
