@@ -53,6 +53,14 @@ class TestIdentity:
         assert found.reason is MismatchReason.WENT_BACK
         assert "stop all brokers" in found.message
 
+    def test_a_write_makes_a_revision_that_was_not_seen_before(self) -> None:
+        known = KnownStore()
+        known.mismatch(Header("a", 7, 2))
+        found = known.mismatch(Header("a", 7, 2), known.position(), wrote=True)
+        assert found is not None
+        assert found.reason is MismatchReason.WENT_BACK
+        assert known.mismatch(Header("a", 8, 2), known.position(), wrote=True) is None
+
     def test_what_was_seen_while_it_was_under_way_does_not_count(self) -> None:
         known = KnownStore()
         known.mismatch(Header("a", 7, 2))

@@ -5,10 +5,10 @@ the first cluster that answers for its own, for as long as it lives. An answer o
 trusted: a wrong address, a wrong volume, a new etcd.
 
 Revisions and terms of a store never go down. A linearizable answer has the newest of both, so it must not be
-below anything that was seen before the request. If it is, the store has lost data that it had returned: it
-was restored from a backup, or lost its volume. Other answers show the state of a single server, which may
-lag: only their cluster is compared, and their position is remembered, since a server returns only committed
-data.
+below anything that was seen before the request; the revision that a write makes must be above it. Otherwise
+the store has lost data that it had returned: it was restored from a backup, or lost its volume. Other answers
+show the state of a single server, which may lag: only their cluster is compared, and their position is
+remembered, since a server returns only committed data.
 
 A backup that others write to is soon at a higher revision than the store was. Only its contents reveal it
 (`store_history.py`), and they are checked later. So after the watch has broken off, no positions are
@@ -87,10 +87,13 @@ class KnownStore:
             self._is_doubted = False
             self.revision = max(self.revision, revision)
 
-    def mismatch(self, header: Header, asked_at: Position | None = None) -> StoreMismatch | None:
+    def mismatch(
+        self, header: Header, asked_at: Position | None = None, *, wrote: bool = False
+    ) -> StoreMismatch | None:
         """Why an answer must not be trusted; None if it is, and then it is remembered unless in doubt.
 
-        `asked_at` is given for linearizable answers: the position before the request was sent.
+        `asked_at` is given for linearizable answers: the position before the request was sent. One that
+        `wrote` has made a revision, which must be later.
         """
         if self.store and header.store and header.store != self.store:
             return mismatch(
@@ -98,7 +101,9 @@ class KnownStore:
                 f"the etcd with the cluster id {header.store} answers, and this broker belongs to "
                 f"the one with {self.store}",
             )
-        if asked_at is not None and (header.revision < asked_at.revision or header.term < asked_at.term):
+        if asked_at is not None and (
+            header.revision < asked_at.revision + wrote or header.term < asked_at.term
+        ):
             return mismatch(
                 MismatchReason.WENT_BACK,
                 f"the store answers with revision {header.revision} in term {header.term}, and was at "

@@ -33,7 +33,7 @@ from forebay.coordination.etcd.failures import (
     connecting_failed,
 )
 from forebay.coordination.etcd.http import Connection, HttpError, Response
-from forebay.coordination.etcd.messages import key_text
+from forebay.coordination.etcd.messages import has_put, key_text
 from forebay.coordination.etcd.tls import EtcdClientTls
 from forebay.coordination.store import StoreAway, StoreClosed, StoreError, StoreMismatch
 from forebay.coordination.store_identity import Header, KnownStore, Position
@@ -196,7 +196,8 @@ class Gateway:
         except NoAnswer as error:
             self._doubt_token(error.__cause__)
             raise
-        self.check_origin(answer, asked_at)
+        wrote = path == TXN and answer.get("succeeded", False) and has_put(body)
+        self.check_origin(answer, asked_at, wrote=wrote)
         return answer
 
     async def _exchange(
@@ -261,15 +262,18 @@ class Gateway:
         host, port = self._endpoints[index]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def check_origin(self, answer: Json, asked_at: Position | None = None) -> None:
-        """Raises NotOurs for an answer of another store, NoAnswer for a server that missed an election."""
+    def check_origin(self, answer: Json, asked_at: Position | None = None, *, wrote: bool = False) -> None:
+        """Raises NotOurs for an answer of another store, NoAnswer for a server that missed an election.
+
+        `wrote`: the request has changed the store.
+        """
         header = answer.get("header") or answer.get("result", {}).get("header")
         if header is None:
             return
         seen = self.known.position()
         term = int(header.get("raft_term", seen.term))
         found = Header(str(header.get("cluster_id", "")), int(header.get("revision", 0)), term)
-        mismatch = self.known.mismatch(found, asked_at)
+        mismatch = self.known.mismatch(found, asked_at, wrote=wrote)
         if mismatch is not None:
             self.token = None  # the store to return to may not know it any more, or have other users
             raise NotOurs(mismatch)

@@ -44,6 +44,11 @@ def txn_request(compares: Sequence[Compare], puts: Sequence[Put], deletes: Seque
     }
 
 
+def has_put(txn: Json) -> bool:
+    """True if a transaction that succeeds makes a new revision. One that only deletes may find nothing."""
+    return any("request_put" in operation for operation in txn["success"])
+
+
 def _compare(compare: Compare) -> Json:
     target, field = _FIELDS[compare.target]
     return {

@@ -189,12 +189,16 @@ class StoreClient:
         self.known = KnownStore()
         self.refused_since: float | None = None
 
-    def send(self, operation: Callable[[], T], *, linearizable: bool = False) -> asyncio.Future[T]:
+    def send(
+        self, operation: Callable[[], T], *, linearizable: bool = False, puts: bool = False
+    ) -> asyncio.Future[T]:
+        """`puts`: a transaction that makes a revision if it succeeds."""
         answer: asyncio.Future[T] = self.loop.create_future()
         asked_at = self.known.position() if linearizable else None
 
         def settle(header: Header | None, result: T, error: StoreError | None) -> None:
-            error = self._mismatch(header, asked_at) or error
+            wrote = puts and isinstance(result, TxnResult) and result.ok
+            error = self._mismatch(header, asked_at, wrote=wrote) or error
             if answer.done():
                 return
             if error is not None:
@@ -206,10 +210,12 @@ class StoreClient:
         self.server.submit(self.host, self.known, operation, settle)
         return answer
 
-    def _mismatch(self, header: Header | None, asked_at: Position | None) -> StoreMismatch | None:
+    def _mismatch(
+        self, header: Header | None, asked_at: Position | None, *, wrote: bool
+    ) -> StoreMismatch | None:
         if header is None:
             return None
-        mismatch = self.known.mismatch(header, asked_at)
+        mismatch = self.known.mismatch(header, asked_at, wrote=wrote)
         if mismatch is not None:
             self.known.refused = mismatch
             self.refused_since = self.refused_since or self.server.world.now
@@ -217,9 +223,9 @@ class StoreClient:
             self.known.refused = self.refused_since = None
         return mismatch
 
-    async def call(self, operation: Callable[[], T], *, linearizable: bool = False) -> T:
+    async def call(self, operation: Callable[[], T], *, linearizable: bool = False, puts: bool = False) -> T:
         self.check_open()
-        return await self.send(operation, linearizable=linearizable)
+        return await self.send(operation, linearizable=linearizable, puts=puts)
 
     async def confirm(self) -> None:
         """Raises StoreMismatch unless the right store answers."""
@@ -241,7 +247,9 @@ class StoreClient:
     async def txn(
         self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
     ) -> TxnResult:
-        return await self.call(lambda: self.server.txn(compares, puts, deletes, self.host), linearizable=True)
+        return await self.call(
+            lambda: self.server.txn(compares, puts, deletes, self.host), linearizable=True, puts=bool(puts)
+        )
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
         return SimWatch(self, prefix, from_revision)
