@@ -12,8 +12,8 @@ from forebay.config.sources import load
 PAGES = [*sorted((Path(__file__).parents[2] / "docs").glob("*.md")), Path(__file__).parents[2] / "README.md"]
 VARIABLE = re.compile(r"\bFOREBAY_[A-Z][A-Z0-9_]*")
 TOML = re.compile(r"```toml\n(.*?)```", re.DOTALL)
-OTHERS = {"FOREBAY_CACHE_DIR"}
-"""Not of brokers: where pipelines keep what Spark compiled."""
+OTHERS = {"FOREBAY_CACHE_DIR", "FOREBAY_CONSOLE_PICTURES"}
+"""Not of brokers: where pipelines keep what Spark compiled, and tests of the console their pictures."""
 
 
 def variables() -> list[tuple[str, str]]:

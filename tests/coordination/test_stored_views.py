@@ -52,7 +52,8 @@ async def test_a_view_is_found_again_and_leaves_nothing_behind() -> None:
         assert image.topic_names[stored.source_id] == "t"
         assert image.view_names == {b"v" * 16: "seen"}
         image = await metadata.change(lambda _: delete_view(stored))
-        assert image == await load(store, KEYS)
+        assert list(image.deleted) == [stored.view_id], "a deletion that was seen"
+        assert replace(image, deleted={}) == await load(store, KEYS)
         assert (image.views, image.view_names) == ({}, {})
         assert {item.key for item in (await store.range(KEYS.root))[0]} == before
 

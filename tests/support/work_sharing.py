@@ -25,8 +25,19 @@ JVM = "jvm"
 """And those that start Spark by themselves."""
 
 FOLDERS = (
-    *("benchmarks", "broker", "chaos", "cli", "clients", "client", "console", "testing", "coordination"),
-    *("config", "core", "wire", "storage", "siege", "spark", "sim"),
+    *(
+        "benchmarks",
+        "broker",
+        "chaos",
+        "cli",
+        "clients",
+        "client",
+        "console",
+        "local",
+        "testing",
+        "coordination",
+    ),
+    *("config", "core", "wire", "tiers", "storage", "siege", "spark", "sim"),
 )
 """From those that wait to those that compute. The first of them run beside Spark."""
 FIRST_COMPUTING = FOLDERS.index("config")

@@ -321,9 +321,10 @@ def test_a_broker_without_the_store_keeps_everything_and_says_nothing_wrong(
         create_tiered(client, topic)
         fill(client, topic, 60)
         assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 30)
-        local = offset_at(client, topic, EARLIEST_LOCAL)
     without = {key: text for key, text in settings(store).items() if key != "forebay.remote.url"}
     with local_broker(tmp_path / "data", without) as broker, WireClient(broker.bootstrap) as client:
+        local = offset_at(client, topic, EARLIEST_LOCAL)
+        assert local > 30
         fill(client, topic, 60, 60)
         assert offset_at(client, topic, EARLIEST_LOCAL) == local
         (found,) = client.call(list_offsets(topic, EARLIEST), LIST_OFFSETS).topics
