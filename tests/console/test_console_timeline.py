@@ -45,8 +45,12 @@ def test_a_dead_broker_is_on_the_timeline_with_its_failover_and_the_elections(
         patience.check()
     seen = console.get("local/timeline?search=broker+3+left")
     assert seen["total"] == 1, "two brokers have noticed it, and it is one event"
-    elections = console.get("local/timeline?kinds=election&search=orders")["rows"]
-    assert sum(row["partitions"] for row in elections) >= 2
+    patience = Patience("both partitions are led again")
+    while (
+        sum(row["partitions"] for row in console.get("local/timeline?kinds=election&search=orders")["rows"])
+        < 2
+    ):
+        patience.check()
     cluster.start(3)
     while not console.get("local/timeline?kinds=broker&search=3+joined")["total"]:
         patience.check()

@@ -22,7 +22,7 @@ from support.machines.group_runtime import Runtime
 from support.machines.share_runtime import ShareRuntime
 
 SMALL, LARGE = 125, 1000
-GROWTH_MAX = 3.0
+GROWTH_MAX = 5.0
 """Eight times the members; quadratic costs would grow eightfold."""
 BETWEEN_MS = 5
 

@@ -55,7 +55,9 @@ class HostProcess:
         self.launch()
         assert self._child is not None
         assert self._child.stdout is not None
-        if not select.select([self._child.stdout], [], [], SECONDS_MAX)[0]:
+        readable = select.poll()  # numbers of descriptors may be above 1,024, which select() refuses
+        readable.register(self._child.stdout, select.POLLIN)
+        if not readable.poll(SECONDS_MAX * 1000):
             raise AssertionError(f"it is not ready: {self.log()[-4000:]}")
         self.ready_line = self._child.stdout.readline().decode().strip()
         found = READY.match(self.ready_line)

@@ -18,7 +18,7 @@ from forebay.core.cluster.replicas.log_fate import Fate, Verdict
 def believe_any_store(patch: pytest.MonkeyPatch) -> None:
     """Who answers, and how far it has come, is noted and makes no difference."""
 
-    def note(self: KnownStore, header: Header, _: object = None) -> None:
+    def note(self: KnownStore, header: Header, _: object = None, **__: object) -> None:
         self.store, self.revision = self.store or header.store, max(self.revision, header.revision)
 
     patch.setattr(KnownStore, "mismatch", note)
@@ -29,7 +29,7 @@ def believe_any_store(patch: pytest.MonkeyPatch) -> None:
 def believe_a_store_that_went_back(patch: pytest.MonkeyPatch) -> None:
     """The id of the store is compared, and nothing else."""
     looked_at = KnownStore.mismatch
-    patch.setattr(KnownStore, "mismatch", lambda self, header, _=None: looked_at(self, header))
+    patch.setattr(KnownStore, "mismatch", lambda self, header, _=None, **__: looked_at(self, header))
     patch.setattr(metadata, "check_image", lambda *_, **__: None)
 
 
