@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore, StoreError
+from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore, ObjectStoreError
 from forebay.tiers.opening import open_store
 from support.spark.object_store import running_object_store
 
@@ -51,7 +51,7 @@ def test_a_missing_object_is_an_error_of_its_own(store: ObjectStore) -> None:
 
 def test_a_range_beyond_the_end_is_an_error(store: ObjectStore) -> None:
     store.put("short", b"123")
-    with pytest.raises(StoreError):
+    with pytest.raises(ObjectStoreError):
         store.get_range("short", 1, 10)
 
 
@@ -90,9 +90,9 @@ def test_a_large_object_is_uploaded_from_parts(store: ObjectStore) -> None:
 def test_an_upload_that_fails_leaves_no_object(store: ObjectStore) -> None:
     def parts() -> Iterator[bytes]:
         yield b"x" * (9 << 20)
-        raise StoreError("the disk failed")
+        raise ObjectStoreError("the disk failed")
 
-    with pytest.raises(StoreError):
+    with pytest.raises(ObjectStoreError):
         store.upload("torn", parts())
     with pytest.raises(Missing):
         store.get("torn")
@@ -129,5 +129,5 @@ def test_of_many_writers_at_once_each_change_counts_once(store: ObjectStore) -> 
 
 @pytest.mark.parametrize("url", ["", "ftp://host/x", "s3://key:secret@bucket/prefix"])
 def test_a_place_that_cannot_be_used_is_refused(url: str) -> None:
-    with pytest.raises(StoreError):
+    with pytest.raises(ObjectStoreError):
         open_store(url)

@@ -76,4 +76,4 @@ class Ports:
     """The indexes of messages that wait, beside the logs."""
     open_store: Callable[[BrokerConfig], Awaitable[Store]]
     open_objects: Callable[[str], ObjectStore]
-    """Opens the object store of tiered storage, given its URL. Blocks. Raises StoreError."""
+    """Opens the object store of tiered storage, given its URL. Blocks. Raises ObjectStoreError."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from forebay.errors import ProtocolError
 from forebay.operations.client import CommandError
-from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, ObjectStore, StoreError
+from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, ObjectStore, ObjectStoreError
 from forebay.tiers.opening import open_store
 from forebay.tiers.reading import (
     RemoteTopic,
@@ -46,7 +46,7 @@ class StoreReport(NamedTuple):
 def open_remote(url: str) -> ObjectStore:
     try:
         return open_store(url)
-    except StoreError as error:
+    except ObjectStoreError as error:
         raise CommandError(str(error)) from error
 
 
@@ -97,7 +97,7 @@ def _check_segment(
     if listed is None:
         try:
             store.get_range(segment.key, segment.object_bytes - 1, 1)  # a listing may be late
-        except StoreError as error:
+        except ObjectStoreError as error:
             yield f"{segment.key}: {error}"
         return
     if listed.size != segment.object_bytes:
@@ -106,7 +106,7 @@ def _check_segment(
         try:
             read_index(store, segment)
             check_object(store, segment)
-        except StoreError as error:
+        except ObjectStoreError as error:
             yield f"{segment.key}: {error}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, settle
 from forebay.operations.remote_store import committed_messages, partition_count
-from forebay.tiers.object_store import ObjectStore, StoreError
+from forebay.tiers.object_store import ObjectStore, ObjectStoreError
 from forebay.tiers.reading import RemoteTopic
 
 _FLUSH_SECONDS = 60.0
@@ -75,7 +75,7 @@ def restore_messages(
                 on_message(count)
                 if failures:
                     raise CommandError(f"the topic is restored in part only: {failures[0]}")
-    except StoreError as error:
+    except ObjectStoreError as error:
         raise CommandError(f"the topic is restored in part only: {error}") from error
     finally:
         left = producer.flush(_FLUSH_SECONDS)

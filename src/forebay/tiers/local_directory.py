@@ -15,7 +15,7 @@ from hashlib import sha256
 from io import FileIO
 from pathlib import Path
 
-from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, Stored, StoreError
+from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, ObjectStoreError, Stored
 
 _TEMPORARY = ".part"
 
@@ -39,7 +39,7 @@ class LocalDirectory:
             while len(data) < length:
                 more = os.pread(file.fileno(), length - len(data), position + len(data))
                 if not more:
-                    raise StoreError(f"{key} is too short: {position + length} bytes were expected")
+                    raise ObjectStoreError(f"{key} is too short: {position + length} bytes were expected")
                 data += more
         return data
 
@@ -144,4 +144,4 @@ def _failures(verb: str, key: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise Missing(f"there is no object {key}") from error
     except OSError as error:
-        raise StoreError(f"cannot {verb} {key}: {error}") from error
+        raise ObjectStoreError(f"cannot {verb} {key}: {error}") from error

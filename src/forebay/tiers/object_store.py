@@ -7,8 +7,8 @@ Every implementation promises:
 - **`put` with a condition is atomic**: of two writers with the same condition one wins, the other gets
   `Conflict`. A writer whose answer was lost may get `Conflict` although it has won: it reads and compares.
 
-Errors are `Conflict`, `Missing`, and `StoreError` for everything else: all but the first two may be over when
-one tries again.
+Errors are `Conflict`, `Missing`, and `ObjectStoreError` for everything else: all but the first two may be
+over when one tries again.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ ABSENT = ""
 """The condition that no object of that name exists."""
 
 
-class StoreError(ForebayError):
+class ObjectStoreError(ForebayError):
     """The object store failed or could not be reached. The message says what was tried, and why it failed."""
 
 
-class Missing(StoreError):
+class Missing(ObjectStoreError):
     """There is no object of that name."""
 
 
-class Conflict(StoreError):
+class Conflict(ObjectStoreError):
     """Somebody else has changed the object."""
 
 
@@ -56,7 +56,7 @@ class ObjectStore(Protocol):
         """A whole, small object. Raises Missing."""
 
     def get_range(self, key: str, position: int, length: int) -> bytes:
-        """Exactly these bytes. Raises Missing, and StoreError if the object is too short."""
+        """Exactly these bytes. Raises Missing, and ObjectStoreError if the object is too short."""
 
     def put(self, key: str, data: bytes, *, replaces: str | None = None) -> str:
         """Write a small object; returns its tag. `replaces`: only over the version with this tag, or, if it

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
-from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, Stored, StoreError
+from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, ObjectStoreError, Stored
 
 obstore: Any = None
 exceptions: Any = None
@@ -32,7 +32,7 @@ def _import() -> None:
             exceptions = import_module("obstore.exceptions")
             obstore = import_module("obstore")
         except ImportError as error:
-            raise StoreError(
+            raise ObjectStoreError(
                 "object stores need the package obstore: install it with `pip install 'forebay[tier]'`"
             ) from error
 
@@ -55,7 +55,7 @@ class ObstoreStore:
                 retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)},
             )
         except Exception as error:
-            raise StoreError(f"cannot use {self._url} as an object store: {error}") from error
+            raise ObjectStoreError(f"cannot use {self._url} as an object store: {error}") from error
 
     @property
     def url(self) -> str:
@@ -70,7 +70,7 @@ class ObstoreStore:
         with _failures("read", key):
             data = bytes(obstore.get_range(self._store, key, start=position, length=length))
         if len(data) != length:
-            raise StoreError(f"{key} is too short: {position + length} bytes were expected")
+            raise ObjectStoreError(f"{key} is too short: {position + length} bytes were expected")
         return data
 
     def put(self, key: str, data: bytes, *, replaces: str | None = None) -> str:
@@ -122,7 +122,7 @@ def _failures(verb: str, key: str) -> Iterator[None]:
         raise Conflict(f"{key} was changed by somebody else") from error
     except (exceptions.NotFoundError, FileNotFoundError) as error:
         raise Missing(f"there is no object {key}") from error
-    except StoreError:
+    except ObjectStoreError:
         raise
     except Exception as error:
-        raise StoreError(f"cannot {verb} {key}: {error}") from error
+        raise ObjectStoreError(f"cannot {verb} {key}: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from forebay.tiers.object_store import ObjectStore, StoreError
+from forebay.tiers.object_store import ObjectStore, ObjectStoreError
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 
@@ -23,10 +23,10 @@ def check_url(url: str) -> str | None:
 
 
 def open_store(url: str, options: dict[str, Any] | None = None) -> ObjectStore:
-    """A store for blocking use. Raises StoreError if the URL is wrong or obstore is not installed."""
+    """A store for blocking use. Raises ObjectStoreError if the URL is wrong or obstore is not installed."""
     problem = check_url(url)
     if problem is not None:
-        raise StoreError(f"{url!r} does not name an object store: {problem}")
+        raise ObjectStoreError(f"{url!r} does not name an object store: {problem}")
     scheme = urlsplit(url).scheme
     if "://" not in url or scheme == "file":
         from forebay.tiers.local_directory import LocalDirectory

@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from forebay.errors import ProtocolError
-from forebay.tiers.object_store import Missing, ObjectStore, StoreError
+from forebay.tiers.object_store import Missing, ObjectStore, ObjectStoreError
 from forebay.wire.tiers.layout import TOPIC, TOPICS, manifest_key, topic_id_of, topic_key
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment, decode_manifest
 from forebay.wire.tiers.segment_object import Chunk, SegmentIndex, check_chunk, decode_tail
@@ -49,7 +49,7 @@ def read_tagged_manifest(store: ObjectStore, topic_id: bytes, partition: int) ->
     try:
         return decode_manifest(data), tag
     except ProtocolError as error:
-        raise StoreError(f"{key} in {store.url}: {error}") from error
+        raise ObjectStoreError(f"{key} in {store.url}: {error}") from error
 
 
 def read_index(store: ObjectStore, segment: RemoteSegment) -> SegmentIndex:
@@ -58,7 +58,7 @@ def read_index(store: ObjectStore, segment: RemoteSegment) -> SegmentIndex:
     try:
         return decode_tail(tail, segment.data_bytes)
     except ProtocolError as error:
-        raise StoreError(f"{segment.key} in {store.url}: {error}") from error
+        raise ObjectStoreError(f"{segment.key} in {store.url}: {error}") from error
 
 
 def read_chunk(store: ObjectStore, segment: RemoteSegment, chunk: Chunk) -> bytes:
@@ -76,18 +76,18 @@ def read_chunks(store: ObjectStore, segment: RemoteSegment, chunks: Sequence[Chu
             at = chunk.position - first.position
             check_chunk(chunk, view[at : at + chunk.length])
     except ProtocolError as error:
-        raise StoreError(f"{segment.key} in {store.url}: {error}") from error
+        raise ObjectStoreError(f"{segment.key} in {store.url}: {error}") from error
     return data
 
 
 def check_object(store: ObjectStore, segment: RemoteSegment, part_bytes: int = 8 << 20) -> None:
-    """Read a whole object and compare it with its hash. Raises StoreError if it differs."""
+    """Read a whole object and compare it with its hash. Raises ObjectStoreError if it differs."""
     digest = sha256()
     for position in range(0, segment.object_bytes, part_bytes):
         length = min(part_bytes, segment.object_bytes - position)
         digest.update(store.get_range(segment.key, position, length))
     if digest.hexdigest() != segment.sha256:
-        raise StoreError(f"{segment.key} in {store.url} does not have the bytes that were copied")
+        raise ObjectStoreError(f"{segment.key} in {store.url} does not have the bytes that were copied")
 
 
 def encode_topic(topic: RemoteTopic) -> bytes:
@@ -105,7 +105,7 @@ def decode_topic(data: bytes) -> RemoteTopic:
             settings={str(k): str(v) for k, v in content["settings"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"topic.json is malformed: {error!r}") from error
+        raise ObjectStoreError(f"topic.json is malformed: {error!r}") from error
 
 
 def read_topic(store: ObjectStore, topic_id: bytes) -> RemoteTopic | None:

@@ -23,7 +23,7 @@ from forebay.spark.source.remote import planning
 from forebay.spark.source.remote.planning import RemoteRange
 from forebay.spark.source.remote_options import ONLY
 from forebay.tiers.local_directory import LocalDirectory
-from forebay.tiers.object_store import ObjectStore, StoreError
+from forebay.tiers.object_store import ObjectStore, ObjectStoreError
 from forebay.wire.tiers.layout import manifest_key
 from forebay.wire.tiers.manifest import Manifest, encode_manifest
 from support.brokers.broker_process import BrokerProcess, StartBroker
@@ -203,7 +203,7 @@ def test_segments_that_are_gone_are_lost_data_as_brokers_say(
     careless = batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, failOnDataLoss="false")
     assert len(values(careless, tasks)) == 60
     only = batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY)
-    with pytest.raises(StoreError, match="there is no object"):
+    with pytest.raises(ObjectStoreError, match="there is no object"):
         values(only, tasks)
 
 
@@ -234,7 +234,7 @@ def test_a_damaged_segment_is_read_from_the_brokers(
     store.put(damaged.key, bytes(content))
     wanted = sorted(value(0, n) for n in range(100))
     assert values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path)) == wanted
-    with pytest.raises(StoreError, match="fails its CRC"):
+    with pytest.raises(ObjectStoreError, match="fails its CRC"):
         values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY))
 
 
@@ -247,7 +247,7 @@ def test_a_segment_with_fewer_messages_than_its_manifest_says_is_read_from_the_b
     (whole,) = manifest.segments
     _keep(store, manifest._replace(segments=(whole._replace(next_offset=95),)))
     assert len(values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path))) == 100
-    with pytest.raises(StoreError, match="ends at offset 80, before 95"):
+    with pytest.raises(ObjectStoreError, match="ends at offset 80, before 95"):
         values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY))
 
 
@@ -361,7 +361,7 @@ def test_a_store_that_cannot_be_reached(broker: BrokerProcess, topic: str, tmp_p
     (tmp_path / "file").write_text("no directory")
     options: dict[str, Any] = {"subscribe": topic, "remoteUrl": tmp_path / "file"}
     assert len(values(batch_reader(broker.bootstrap, **options))) == 10
-    with pytest.raises(StoreError):
+    with pytest.raises(ObjectStoreError):
         values(batch_reader(broker.bootstrap, **options, readRemote=ONLY))
     with pytest.raises(ConfigError, match="give its place as remoteUrl"):
         values(batch_reader(broker.bootstrap, subscribe=topic, readRemote=ONLY))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.broker.tiers.chunk_files import ChunkFiles
-from forebay.broker.tiers.known_store import KnownStore
+from forebay.broker.tiers.known_object_store import KnownObjectStore
 from forebay.broker.tiers.remote_offsets import RemoteOffsets
 from forebay.broker.tiers.remote_reads import RemoteReads
 from forebay.broker.tiers.service import TierService
@@ -46,7 +46,7 @@ class Tiers:
 
         host = TierHost(
             store=store,
-            known_store=KnownStore(
+            known_store=KnownObjectStore(
                 store,
                 copying,
                 base.store,

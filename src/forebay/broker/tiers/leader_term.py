@@ -24,7 +24,7 @@ from forebay.core.tiers import manifest_changes as changes
 from forebay.core.tiers.lineage import lost_from
 from forebay.core.tiers.planning import Copy, local_deletion, retained_from, segments_to_copy
 from forebay.errors import ForebayError, StorageError
-from forebay.tiers.object_store import StoreError
+from forebay.tiers.object_store import ObjectStoreError
 from forebay.tiers.reading import RemoteTopic, encode_topic
 from forebay.wire.tiers.layout import segment_key, topic_key
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment
@@ -84,7 +84,7 @@ class LeaderTerm:
                 self._check_term()
                 self._adopt(claimed)
                 return
-        raise StoreError(f"the manifest of {self.partition} changes all the time")
+        raise ObjectStoreError(f"the manifest of {self.partition} changes all the time")
 
     def _claimed(self, manifest: Manifest) -> Manifest:
         return changes.claimed(manifest, self.epoch, self._host.writer, self._delete_at_ms())
@@ -110,7 +110,7 @@ class LeaderTerm:
         """Make a changed manifest the one that counts. On a conflict it is to be read again."""
         if not await self._file.replace(manifest):
             self._remote.known = False
-            raise StoreError(f"somebody else has changed the manifest of {self.partition}")
+            raise ObjectStoreError(f"somebody else has changed the manifest of {self.partition}")
         self._check_term()
         self._adopt(manifest)
 
@@ -124,7 +124,7 @@ class LeaderTerm:
     # -- the work --------------------------------------------------------------------------------------
 
     async def tend(self) -> bool:
-        """Do what there is to do; whether there is more. Raises StoreError, StorageError, TermOver.
+        """Do what there is to do; whether there is more. Raises ObjectStoreError, StorageError, TermOver.
 
         Never for one partition twice at a time. Uploads take long, and the lock is not held meanwhile: the
         manifest may be changed by others of this process.
@@ -268,14 +268,14 @@ class LeaderTerm:
 
     async def _upload_all(
         self, uploads: list[Upload]
-    ) -> tuple[list[RemoteSegment], StoreError | StorageError | None]:
+    ) -> tuple[list[RemoteSegment], ObjectStoreError | StorageError | None]:
         """What was copied, and why not all of it was."""
         done: list[RemoteSegment] = []
         try:
             for upload in uploads:
                 done.append(await self._run(upload))
                 self._check_term()
-        except (StoreError, StorageError) as error:
+        except (ObjectStoreError, StorageError) as error:
             return done, error
         return done, None
 

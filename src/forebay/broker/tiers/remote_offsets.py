@@ -14,7 +14,7 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.partition import Partition
 from forebay.broker.tiers.known_manifest import known_manifest
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
-from forebay.tiers.object_store import ObjectStore, StoreError
+from forebay.tiers.object_store import ObjectStore, ObjectStoreError
 from forebay.tiers.reading import read_chunk, read_index
 from forebay.wire.record_spans import payload_of, readable_spans
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment
@@ -42,7 +42,7 @@ class RemoteOffsets:
             return await self._loop.run_in_executor(
                 self._pool, search, self._store, manifest, timestamp, limit
             )
-        except StoreError as error:
+        except ObjectStoreError as error:
             raise KafkaError(
                 ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition} cannot be searched in the object store: {error}"
             ) from error
@@ -51,7 +51,7 @@ class RemoteOffsets:
 def search(
     store: ObjectStore, manifest: Manifest, timestamp: int, decompress_max_bytes: int
 ) -> TimestampOffset | None:
-    """The first record that is not older. Blocks. Raises StoreError."""
+    """The first record that is not older. Blocks. Raises ObjectStoreError."""
     for segment in manifest.segments:
         if segment.max_timestamp >= timestamp:
             for found in _records(store, segment, timestamp, decompress_max_bytes):

@@ -25,7 +25,7 @@ from forebay.broker.tiers.chunk_files import ChunkFile, ChunkFiles
 from forebay.broker.tiers.missed_chunk import ChunkName, ChunkRange, Missed
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.storage.log.segment.segment_list import LogSlice
-from forebay.tiers.object_store import ObjectStore, StoreError
+from forebay.tiers.object_store import ObjectStore, ObjectStoreError
 from forebay.tiers.reading import read_chunk, read_index
 from forebay.wire.tiers.manifest import RemoteSegment
 from forebay.wire.tiers.segment_object import SegmentIndex, chunk_at
@@ -221,7 +221,7 @@ class RemoteReads:
         if len(self._failed_until) > 10_000:
             self._failed_until.clear()
         self._failed_until[name] = self._loop.time() + _PAUSE_AFTER_FAILURE_S
-        ours = isinstance(error, (StoreError, OSError, ProtocolError))
+        ours = isinstance(error, (ObjectStoreError, OSError, ProtocolError))
         log.warning(
             "old messages cannot be read from the object store; they will be asked for again",
             extra={"segment": segment.key, "reason": str(error)},

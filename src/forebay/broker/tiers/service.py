@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.pace import Stopped
 from forebay.broker.tiers.leader_term import LeaderTerm, TermOver
 from forebay.errors import ErrorCode, KafkaError, StorageError
-from forebay.tiers.object_store import StoreError
+from forebay.tiers.object_store import ObjectStoreError
 
 if TYPE_CHECKING:
     from forebay.broker.background import Background
@@ -74,7 +74,7 @@ class TierService:
             await self._term(partition).begin_at(offset)
         except TermOver:
             raise partition.not_leader() from None
-        except StoreError as error:
+        except ObjectStoreError as error:
             self._failed(partition, error)
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT, f"the object store cannot be written: {error}"
@@ -108,7 +108,7 @@ class TierService:
         try:
             await self._host.known_store.check()
             await self._removal.remove_some()
-        except StoreError as error:
+        except ObjectStoreError as error:
             self._pause()
             log.warning("the objects of deleted topics stay for now", extra={"reason": str(error)})
         finally:
@@ -140,7 +140,7 @@ class TierService:
                 partition.remote.failure = None
         except (TermOver, Stopped):
             pass
-        except (StoreError, StorageError) as error:
+        except (ObjectStoreError, StorageError) as error:
             self._failed(partition, error)
         finally:
             self._busy.discard(partition)
@@ -152,7 +152,7 @@ class TierService:
         self._host.metrics.remote_failures += 1
         if partition.remote is not None:
             partition.remote.failure = str(error)
-        if isinstance(error, StoreError):
+        if isinstance(error, ObjectStoreError):
             self._pause()
             self._due[partition] = None
         log.warning(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from forebay.broker.broker_time import BrokerTime
     from forebay.broker.live_config import LiveConfig
     from forebay.broker.telemetry.metrics import Metrics
-    from forebay.broker.tiers.known_store import KnownStore
+    from forebay.broker.tiers.known_object_store import KnownObjectStore
     from forebay.broker.worker_threads import LazyThreads
     from forebay.clock import Clock
     from forebay.config import TierConfig
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TierHost:
     store: ObjectStore
-    known_store: KnownStore
+    known_store: KnownObjectStore
     threads: LazyThreads
     writer: str
     """Names this process in manifests."""

@@ -32,7 +32,7 @@ class Upload(NamedTuple):
     copied_ms: int
 
     def run(self, store: ObjectStore, pace: Pace) -> RemoteSegment:
-        """Blocks. Raises StoreError, StorageError, OSError, and Stopped."""
+        """Blocks. Raises ObjectStoreError, StorageError, OSError, and Stopped."""
         parts = _Parts(self, pace)
         try:
             store.upload(self.key, parts)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 from forebay.sim.world.virtual_time import World
-from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, Stored, StoreError
+from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, ObjectStoreError, Stored
 
 
 class SimObjects:
@@ -43,7 +43,7 @@ class SimObjects:
         self._enter()
         data = self._find(key)[0][position : position + length]
         if len(data) != length:
-            raise StoreError(f"{key} is too short")
+            raise ObjectStoreError(f"{key} is too short")
         return data
 
     def put(self, key: str, data: bytes, *, replaces: str | None = None) -> str:
@@ -89,10 +89,10 @@ class SimObjects:
 
     def _enter(self) -> None:
         if self._world.now < self.away_until:
-            raise StoreError("the object store is away")
+            raise ObjectStoreError("the object store is away")
         if self._chance.random() < self.failure_rate / 2:
-            raise StoreError("the object store failed")
+            raise ObjectStoreError("the object store failed")
 
     def _lose_answer(self) -> None:
         if self._chance.random() < self.failure_rate / 2:
-            raise StoreError("the answer of the object store came too late")
+            raise ObjectStoreError("the answer of the object store came too late")

@@ -42,7 +42,7 @@ from forebay.spark.source.remote.segments import SegmentPieces
 from forebay.spark.source.remote_options import ONLY
 from forebay.spark.wire.connections import BrokerConnection, Cluster, check
 from forebay.spark.worker import freeze_loaded_objects
-from forebay.tiers.object_store import StoreError
+from forebay.tiers.object_store import ObjectStoreError
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 log = logging.getLogger(__name__)
@@ -123,11 +123,13 @@ class Reading:
             for data, piece, mine in pieces.pieces():
                 decoder = Decoder(self.schema, mine, self.rows, mark_unreadable=self.fetching.mark_unreadable)
                 yield from decoder.decode(data, piece)
-        except StoreError as error:
+        except ObjectStoreError as error:
             unreachable(options, error)
         if pieces.offset < wanted.end:
             if options.read == ONLY:
-                raise StoreError(f"offsets {pieces.offset} to {wanted.end - 1} of {wanted.at} are not remote")
+                raise ObjectStoreError(
+                    f"offsets {pieces.offset} to {wanted.end - 1} of {wanted.at} are not remote"
+                )
             yield from self._read(wanted._replace(start=max(wanted.start, pieces.offset)))
 
     def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:

@@ -37,7 +37,7 @@ class RemoteOptions:
             raise ConfigError(f"remoteUrl={self.url}: {problem}")
 
     def open(self, url: str) -> ObjectStore:
-        """The store, shared by the tasks of a process. Raises StoreError."""
+        """The store, shared by the tasks of a process. Raises ObjectStoreError."""
         return _opened(url, tuple(sorted(self.settings.items())))
 
 

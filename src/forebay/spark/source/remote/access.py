@@ -11,7 +11,7 @@ from forebay.spark.source.offset_lookup import offsets_at
 from forebay.spark.source.offset_ranges import LATEST_TIERED, TopicPartition
 from forebay.spark.source.remote_options import NEVER, ONLY, RemoteOptions
 from forebay.spark.wire.connections import Cluster
-from forebay.tiers.object_store import StoreError
+from forebay.tiers.object_store import ObjectStoreError
 from forebay.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def _url(cluster: Cluster) -> str:
     return next((each.value or "" for each in result.configs if each.name == _URL), "")
 
 
-def unreachable(options: RemoteOptions, error: StoreError) -> None:
+def unreachable(options: RemoteOptions, error: ObjectStoreError) -> None:
     """Fail, or go on with the brokers, as readRemote says."""
     if options.read == ONLY:
         raise error

@@ -16,7 +16,7 @@ from forebay.spark.source.offset_ranges import OffsetRange, RangeGroup, TopicPar
 from forebay.spark.source.remote.access import Place, place_of, unreachable
 from forebay.spark.source.remote_options import RemoteOptions
 from forebay.spark.wire.connections import Cluster
-from forebay.tiers.object_store import StoreError
+from forebay.tiers.object_store import ObjectStoreError
 from forebay.tiers.reading import read_manifest
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment
 
@@ -129,7 +129,7 @@ def read_plan(
                 for at in known
             ]
             found = [look.result() for look in looks]
-    except StoreError as error:
+    except ObjectStoreError as error:
         unreachable(options, error)
         return None
     manifests = {at: each for at, each in zip(known, found, strict=True) if each is not None}

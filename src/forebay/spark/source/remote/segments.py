@@ -15,7 +15,7 @@ from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.options import Fetching
 from forebay.spark.source.record_batches import Piece, select
 from forebay.spark.source.remote.planning import RemoteRange, segments_of
-from forebay.tiers.object_store import Missing, ObjectStore, StoreError
+from forebay.tiers.object_store import Missing, ObjectStore, ObjectStoreError
 from forebay.tiers.reading import read_chunks, read_index, read_manifest
 from forebay.wire.messages.fetch import AbortedTransaction
 from forebay.wire.tiers.manifest import RemoteSegment
@@ -43,7 +43,7 @@ class SegmentPieces:
         self.offset = max(self._wanted.start, task.first_offset)
 
     def pieces(self) -> Iterator[SegmentPiece]:
-        """Until the end of the segments. Raises StoreError where they cannot be read on."""
+        """Until the end of the segments. Raises ObjectStoreError where they cannot be read on."""
         store = self._fetching.remote.open(self._task.url)
         looks = 0
         while self.offset < self._wanted.end:
@@ -98,7 +98,7 @@ class SegmentPieces:
 def _check(found: int, wanted: int, segment: RemoteSegment) -> None:
     """Nothing is passed over: offsets that a segment should have and does not are an error."""
     if found < wanted:
-        raise StoreError(f"{segment.key} ends at offset {found}, before {wanted}")
+        raise ObjectStoreError(f"{segment.key} ends at offset {found}, before {wanted}")
 
 
 def _reads(index: SegmentIndex, wanted: OffsetRange, bytes_max: int) -> list[list[Chunk]]:

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from forebay.coordination import store as cluster_store
+from forebay.coordination.store import Compare, Put, Store, StoreError
 from forebay.core.tiers.object_store_identity import decode_store_id, encode_store_id, refusal
 from forebay.errors import ProtocolError
-from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore, StoreError
+from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore, ObjectStoreError
 from forebay.wire.tiers.layout import STORE
 
 if TYPE_CHECKING:
     from forebay.broker.worker_threads import LazyThreads
 
 
-class KnownStore:
+class KnownObjectStore:
     def __init__(
         self,
         objects: ObjectStore,
         threads: LazyThreads,
-        cluster: cluster_store.Store,
+        cluster: Store,
         key: str,
         *,
         accepted: str | None,
@@ -41,26 +41,26 @@ class KnownStore:
         self._confirmed = False
 
     async def check(self) -> None:
-        """Confirm it unless that was done since the start. Raises StoreError."""
+        """Confirm it unless that was done since the start. Raises ObjectStoreError."""
         if not self._confirmed:
             await self.confirm()
 
     async def confirm(self) -> None:
-        """Look at the store again, since something is missing there. Raises StoreError."""
+        """Look at the store again, since something is missing there. Raises ObjectStoreError."""
         self._confirmed = False
         try:
             known = await self._known()
             found = await self._threads.run(self._read)
             problem = refusal(known, found, self._accepted)
             if problem is not None:
-                raise StoreError(f"{self._objects.url}: {problem}")
+                raise ObjectStoreError(f"{self._objects.url}: {problem}")
             if found is None:
                 wanted = self._accepted or self._new_id()
                 found = await self._threads.run(lambda: self._create(wanted))
             if found != known:
                 await self._remember(known, found)
-        except cluster_store.StoreError as error:
-            raise StoreError(f"the id of the object store is not known: {error}") from error
+        except StoreError as error:
+            raise ObjectStoreError(f"the id of the object store is not known: {error}") from error
         self._confirmed = True
 
     async def _known(self) -> str | None:
@@ -69,13 +69,13 @@ class KnownStore:
 
     async def _remember(self, known: str | None, found: str) -> None:
         if known is None:
-            compare = cluster_store.Compare.absent(self._key)
-            put = cluster_store.Put(key=self._key, value=found.encode())
+            compare = Compare.absent(self._key)
+            put = Put(key=self._key, value=found.encode())
             await self._cluster.txn([compare], [put])
         else:  # an administrator has accepted another one
-            await self._cluster.txn(puts=[cluster_store.Put(key=self._key, value=found.encode())])
+            await self._cluster.txn(puts=[Put(key=self._key, value=found.encode())])
         if await self._known() != found:
-            raise StoreError(f"{self._objects.url}: another broker uses another object store")
+            raise ObjectStoreError(f"{self._objects.url}: another broker uses another object store")
 
     def _read(self) -> str | None:
         """Runs in a thread."""
@@ -84,7 +84,7 @@ class KnownStore:
         except Missing:
             return None
         except ProtocolError as error:
-            raise StoreError(f"{self._objects.url}: {error}") from error
+            raise ObjectStoreError(f"{self._objects.url}: {error}") from error
 
     def _create(self, store_id: str) -> str:
         """Runs in a thread. Returns the id that counts: another broker may have been first."""
