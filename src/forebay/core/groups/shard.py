@@ -342,7 +342,7 @@ class GroupShard:
         """
         old = self._context.topics
         self._context.see(topics, deleted)
-        if gone := self._gone({**self._missing, **old}):
+        if gone := self._gone({**self._missing, **old} if self._missing else old):
             self.expiration.topics_deleted(gone, now)
             for group in self.groups.values():
                 if isinstance(group, ShareGroup):
@@ -354,14 +354,17 @@ class GroupShard:
     def _gone(self, before: TopicsView) -> set[str]:
         """The names whose topics were deleted or have been replaced; notes which are missing."""
         topics, deleted = self._context.topics, self._context.deleted
-        gone = {
-            name
-            for name, info in before.items()
-            if (info.topic_id in deleted if name not in topics else topics[name].topic_id != info.topic_id)
-        }
-        self._missing = {
-            name: info for name, info in before.items() if name not in topics and name not in gone
-        }
+        gone: set[str] = set()
+        missing: dict[str, TopicInfo] = {}
+        for name, info in before.items():
+            if name in topics:
+                if topics[name].topic_id != info.topic_id:
+                    gone.add(name)
+            elif info.topic_id in deleted:
+                gone.add(name)
+            else:
+                missing[name] = info
+        self._missing = missing
         return gone
 
     # -- helpers -------------------------------------------------------------------------------------
