@@ -7,8 +7,8 @@ from errno import EIO
 
 import pytest
 
-from forebay.sim.world.disk import SimDisk
-from forebay.sim.world.disk_handle import Died, DiskHandle
+from forebay.sim.world.disks.disk import SimDisk
+from forebay.sim.world.disks.disk_handle import Died, DiskHandle
 from forebay.storage.disk import File, FileClosed, Locked
 
 

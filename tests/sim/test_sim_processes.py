@@ -11,9 +11,9 @@ import pytest
 from forebay.broker.ports import Stream
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.sim.simulation import Story, simulate
-from forebay.sim.world.disk import SimDisk
-from forebay.sim.world.disk_handle import Died, DiskHandle
 from forebay.sim.world.disk_time import DiskTime
+from forebay.sim.world.disks.disk import SimDisk
+from forebay.sim.world.disks.disk_handle import Died, DiskHandle
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.process import SimProcess
 from forebay.sim.world.virtual_time import World

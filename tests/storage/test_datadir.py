@@ -9,8 +9,8 @@ from threading import Thread
 import pytest
 
 from forebay.errors import ConfigError, StorageError
-from forebay.sim.world.disk import SimDisk
-from forebay.sim.world.disk_handle import DiskHandle
+from forebay.sim.world.disks.disk import SimDisk
+from forebay.sim.world.disks.disk_handle import DiskHandle
 from forebay.storage.datadir import DataDir, DataDirLocked
 from forebay.storage.log.config import LogConfig
 from forebay.storage.real_disk import RealDisk

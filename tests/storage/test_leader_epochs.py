@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from forebay.broker.partition.producer_replay import load_producers
 from forebay.errors import StorageError
-from forebay.sim.world.disk import SimDisk
-from forebay.sim.world.disk_handle import DiskHandle
+from forebay.sim.world.disks.disk import SimDisk
+from forebay.sim.world.disks.disk_handle import DiskHandle
 from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.opening import open_log
 from forebay.storage.real_disk import RealDisk

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import StorageError
-from forebay.sim.world.disk import SimDisk
-from forebay.sim.world.disk_handle import DiskHandle
+from forebay.sim.world.disks.disk import SimDisk
+from forebay.sim.world.disks.disk_handle import DiskHandle
 from forebay.storage.datadir import DataDir
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log

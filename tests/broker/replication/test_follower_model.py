@@ -23,8 +23,8 @@ from forebay.broker.partition.producer_replay import (
 from forebay.core.partition.batch_rules import place
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import StorageError
-from forebay.sim.world.disk import SimDisk
-from forebay.sim.world.disk_handle import DiskHandle
+from forebay.sim.world.disks.disk import SimDisk
+from forebay.sim.world.disks.disk_handle import DiskHandle
 from forebay.storage.datadir import DataDir
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.leader_epochs import LeaderEpochs

@@ -20,7 +20,7 @@ from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.replicas.log_fate import UNREADABLE_EPOCHS
 from forebay.core.cluster.stored import image_text
 from forebay.errors import ProtocolError, StorageError
-from forebay.sim.world.disk_handle import DiskHandle
+from forebay.sim.world.disks.disk_handle import DiskHandle
 from forebay.sim.world.node import DATA_DIR, SimNode
 from forebay.storage.checkpoint import read_topic_id
 from forebay.storage.strays import PARTITION_NAME, SUFFIX, read_note

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from forebay.sim.world.disk_handle import UseOfTime
+from forebay.sim.world.disks.disk_handle import UseOfTime
 from forebay.sim.world.loop import ProcessLoop
 
 _BLOCK_BYTES = 1024

@@ -27,7 +27,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TypeVar
 
-from forebay.sim.world.disk_handle import Died
+from forebay.sim.world.disks.disk_handle import Died
 from forebay.sim.world.virtual_time import World
 
 T = TypeVar("T")

@@ -17,10 +17,10 @@ from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import KafkaError
 from forebay.sim.world.clock import SimClock
-from forebay.sim.world.delay_indexes import SimDelayIndexes
-from forebay.sim.world.disk import SimDisk
-from forebay.sim.world.disk_handle import Died, DiskHandle
 from forebay.sim.world.disk_time import DiskTime
+from forebay.sim.world.disks.delay_indexes import SimDelayIndexes
+from forebay.sim.world.disks.disk import SimDisk
+from forebay.sim.world.disks.disk_handle import Died, DiskHandle
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.objects import SimObjects
 from forebay.sim.world.process import SimProcess

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from forebay.broker.ports import Address
 from forebay.broker.tiers.chunk_files import ChunkFile
-from forebay.sim.world.disk_handle import SimFile
+from forebay.sim.world.disks.disk_handle import SimFile
 from forebay.sim.world.loop import ProcessLoop
 from forebay.wire.parts import FileRange
 

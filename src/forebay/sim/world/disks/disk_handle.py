@@ -6,7 +6,7 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 
-from forebay.sim.world.disk import Inode, SimDisk, parent, under
+from forebay.sim.world.disks.disk import Inode, SimDisk, parent, under
 from forebay.storage.disk import Buffer, File, FileClosed, Lock, Locked
 
 _CAPACITY_BYTES = 1 << 30

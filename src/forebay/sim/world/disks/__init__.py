@@ -1,0 +1,1 @@
+"""The disks of simulated machines, and what lies on them."""
