@@ -22,7 +22,7 @@ from support.chaos.history import History
 from support.clients.kafka_clients import create_topic
 
 DOWN_SECONDS_MAX = 0.5
-SHORT_STORY_PAUSE_S_MAX = 0.06
+SHORT_STORY_PAUSE_S_MAX = 0.2
 """Producers that rest a little leave the cores to others, who run their tests at the same time."""
 NO_PROGRESS_SECONDS = 15.0
 CHAOS_SECONDS = float(os.environ.get("CHAOS_SECONDS", "120"))

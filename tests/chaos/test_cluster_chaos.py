@@ -29,7 +29,7 @@ CHAOS_SECONDS = float(os.environ.get("CHAOS_SECONDS", "120"))
 CHAOS_SEED = os.environ.get("CHAOS_SEED") or f"{random.SystemRandom().randrange(2**32)}"
 SHORT_STORY = {"killed": 0.2, "cut from all but clients": 7.5, "etcd leader killed": 0.5, "stopped": 0.1}
 """Fault and seconds."""
-SHORT_STORY_PAUSE_S_MAX = 0.06
+SHORT_STORY_PAUSE_S_MAX = 0.3
 """Producers that rest a little leave the cores to others, who run their tests at the same time."""
 
 

@@ -42,6 +42,7 @@ class Members:
         self.group_id = group_id
         self.open: list[Consumer] = []
         self.seen: Counter[bytes] = Counter()
+        self.refused: list[tuple[Consumer, Any]] = []
 
     def add(self, *topics: str, protocol: str = "consumer", **settings: Any) -> Consumer:
         dotted = {name.replace("_", "."): value for name, value in settings.items()}
@@ -75,15 +76,23 @@ class Members:
                     # A topic is known to the group before every consumer's metadata has it.
                     if message.error() is None:
                         self.commit(consumer, message)
+            self.commit_refused()
 
     def commit(self, consumer: Consumer, message: Any) -> None:
-        self.seen[message.value()] += 1
         try:
             consumer.commit(message=message, asynchronous=False)
         except KafkaException as error:
-            # It was on its way out of this partition; whoever gets it reads the message again.
             assert error.args[0].name() in REFUSALS, error
-            self.seen[message.value()] -= 1
+            self.refused.append((consumer, message))
+        else:
+            self.seen[message.value()] += 1
+
+    def commit_refused(self) -> None:
+        """Who keeps a partition in a rebalance tries again; who loses it leaves the message to its successor."""
+        refused, self.refused = self.refused, []
+        for consumer, message in refused:
+            if consumer in self.open and (message.topic(), message.partition()) in shares([consumer])[0]:
+                self.commit(consumer, message)
 
     def come_to(self, *sizes: int) -> None:
         """Until the members have so many partitions each, whoever has how many, and none is had by two."""

@@ -36,6 +36,8 @@ CORE = {
     ],
 }
 """The tests that say most about what differs from system to system."""
+IN_COMPAT = ("brokers for tests", "a cluster of three", "TLS", "kill -9")
+"""`make compat` runs them: they take long."""
 
 
 @pytest.mark.parametrize("missing", MISSING)
@@ -67,7 +69,13 @@ def read(broker: Broker, topic: str) -> list[bytes | None]:
     return found
 
 
-@pytest.mark.parametrize("tests", CORE.values(), ids=CORE)
+@pytest.mark.parametrize(
+    "tests",
+    [
+        pytest.param(tests, id=name, marks=[pytest.mark.compat] if name in IN_COMPAT else [])
+        for name, tests in CORE.items()
+    ],
+)
 def test_the_most_important_tests_pass_without_any_of_it(tests: list[str]) -> None:
     chosen = [str(TESTS / each) for each in tests]
     ran = subprocess.run(

@@ -245,8 +245,8 @@ def test_strangers_have_a_small_part_and_keep_nobody_from_logging_in(tmp_path: P
 def test_requests_that_are_handled_in_slices_count_until_they_are_answered(tmp_path: Path, size: int) -> None:
     """The smaller ones are copied; the larger ones have memory of their own."""
     with local_broker(tmp_path / "data", BOUND) as broker, contextlib.ExitStack() as stack:
-        name = "x" * (size // 50_000)
-        names = [MetadataRequestTopic(name=f"{name}{number:05}") for number in range(50_000)]
+        name = "x" * (size // 25_000)
+        names = [MetadataRequestTopic(name=f"{name}{number:05}") for number in range(25_000)]
         request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
         clients = [stack.enter_context(WireClient(broker.bootstrap)) for _ in range(4)]
         frames = [client.frame(request, 12) for client in clients]

@@ -22,7 +22,7 @@ from support.machines.consumer_runtime import ConsumerClient, ConsumerRuntime, s
 from support.machines.group_runtime import Runtime
 from support.machines.share_runtime import ShareRuntime
 
-SMALL, LARGE = 125, 1000
+SMALL, LARGE = 75, 600
 GROWTH_MAX = 4.0
 """Eight times the members; quadratic costs would grow eightfold."""
 BETWEEN_MS = 5

@@ -129,6 +129,7 @@ def cluster(tmp_path: Path, jvm_options: str) -> Iterator[SparkCluster]:
         yield started
 
 
+@pytest.mark.compat  # starts a cluster of Spark, with a Python of its own
 def test_executors_without_forebay_get_what_they_need(
     broker: BrokerProcess, cluster: SparkCluster, tmp_path: Path, jvm_options: str
 ) -> None:

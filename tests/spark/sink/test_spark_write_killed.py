@@ -28,6 +28,7 @@ from support.spark.reading import make_topic
 from support.spark.writing import Query, committed, wait_until_closed
 from support.waiting import Patience
 
+KILLS = 5
 PARTITIONS = 2
 ROWS = 3_000
 """Ten micro-batches, in each of which both tasks have rows."""
@@ -72,24 +73,24 @@ def wait_for_more_rows(bootstrap: str, sink: str, running: Callable[[], bool]) -
     time.sleep(CHANCE.uniform(0, 0.5))
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.chaos)])
+@pytest.mark.chaos
 def test_drivers_that_are_killed_leave_each_row_once(
-    bootstrap: str, topics: tuple[str, str], tmp_path: Path, jvm_options: str, kills: int
+    bootstrap: str, topics: tuple[str, str], tmp_path: Path, jvm_options: str
 ) -> None:
     command = [sys.executable, spark_driver.__file__, bootstrap, *topics]
     command += [str(tmp_path / "checkpoint"), jvm_options]
-    for kill in range(kills + 1):
+    for kill in range(KILLS + 1):
         # A session of its own: the JVM dies with the driver, as a machine dies as a whole.
         with (tmp_path / f"driver-{kill}.log").open("wb") as log:
             driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
-            if kill < kills:
+            if kill < KILLS:
                 wait_for_more_rows(bootstrap, topics[1], partial(is_running, driver))
             else:
                 driver.wait(DEADLINE_S)
         finally:
             kill_all_of(driver)
-    assert driver.returncode == 0, (tmp_path / f"driver-{kills}.log").read_text()[-3000:]
+    assert driver.returncode == 0, (tmp_path / f"driver-{KILLS}.log").read_text()[-3000:]
     check_copied_once(bootstrap, topics)
 
 

@@ -25,11 +25,15 @@ _READING = ("GET", "HEAD")
 
 
 class Gate:
-    """Lets requests through; a budget, where there is one, is how many."""
+    """Lets requests through; a budget, where there is one, is how many.
+
+    Those that write go one by one: moto looks at a condition and then writes, which in S3 is one step.
+    """
 
     def __init__(self, application: WSGIApplication) -> None:
         self._application = application
         self._lock = threading.Lock()
+        self._writes = threading.Lock()
         self.budget: int | None = None
         self.methods: list[str] = []
         """Of all requests, those that were refused included."""
@@ -48,7 +52,10 @@ class Gate:
             # Clients repeat what a server says it could not do; what they may not do they give up.
             start_response("403 Forbidden", [("Content-Type", "application/xml")])
             return [_FORBIDDEN]
-        return self._application(environ, start_response)
+        if environ["REQUEST_METHOD"] in _READING:
+            return self._application(environ, start_response)
+        with self._writes:
+            return self._application(environ, start_response)
 
 
 class ObjectStore:
