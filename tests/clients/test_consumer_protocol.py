@@ -88,7 +88,7 @@ class Members:
             self.seen[message.value()] += 1
 
     def commit_refused(self) -> None:
-        """Who keeps a partition in a rebalance tries again; who loses it leaves the message to its successor."""
+        """Who keeps a partition in a rebalance tries again; who loses it leaves the message to the next."""
         refused, self.refused = self.refused, []
         for consumer, message in refused:
             if consumer in self.open and (message.topic(), message.partition()) in shares([consumer])[0]:
