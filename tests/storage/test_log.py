@@ -363,6 +363,16 @@ def test_snapshots_of_producers(tmp_path: Path) -> None:
     assert "00000000000000000010.snapshot" in names(tmp_path)
 
 
+def test_the_snapshots_of_all_segments_are_kept_where_they_are_copied(tmp_path: Path) -> None:
+    log = open_small(tmp_path, LogConfig(keeps_snapshots=True))
+    for _ in range(4):
+        fill(log, 5)
+        log.files.datasync()
+        log.write_snapshot(b"state")
+    assert [offset for offset, _ in log.files.snapshots()] == [20, 15, 10, 5]
+    assert log.files.snapshot_at(10) == b"state"
+
+
 def test_a_snapshot_lists_no_directory(tmp_path: Path) -> None:
     """A log that rolls often, on a disk that cannot be read any more, would be tried in vain each time."""
     log = open_small(tmp_path, disk=(disk := UnlistableDisk()))

@@ -86,7 +86,7 @@ class Node(OptionalParts):
         self.assignment = local.assignment
         self.write_cycle = local.write_cycle
         self.offsets_by_time = local.offsets_by_time
-        self.replication = Replication(base, local)
+        self.replication = Replication(base, local, self.remote_producers)
         self._build_cluster()
         self.coordinators = Coordinators(base, local, self.peers, self.topic_changes)
         self._build_readers()

@@ -102,6 +102,7 @@ async def test_the_next_leader_serves_old_messages_and_goes_on_copying(tiered: T
     cluster = tiered.cluster
     await tiered.fill(0, 80)
     await tiered.until_local_start(50)
+    await cluster.in_sync(TOPIC)
     first = cluster.leader(TOPIC)
     await cluster.kill(first)
     await cluster.bury(first)
@@ -130,6 +131,35 @@ async def test_a_replica_that_lost_its_disk_copies_only_the_local_part(tiered: T
     assert log.start_offset >= 50
     await cluster.lead(TOPIC, 0, other)
     assert await tiered.read(0, 80) == values(0, 80)
+
+
+async def test_a_replica_that_lost_its_disk_knows_the_producers_of_the_remote_part(tiered: Tiered) -> None:
+    cluster = tiered.cluster
+
+    async def send(sequence: int) -> tuple[int, int]:
+        data = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=sequence, timestamp=1)
+        request = produce(TOPIC, data, acks=ACKS_ALL)
+        answer = only_partition(await cluster.ask(cluster.leader(TOPIC), request, PRODUCE))
+        return answer.error_code, answer.base_offset
+
+    assert await send(0) == (ErrorCode.NONE, 0)
+    await tiered.fill(1, 79)
+    await tiered.until_local_start(50)
+    other = next(node for node in cluster.nodes if node != cluster.leader(TOPIC))
+    await cluster.kill(other)
+    await cluster.bury(other)
+    await cluster.start(other, "another-disk")
+    await cluster.in_sync(TOPIC)
+    await cluster.lead(TOPIC, 0, other)
+    assert await send(2) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert await send(0) == (ErrorCode.NONE, 0), "it is a repeat"
+    assert await send(1) == (ErrorCode.NONE, 80)
+    await cluster.kill(other)
+    await cluster.bury(other)
+    await cluster.start(other, "another-disk")
+    await cluster.in_sync(TOPIC)
+    await cluster.lead(TOPIC, 0, other)
+    assert await send(3) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1), "they outlive a restart"
 
 
 async def test_messages_that_an_unclean_election_lost_are_never_served(tiered: Tiered) -> None:

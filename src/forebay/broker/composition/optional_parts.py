@@ -191,6 +191,10 @@ class OptionalParts:
     def remote_offsets(self) -> Callable[[], RemoteOffsets | None]:
         return lambda: self.tiers.offsets if self.has_store else None
 
+    def remote_producers(self, partition: Partition, offset: int) -> bytes:
+        """The snapshot of the producers at an offset. Raises KafkaError if it has to be asked for again."""
+        return self.tiers.producers.take(partition, offset) if self.has_store else b""
+
     @property
     def remote_start(self) -> Callable[[Partition, int], Awaitable[None]]:
         """Has messages deleted that are in the object store."""

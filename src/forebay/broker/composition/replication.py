@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from forebay.broker.partition.partition import Partition
     from forebay.broker.replication.fetcher import Fetcher
     from forebay.broker.replication.follower_append import FollowerAppend
+    from forebay.broker.replication.truncation import RemoteProducers
 
 _REPLICATION = "forebay.broker.replication"
 
 
 class Replication:
-    def __init__(self, base: Foundations, local: LocalPartitions) -> None:
+    def __init__(self, base: Foundations, local: LocalPartitions, remote_producers: RemoteProducers) -> None:
         config, entropy = base.settings.current, base.ports.entropy
         heard_ms: dict[int, int] = {}
         self.throttles = Throttles(config.replication)
@@ -57,6 +58,7 @@ class Replication:
         )
         self._base = base
         self._local = local
+        self._remote_producers = remote_producers
         self.following = Following(self._make_fetcher, base.background, node_id=base.node_id)
 
     def _make_fetcher(self, leader: int, resume: Callable[[Partition], None]) -> Fetcher:
@@ -79,7 +81,12 @@ class Replication:
     def _appender(self) -> FollowerAppend:
         base, local = self._base, self._local
         truncation = load(f"{_REPLICATION}.truncation:Truncation")(
-            base.data, local.assignment.lend, base.settings, base.background, base.time.now_ms
+            base.data,
+            local.assignment.lend,
+            base.settings,
+            base.background,
+            base.time.now_ms,
+            self._remote_producers,
         )
         return load(f"{_REPLICATION}.follower_append:FollowerAppend")(
             local.write_cycle, local.arrivals, base.metrics, truncation

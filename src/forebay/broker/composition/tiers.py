@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.tiers.chunk_files import ChunkFiles
 from forebay.broker.tiers.known_object_store import KnownObjectStore
 from forebay.broker.tiers.remote_offsets import RemoteOffsets
+from forebay.broker.tiers.remote_producers import RemoteProducers
 from forebay.broker.tiers.remote_reads import RemoteReads
 from forebay.broker.tiers.service import TierService
 from forebay.broker.tiers.tier_host import TierHost
@@ -64,6 +65,7 @@ class Tiers:
             topic_settings=topic_settings,
             paces=set(),
         )
+        self.producers = RemoteProducers(host, base.background)
         self.service = TierService(
             host,
             base.background,

@@ -56,5 +56,6 @@ def log_config(config: TopicConfig, decompress_max_bytes: int) -> LogConfig:
         index_interval_bytes=config.index_interval_bytes,
         segment_index_bytes=config.segment_index_bytes,
         file_delete_delay_ms=config.file_delete_delay_ms,
+        keeps_snapshots=config.remote_storage_enable,
         decompress_max_bytes=decompress_max_bytes,
     )

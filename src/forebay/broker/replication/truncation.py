@@ -29,9 +29,9 @@ from the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -43,6 +43,7 @@ from forebay.core.cluster.restore_image import is_before_election
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
+from forebay.storage.log.log import Log
 from forebay.wire.batch import BatchHeader
 from forebay.wire.messages.fetch import EpochEndOffset
 
@@ -52,10 +53,13 @@ log = logging.getLogger(__name__)
 Work: TypeAlias = Callable[[], ProducerTable]
 Lend: TypeAlias = Callable[[Partition, Work, Callable[[Future[ProducerTable]], float]], None]
 """Lends a log to a thread: see `Assignment.lend`."""
+RemoteProducers: TypeAlias = Callable[[Partition, int], bytes]
+"""The snapshot of the producers of a tiered partition at an offset. Raises KafkaError if it has to be asked
+for again."""
 
 
 class Truncation:
-    __slots__ = ("_background", "_data", "_lend_log", "_now_ms", "_settings")
+    __slots__ = ("_background", "_data", "_lend_log", "_now_ms", "_remote_producers", "_settings")
 
     def __init__(
         self,
@@ -64,8 +68,10 @@ class Truncation:
         settings: LiveConfig,
         background: Background,
         now_ms: Callable[[], int],
+        remote_producers: RemoteProducers,
     ) -> None:
         self._data = data
+        self._remote_producers = remote_producers
         self._now_ms = now_ms
         self._lend_log = lend
         self._settings = settings
@@ -95,9 +101,13 @@ class Truncation:
         self._lend(partition, partial(_truncate, self._data, partition, end_offset, copied_ms=copied_ms))
 
     def start_anew(self, partition: Partition, offset: int) -> None:
-        """Nothing of this log continues in the leader's: it begins where that one does."""
+        """Nothing of this log continues in the leader's: it begins where that one does. Raises KafkaError."""
+        producers = self._producers_before(partition, offset)
         log.info("beginning anew", extra={"partition": str(partition), "offset": offset})
-        self._lend(partition, partial(_start_anew, self._data, partition, offset))
+        self._lend(partition, partial(_start_anew, self._data, partition, offset, producers))
+
+    def _producers_before(self, partition: Partition, offset: int) -> bytes:
+        return b"" if partition.remote is None or not offset else self._remote_producers(partition, offset)
 
     def begin_with(
         self, partition: Partition, batch: bytes, header: BatchHeader, then: Callable[[], None]
@@ -105,10 +115,11 @@ class Truncation:
         """Let an empty log begin with this batch: the leader's log begins in the middle of it.
 
         It cannot be fetched by its offset, which the leader no longer has; so it is kept from the answer.
-        `then` is called on the loop when the batch is in the log.
+        `then` is called on the loop when the batch is in the log. Raises KafkaError.
         """
-        first = batch, header
-        work = partial(_start_anew, self._data, partition, header.base_offset, first)
+        offset, first = header.base_offset, (batch, header)
+        producers = self._producers_before(partition, offset)
+        work = partial(_start_anew, self._data, partition, offset, producers, first)
         self._lend(partition, work, then=then)
 
     def read_again(self, partition: Partition) -> None:
@@ -179,13 +190,20 @@ def _truncate(data: DataDir, partition: Partition, offset: int, *, copied_ms: in
 
 
 def _start_anew(
-    data: DataDir, partition: Partition, offset: int, first: tuple[bytes, BatchHeader] | None = None
+    data: DataDir,
+    partition: Partition,
+    offset: int,
+    producers: bytes,
+    first: tuple[bytes, BatchHeader] | None = None,
 ) -> ProducerTable:
     log_ = partition.log
     with data.checkpoints.lowered(partition.topic, partition.index, 0):
         log_.files.truncate_fully_and_start_at(offset)
     data.checkpoints.note_start(partition.topic, partition.index, offset)
     partition.epochs.forget_from(0)
+    if producers:
+        with _offline_if_it_fails(log_):
+            log_.files.write_snapshot(producers)
     if first is not None:
         batch, header = first
         with suppress(StorageError):  # it comes again; that the log cannot be written is known to the log
@@ -199,8 +217,14 @@ def _reload(partition: Partition) -> ProducerTable:
     log_ = partition.log
     # Their file follows when the log is synced, and is not believed beyond that.
     partition.epochs.forget_from(log_.end_offset)
-    try:
+    with _offline_if_it_fails(log_):
         return reload_producers(log_)
+
+
+@contextmanager
+def _offline_if_it_fails(log_: Log) -> Iterator[None]:
+    try:
+        yield
     except BaseException as error:
         log_.take_offline(
             f"the producers of {log_.directory} cannot be read: {error}; start the broker again"

@@ -17,6 +17,8 @@ class LogConfig:
     index_interval_bytes: int = 4096
     segment_index_bytes: int = 10 << 20
     file_delete_delay_ms: int = 60_000
+    keeps_snapshots: bool = False
+    """The producers as of the end of a segment are kept as long as it is: they are copied with it."""
     decompress_max_bytes: int = 64 << 20
     """The maximum size to which a batch may unpack, for all code that reads the records of a log."""
 

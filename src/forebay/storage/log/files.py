@@ -242,7 +242,13 @@ class LogFiles(LogTruncation):
     def write_snapshot(self, data: bytes) -> None:
         """Like `Log.write_snapshot`, but durable."""
         log = self._log
-        log._snapshots.write(log.end_offset, data, sync=True, recovery_point=log.recovery_point)
+        log._snapshots.write(
+            log.end_offset,
+            data,
+            sync=True,
+            recovery_point=log.recovery_point,
+            kept_from=log.snapshots_kept_from,
+        )
         log.note_snapshot()
 
     def snapshot_at(self, offset: int) -> bytes:

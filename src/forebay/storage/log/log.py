@@ -325,4 +325,10 @@ class Log(SwappingLog):
 
         It is not synced: a snapshot that a power failure damages is skipped.
         """
-        self._snapshots.write(self.end_offset, data, sync=False, recovery_point=self.recovery_point)
+        self._snapshots.write(
+            self.end_offset,
+            data,
+            sync=False,
+            recovery_point=self.recovery_point,
+            kept_from=self.snapshots_kept_from,
+        )

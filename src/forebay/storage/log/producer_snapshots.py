@@ -29,13 +29,19 @@ class Snapshots:
         self._known = known
         """Their offsets, ascending, once the directory was listed. No roll has to list it again."""
 
-    def write(self, offset: int, data: bytes, *, sync: bool, recovery_point: int) -> None:
-        """Write a snapshot. Older ones are removed, except one at or before the recovery point."""
+    def write(
+        self, offset: int, data: bytes, *, sync: bool, recovery_point: int, kept_from: int | None = None
+    ) -> None:
+        """Write a snapshot. Older ones are removed, except one at or before the recovery point.
+
+        `kept_from`: none from this offset on is removed.
+        """
         offsets, self._known = self._offsets(), None  # after a failure the directory has to be listed again
         self._disk.write_atomic(self._path(offset), data, sync=sync)
         offsets = sorted({*offsets, offset})
         below = sum(taken_at <= recovery_point for taken_at in offsets)
-        self._remove(offsets, offsets[: min(max(below - 1, 0), max(len(offsets) - _KEPT, 0))])
+        older = offsets[: min(max(below - 1, 0), max(len(offsets) - _KEPT, 0))]
+        self._remove(offsets, [each for each in older if kept_from is None or each < kept_from])
 
     def newest_first(self, end_offset: int) -> Iterator[tuple[int, bytes]]:
         for offset in reversed(self._offsets()):

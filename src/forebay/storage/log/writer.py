@@ -153,6 +153,10 @@ class LogWriter:
         """True if the producers need not be saved again: nothing was appended or cut since they were."""
         return self._snapshot_of == (self.generation, self.end_offset)
 
+    @property
+    def snapshots_kept_from(self) -> int | None:
+        return self.begin_offset if self.config.keeps_snapshots else None
+
     def configure(self, config: LogConfig) -> None:
         self.config = config
         self._set_limits(self._first_timestamp)
