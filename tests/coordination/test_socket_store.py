@@ -40,6 +40,11 @@ async def first_events(store: Store, from_revision: int) -> tuple[list[Event], i
     return await anext(aiter(store.watch("", from_revision)))
 
 
+def refuse_writes(serving: Serving, refuse: bool) -> None:
+    """As a file system does that has become read-only, or is full."""
+    serving.sqlite.file.connection.execute(f"PRAGMA query_only={'ON' if refuse else 'OFF'}")
+
+
 async def test_what_one_client_writes_the_others_read_and_watch(serving: Serving) -> None:
     one, two = await serving.client(), await serving.client()
     written = await one.txn(puts=[Put(key="a", value=bytes(range(256)))])
@@ -89,6 +94,38 @@ async def test_a_lease_that_is_not_renewed_ends_and_one_that_is_stays(serving: S
     assert await store.get("brokers/1") is not None
     silent.close()
     await store.close()
+
+
+async def test_what_a_dead_process_held_goes_as_soon_as_the_disk_allows_it(serving: Serving) -> None:
+    dying, other = await serving.client(), await serving.client()
+    first, second = await dying.lease(3600), await dying.lease(3600)
+    puts = [Put(key="brokers/1", value=b"", lease=first.id), Put(key="claims/1", value=b"", lease=second.id)]
+    written = await dying.txn(puts=puts)
+    refuse_writes(serving, True)
+    await dying.close()
+    with pytest.raises(StoreError):
+        await other.txn(puts=[Put(key="a", value=b"")])
+    assert len((await other.range(""))[0]) == 2
+    refuse_writes(serving, False)
+    await next_deletion(other, "", written.revision)
+    assert (await other.range(""))[0] == []
+    await other.close()
+
+
+async def test_a_lease_that_another_has_ended_is_not_relied_on_while_the_disk_refuses_to_note_it(
+    serving: Serving,
+) -> None:
+    holder, other = await serving.client(), await serving.client()
+    lease = await holder.lease(3600)
+    written = await holder.txn(puts=[Put(key="brokers/1", value=b"", lease=lease.id)])
+    refuse_writes(serving, True)
+    await other.revoke(lease.id)
+    async with asyncio.timeout(60):
+        await lease.lost.wait()
+    refuse_writes(serving, False)
+    assert await next_deletion(other, "brokers/", written.revision) == "brokers/1"
+    await holder.close()
+    await other.close()
 
 
 async def test_a_client_is_told_that_another_has_ended_its_lease(serving: Serving) -> None:

@@ -5,13 +5,15 @@ the event loop, committed by the one thread that owns the connection (write-ahea
 has reached the disk), and only then becomes visible. Transactions run one after the other.
 
 A lease lives as long as the process: keys that an earlier process left under its leases are deleted, with
-events, when the file is opened.
+events, when the file is opened. If the disk refuses to delete the keys of a lease that has ended, that is
+tried until it succeeds: nobody else would end it again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,14 +29,18 @@ from forebay.coordination.store import (
     EventKind,
     KeyValue,
     Put,
+    StoreClosed,
     StoreError,
     StoreIdentity,
     TxnResult,
 )
 from forebay.coordination.store_identity import KnownStore
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
+_EXPIRE_AGAIN_S = 1.0
 _CLUSTER = "sqlite"
 """The file is part of the data directory, which has an id of its own."""
 _PRAGMAS = ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL", "fullfsync=ON")
@@ -83,6 +89,7 @@ class SqliteStore:
         self._turn = asyncio.Lock()
         self._writes: set[asyncio.Task[TxnResult]] = set()
         self._expiries: set[asyncio.Task[None]] = set()
+        self._expiring_again: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, path: Path, *, history_max: int = HISTORY_MAX) -> SqliteStore:
@@ -148,7 +155,27 @@ class SqliteStore:
             return
         self._keyspace.end(lease.id)
         lease.lost.set()
-        await self._commit(self._keyspace.plan_expiry)
+        try:
+            await self._commit(self._keyspace.plan_expiry)
+        except StoreClosed:
+            raise
+        except StoreError as error:
+            log.error("the keys of a lease that has ended stay for now", extra={"reason": error.message})
+            if self._expiring_again is None:
+                self._expiring_again = asyncio.create_task(self._expire_again())
+
+    async def _expire_again(self) -> None:
+        """Until no key of an ended lease is left."""
+        while True:
+            await asyncio.sleep(_EXPIRE_AGAIN_S)
+            try:
+                await self._commit(self._keyspace.plan_expiry)
+            except StoreClosed:
+                return
+            except StoreError:
+                continue  # it was logged
+            self._expiring_again = None
+            return
 
     async def close(self) -> None:
         """Wait for pending writes, then release the file. A second close does nothing."""
@@ -157,6 +184,8 @@ class SqliteStore:
                 return
             self._closed = True
             self._keyspace.close()
+            if self._expiring_again is not None:
+                self._expiring_again.cancel()
             for lease in self._leases.values():
                 lease.lost.set()
             self._leases.clear()
