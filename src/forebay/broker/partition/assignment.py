@@ -46,6 +46,7 @@ from forebay.broker.partition.log_jobs import LogJobs
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.opening.late_roles import LateRoles
 from forebay.broker.partition.opening.later_opening import LaterOpening, Opened
+from forebay.broker.partition.opening.opening_again import OpeningAgain
 from forebay.broker.partition.opening.opening_queue import may_open_behind
 from forebay.broker.partition.opening.partition_opener import PartitionOpener
 from forebay.broker.partition.opening.unused_partitions import UnusedPartitions
@@ -122,6 +123,7 @@ class Assignment:
         self._loop = loop
         self._queue = table.opening
         self._unused = UnusedPartitions(table.opening, settings, data)
+        self._again = OpeningAgain(loop.time)
         self.late_roles = LateRoles(
             departure,
             background,
@@ -401,6 +403,13 @@ class Assignment:
             self.configured.send(partition)
 
     # -- upkeep ----------------------------------------------------------------------------------------
+
+    def open_again(self) -> None:
+        """Try partitions that the system refused to open: a full disk may have room again, say."""
+        if self._table.broken and not self._jobs.closed:
+            for key in self._again.due(self._table.broken):
+                self.later.add(key)
+            self.later.open_some()
 
     def checkpoint(self) -> None:
         """Write down how far the logs have come. Blocks; any thread."""

@@ -184,6 +184,7 @@ class Upkeep:
         await self._workers.run(self._assignment.checkpoint)
 
     async def bring_back(self) -> None:
+        self._assignment.open_again()
         if not self._tended.offline:
             return
         offline: list[Partition] = []

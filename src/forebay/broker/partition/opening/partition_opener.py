@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from forebay.broker.partition.opening.opening_again import OpeningRefused
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.producer_replay import load_producers, save_producers
 from forebay.broker.partition.topic_policy import append_policy, log_config
@@ -87,7 +88,9 @@ class PartitionOpener:
         except Exception as error:
             log.exception("a partition cannot be opened", extra={"partition": f"{topic.name}-{state.index}"})
             self._data.distrust(*key)
-            return StorageError(f"partition {state.index} of {topic.name!r}: {error}")
+            by_system = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
+            kind = OpeningRefused if by_system else StorageError
+            return kind(f"partition {state.index} of {topic.name!r}: {error}")
 
     def _open(self, key: TopicPartition, topic_id: bytes, resolved: _Resolved) -> Partition:
         storage, config = resolved.broker.storage, resolved.config
