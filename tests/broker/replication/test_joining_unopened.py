@@ -81,6 +81,30 @@ async def test_one_whose_log_lost_messages_does_not_lead_without_them(tmp_path: 
         assert [cluster[node].partitions.held(TOPIC, 0).log.end_offset for node in others] == [10, 10]
 
 
+async def test_one_that_could_be_elected_alone_knows_before_it_joins_that_its_log_lost_messages(
+    tmp_path: Path,
+) -> None:
+    """With min.insync.replicas=1 its election would let the others leave, who have the messages."""
+    async with local_cluster(tmp_path, {**BEHIND, "min.insync.replicas": "1"}) as cluster:
+        await create(cluster)
+        first, *others = cluster.state(TOPIC).replicas
+        for number in range(10):
+            assert (await put(cluster, cluster.leader(TOPIC), b"%d" % number)).error_code == ErrorCode.NONE
+        await cluster.in_sync(TOPIC)
+        directory = Path(cluster[first].partitions.held(TOPIC, 0).log.directory)
+        cluster[first].partitions.held(TOPIC, 0).log.files.settle()
+        cluster[first].assignment.checkpoint()
+        await cluster.kill_all()
+        (directory / "00000000000000000000.log").write_bytes(b"")
+        await cluster.start(first)
+        assert set(cluster.state(TOPIC).isr) == set(others)
+        for node in others:
+            await cluster.start(node)
+        await eventually(lambda: cluster.leader(TOPIC) in others)
+        answer = await put(cluster, cluster.leader(TOPIC), b"new")
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 10)
+
+
 async def test_one_that_lacks_nothing_stays_in_sync_and_leads_again(tmp_path: Path) -> None:
     async with local_cluster(tmp_path, BEHIND) as cluster:
         await create(cluster, partitions=5)

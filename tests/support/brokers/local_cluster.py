@@ -175,6 +175,15 @@ class LocalCluster:
             await running.task
         self._dead[node_id] = running.session
 
+    async def kill_all(self) -> None:
+        """End all brokers at once: their leases end, and nobody is left to act on it."""
+        for node_id in list(self._running):
+            await self.kill(node_id)
+        dead, self._dead = self._dead, {}
+        for session in dead.values():
+            for lease in session.leases:
+                self._store.expire(lease)
+
     async def crash(self, node_id: int) -> None:
         """Kill a broker that cannot even close its files: its disk stays as it is at this moment."""
         directory = Path(self[node_id].data.path)

@@ -47,7 +47,7 @@ from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.opening.late_roles import LateRoles
 from forebay.broker.partition.opening.later_opening import LaterOpening, Opened
 from forebay.broker.partition.opening.opening_again import OpeningAgain
-from forebay.broker.partition.opening.opening_queue import may_open_behind
+from forebay.broker.partition.opening.opening_queue import may_open_behind, must_open_first
 from forebay.broker.partition.opening.partition_opener import PartitionOpener
 from forebay.broker.partition.opening.unused_partitions import UnusedPartitions
 from forebay.broker.partition.partition import Partition
@@ -165,18 +165,21 @@ class Assignment:
     def open_all(self, image: ClusterImage) -> None:
         """Open what the image assigns to this broker. Blocks; done before the broker serves.
 
-        Of very many only the brokers' own topics are opened now, and those of which nothing is here: other
-        replicas have to know that before this broker joins. The others are opened when it serves, and those
-        whose logs turn out to lack messages take no role before other replicas know it
-        (`opening/late_roles.py`).
+        Of very many only the brokers' own topics are opened now, those of which nothing is here, and those
+        that this broker could be elected for alone: other replicas have to know what they lack before this
+        broker joins. The others are opened when it serves, and those whose logs turn out to lack messages
+        take no role before other replicas know it (`opening/late_roles.py`).
         """
         wanted = self._unused.open_first(image, list(assigned_partitions(image, self._node_id)))
-        if may_open_behind(self._settings.current, self._data, len(wanted)):
+        config = self._settings.current
+        if may_open_behind(config, self._data, len(wanted)):
             here, behind = set(self._data.partitions()), wanted
             wanted = [
                 (topic, state)
                 for topic, state in behind
-                if topic.name in INTERNAL_TOPICS or (topic.name, state.index) not in here
+                if topic.name in INTERNAL_TOPICS
+                or (key := (topic.name, state.index)) not in here
+                or must_open_first(image, config, self._node_id, key)
             ]
             self._queue.add_behind((topic.name, state.index) for topic, state in behind)
             self._queue.forget((topic.name, state.index) for topic, state in wanted)

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from forebay.core.cluster.replicas.isr_changes import is_last, min_insync, needed
 from forebay.core.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from forebay.config import BrokerConfig
+    from forebay.core.cluster.image import ClusterImage
     from forebay.storage.datadir import DataDir
 
 
@@ -25,6 +27,20 @@ def may_open_behind(config: BrokerConfig, data: DataDir, count: int) -> bool:
     """
     is_known = data.store_evidence is not None and not data.store_behind
     return is_known and not data.power_lost and count > config.storage.open_before_ready_max
+
+
+def must_open_first(image: ClusterImage, config: BrokerConfig, node_id: int, at: TopicPartition) -> bool:
+    """True if the log of a partition is to be open before this broker joins, however many there are.
+
+    If it lacks messages, this broker leaves the in-sync set, and other replicas lead. But where a single
+    replica may commit, this broker could be elected before its log is open, and the others would leave the
+    set at that moment, with the messages.
+    """
+    state = image.partition(*at)
+    if state is None or state.unreadable or is_last(state, node_id):
+        return False
+    minimum = min_insync(image, at[0], config.controller.min_insync_replicas)
+    return needed(state, minimum) == 1 and node_id in (*state.isr, *state.eligible)
 
 
 class OpeningQueue:
