@@ -570,6 +570,38 @@ def test_the_offsets_of_a_missing_topic_are_not_those_of_another_with_its_name()
     assert runtime.fetch() == (-1, 0)
 
 
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_topic_that_was_deleted_while_nobody_coordinated_leaves_no_offsets_to_its_successor(
+    is_made_anew: bool,
+) -> None:
+    """The disk was full, say: a topic was deleted to make room, and its offsets could not be."""
+    runtime = Runtime()
+    runtime.commit(7)
+    runtime.commit(8, topic="payments")
+    successor = {**TOPICS, "orders": TopicInfo(b"n" * 16, 4)}
+    runtime.deleted = {TOPICS["orders"].topic_id}
+    runtime.topics = successor if is_made_anew else {"payments": TOPICS["payments"]}
+    runtime.crash()
+    runtime.see_topics(successor)
+    assert runtime.fetch() == (-1, 0)
+    assert runtime.fetch("payments") == (8, 0)
+    runtime.commit(1, partition=1)
+    runtime.advance(600_000)
+    assert runtime.shard.offsets.get("g", "orders", 0) is None
+    assert runtime.fetch(partition=1) == (1, 0)
+    assert runtime.fetch("payments") == (8, 0)
+
+
+def test_a_topic_that_was_missing_while_nobody_coordinated_has_its_offsets_when_it_is_back() -> None:
+    runtime = Runtime()
+    runtime.commit(7)
+    runtime.topics = {"payments": TOPICS["payments"]}
+    runtime.crash()
+    runtime.advance(600_000)
+    runtime.see_topics(TOPICS)
+    assert runtime.fetch() == (7, 0)
+
+
 def test_a_sweep_of_many_groups_comes_in_small_steps() -> None:
     runtime = Runtime()
     runtime.check = lambda: None  # type: ignore[method-assign]

@@ -93,6 +93,17 @@ def test_an_offset_is_written_as_kafka_writes_it() -> None:
     assert unpack(OffsetCommitKey, record.key) == OffsetCommitKey(group="g", topic="t", partition=3)
 
 
+def test_an_offset_with_the_id_of_its_topic_is_written_as_kafka_writes_it() -> None:
+    value = OffsetCommitValue(
+        offset=5, leader_epoch=2, metadata="m", commit_timestamp=9, topic_id=bytes(range(16))
+    )
+    record = commit_record("g", "t", 3, value)
+    assert record.value == bytes.fromhex(
+        "0004 0000000000000005 00000002 02 6d 0000000000000009 01 00 10 000102030405060708090a0b0c0d0e0f"
+    )
+    assert unpack(OffsetCommitValue, record.value) == value
+
+
 def test_a_group_is_written_as_kafka_writes_it() -> None:
     runtime = Runtime(now_ms=0x10, wall_ahead_ms=0)
     member, _ = runtime.enter(protocols=[("r", b"\x01")], protocol_type="x")

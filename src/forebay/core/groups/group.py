@@ -14,6 +14,7 @@ from forebay.config import GroupsConfig, GroupSettings
 from forebay.core.deadline_heap import DeadlineHeap
 from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode
+from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.list_groups import ListedGroup
 
 
@@ -121,6 +122,11 @@ class Context:
     def has_partition(self, topic: str, partition: int) -> bool:
         info = self.topics.get(topic)
         return info is not None and 0 <= partition < info.partitions
+
+    def is_of_another(self, topic: str, topic_id: bytes) -> bool:
+        """True if what was stored with a topic id belongs to another topic than that of this name now."""
+        info = self.topics.get(topic)
+        return info is not None and topic_id not in (info.topic_id, ZERO_UUID)
 
     def has_lost_partition(self, topic: str, partition: int) -> bool:
         """True if the topic once had this partition, and it was folded and removed."""

@@ -87,6 +87,7 @@ class _Committer:
             metadata=metadata,
             commit_timestamp=self.now_ms,
             expire_timestamp=self.expire_timestamp,
+            topic_id=self.context.topics[topic].topic_id,
         )
         record = commit_record(self.group_id, topic, index, value)
         self._bytes_left -= len(record.key) + len(record.value or b"")

@@ -3,8 +3,8 @@ removed. Also of groups that have no offsets left.
 
 A sweep goes over all groups, a few at a time so that ten thousand groups do not hold up the broker. It starts
 every `offsets.retention.check.interval.ms`, and at once when a topic or some of its partitions have been
-deleted. The offsets of a deleted topic are recognised by their age, because the topic may have been created
-again. Folded partitions that are gone never come back.
+deleted. The offsets of a deleted topic are recognised by its id, because the topic may have been created
+again, and those without an id by their age. Folded partitions that are gone never come back.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class OffsetExpiration:
             step.records += group.tombstones()
 
     def _is_deleted(self, topic: str, offset: Offset) -> bool:
-        return offset.position <= self.deleted.get(topic, -1)
+        return offset.position <= self.deleted.get(topic, -1) or offset.topic_id in self._context.deleted
 
     def _is_expired(self, group: Group, topic: str, partition: int, offset: Offset, now: Now) -> bool:
         if group.is_subscribed(topic) or self._offsets.is_pending(group.group_id, topic, partition):

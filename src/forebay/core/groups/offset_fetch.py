@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from forebay.core.groups.group import Claim, Context, Group
 from forebay.core.groups.offset_commit import TOPIC_IDS_FROM
-from forebay.core.groups.offsets import Offsets
+from forebay.core.groups.offsets import Offset, Offsets
 from forebay.core.step import RequestInfo
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID
@@ -102,9 +102,15 @@ class Fetcher(NamedTuple):
     def _everything(self, group_id: str) -> list[_Wanted]:
         topics = self.context.topics
         return [
-            _Wanted(name, topics[name].topic_id if name in topics else ZERO_UUID, sorted(partitions))
+            _Wanted(name, topics[name].topic_id if name in topics else ZERO_UUID, indexes)
             for name, partitions in sorted(self.offsets.of_group(group_id).items())
+            if (indexes := sorted(index for index in partitions if self._counts(name, partitions[index])))
         ]
+
+    def _counts(self, topic: str, offset: Offset) -> bool:
+        """False for an offset of a deleted topic that is not swept away yet, if there is another one of its
+        name."""
+        return not self.context.is_of_another(topic, offset.topic_id)
 
     def _partition(
         self, group_id: str, topic: str | None, partition: int
@@ -114,7 +120,7 @@ class Fetcher(NamedTuple):
         if self.require_stable and self.offsets.is_pending(group_id, topic, partition):
             return _nothing(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         found = self.offsets.get(group_id, topic, partition)
-        if found is None:
+        if found is None or not self._counts(topic, found):
             return _nothing(partition, ErrorCode.NONE)
         return wire.OffsetFetchResponsePartitions(
             partition_index=partition,

@@ -3,6 +3,9 @@
 Offsets that a transaction commits wait beside the others until its marker comes; then they count, or vanish.
 A plain commit may come between: the later of the two in the log wins. Compaction keeps the order of records,
 so the count of replayed records says which was later, also after a restart.
+
+Each offset has the id of its topic, unless an earlier version has written it: a topic may be deleted and
+created again while no broker coordinates the group.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from typing import NamedTuple
 
 from forebay.core.step import StateRecord
 from forebay.wire.batch import NO_PRODUCER_ID
+from forebay.wire.fields import ZERO_UUID
 from forebay.wire.state.offset_commit import OffsetCommitKey, OffsetCommitValue
 from forebay.wire.state.versioned import pack
 
 KEY_VERSIONS = (0, 1)
 _KEY_VERSION = 1
-_VALUE_VERSION = 3
+_VALUE_VERSION = 4
+_VALUE_VERSION_WITHOUT_ID = 3
 _VALUE_VERSION_WITH_EXPIRY = 1
 
 
@@ -31,6 +36,8 @@ class Offset(NamedTuple):
     """-1 unless the client chose one, which is possible in the oldest versions only."""
     position: int
     """The position of its record among all that were replayed."""
+    topic_id: bytes = ZERO_UUID
+    """All zero if it is not known."""
 
 
 TopicOffsets = dict[str, dict[int, Offset]]
@@ -45,6 +52,8 @@ class Offsets:
         self._open: dict[str, set[int]] = {}
         """The producers with pending offsets, by group."""
         self.position = 0
+        self._topic_ids: dict[bytes, bytes] = {}
+        """One object for all offsets of a topic."""
 
     def contents(self) -> tuple[object, ...]:
         """All offsets that were replayed and still count, for comparison with another table."""
@@ -69,6 +78,7 @@ class Offsets:
             value.commit_timestamp,
             value.expire_timestamp,
             self.position,
+            self._topic_ids.setdefault(value.topic_id, value.topic_id),
         )
 
     def end_transaction(self, producer_id: int, commit: bool) -> list[str]:
@@ -142,8 +152,10 @@ class Offsets:
 
 
 def commit_record(group_id: str, topic: str, partition: int, value: OffsetCommitValue) -> StateRecord:
-    # Only one version of the value can say when an offset expires, and it lacks the leader epoch.
-    version = _VALUE_VERSION if value.expire_timestamp < 0 else _VALUE_VERSION_WITH_EXPIRY
+    # Only one version can say when an offset expires. It lacks the leader epoch and the topic id.
+    version = _VALUE_VERSION_WITHOUT_ID if value.topic_id == ZERO_UUID else _VALUE_VERSION
+    if value.expire_timestamp >= 0:
+        version = _VALUE_VERSION_WITH_EXPIRY
     return StateRecord(_key(group_id, topic, partition), pack(value, version))
 
 

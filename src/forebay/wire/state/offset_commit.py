@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.wire.fields import Message, int32, int64, string
+from forebay.wire.fields import Message, int32, int64, string, uuid
 
 
 class OffsetCommitKey(Message, versions=(0, 1)):
@@ -17,3 +17,4 @@ class OffsetCommitValue(Message, versions=(0, 4), flexible=4):
     metadata: str = string()
     commit_timestamp: int = int64()
     expire_timestamp: int = int64("1", default=-1)
+    topic_id: bytes = uuid("4+", tag=0)
