@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from forebay.broker.partition.opening.partition_opener import PartitionOpener
+from forebay.coordination.store import Put
 from forebay.errors import ErrorCode
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.wire_client import batch, create_topic, only_partition, produce
 
 PRODUCE, CREATE_TOPICS = 9, 7
 TOPIC = "t"
+LATER = 19
+"""A partition of many that is opened after the others."""
 BEHIND = {"forebay.open.before.ready.max": "0", "replica.lag.time.max.ms": "60000"}
 
 
@@ -79,6 +82,39 @@ async def test_one_whose_log_lost_messages_does_not_lead_without_them(tmp_path: 
         await eventually(lambda: cluster.leader(TOPIC) in others)
         await eventually(lambda: not any(cluster[node].assignment.later.has_unchecked for node in others))
         assert [cluster[node].partitions.held(TOPIC, 0).log.end_offset for node in others] == [10, 10]
+
+
+async def test_one_whose_turn_comes_while_its_state_cannot_be_read_does_not_lead_without_lost_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with local_cluster(tmp_path, BEHIND) as cluster:
+        await create(cluster, partitions=20)  # more than are opened at once
+        last, *others = cluster.state(TOPIC, LATER).replicas
+        for number in range(10):
+            sent = await put(cluster, cluster.leader(TOPIC, LATER), b"%d" % number, LATER)
+            assert sent.error_code == ErrorCode.NONE
+        await cluster.in_sync(TOPIC, LATER)
+        directory = Path(cluster[last].partitions.held(TOPIC, LATER).log.directory)
+        await stop_all(cluster, last)
+        (directory / "00000000000000000000.log").write_bytes(b"")
+        go_on = hold_opening(monkeypatch)
+        try:
+            await cluster.start(last)
+            await eventually(lambda: cluster.leader(TOPIC, LATER) == last)
+            metadata, store = cluster[last].metadata, cluster.session(last)
+            key = metadata.keys.state(metadata.image.topics[TOPIC].topic_id, LATER)
+            item = await store.get(key)
+            assert item is not None
+            await store.txn(puts=[Put(key=key, value=b"?")])
+            await eventually(lambda: cluster.state(TOPIC, LATER).unreadable)
+        finally:
+            go_on.set()
+        await eventually(lambda: not cluster[last].assignment.later.has_unchecked)
+        await store.txn(puts=[Put(key=key, value=item.value)])
+        await eventually(lambda: last not in cluster.state(TOPIC, LATER).isr)
+        for node in others:
+            await cluster.start(node)
+        await eventually(lambda: cluster.leader(TOPIC, LATER) in others)
 
 
 async def test_one_that_could_be_elected_alone_knows_before_it_joins_that_its_log_lost_messages(

@@ -242,8 +242,9 @@ class Assignment:
         self._go_on()
 
     def _pass_over(self, keys: list[TopicPartition]) -> None:
-        """These do not belong to this broker any more, or are open."""
-        self.late_roles.forget(keys)
+        """These do not belong to this broker any more, cannot be read in the store now, or are open."""
+        image = self._metadata.image
+        self.late_roles.forget([key for key in keys if not is_assigned(image, self._node_id, key)])
         self._settle(keys)
 
     def _settle(self, keys: list[TopicPartition]) -> None:
