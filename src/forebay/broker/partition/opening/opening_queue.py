@@ -39,8 +39,8 @@ def must_open_first(image: ClusterImage, config: BrokerConfig, node_id: int, at:
     state = image.partition(*at)
     if state is None or state.unreadable or is_last(state, node_id):
         return False
-    minimum = min_insync(image, at[0], config.controller.min_insync_replicas)
-    return needed(state, minimum) == 1 and node_id in (*state.isr, *state.eligible)
+    # Also if it is not in sync: until its last registration ended, a leader may have let it join.
+    return needed(state, min_insync(image, at[0], config.controller.min_insync_replicas)) == 1
 
 
 class OpeningQueue:
