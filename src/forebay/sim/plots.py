@@ -54,6 +54,8 @@ PLOTS: dict[str, Plot] = {
         value_bytes=4_000,
         deposing_pause_s=1.0,
     ),
+    # Brokers start without a partition that their disks refuse for a while; mostly nobody starts them again.
+    "refused-openings": Plot(cast=("exact", "plain"), faults=("partition_cannot_be_opened",), settings=_TWO),
     # Leaders are cut off from the others, or end, for longer than a lease lasts.
     "lonely-leaders": Plot(
         cast=("exact", "plain"),

@@ -95,7 +95,11 @@ from support.mutants.folds import (
     take_what_goes_elsewhere_now,
     tell_numbers_before_hearing_that_they_stay,
 )
-from support.mutants.logs import read_batches_unchecked, take_missing_indexes_for_empty_ones
+from support.mutants.logs import (
+    never_open_again_what_the_system_refused,
+    read_batches_unchecked,
+    take_missing_indexes_for_empty_ones,
+)
 from support.mutants.quotas import tell_clients_to_wait_and_read_on
 from support.mutants.restores import (
     believe_restored_in_sync_sets,
@@ -159,6 +163,7 @@ MUTANTS: dict[Mutant, str] = {
     take_the_unreadable_for_absent: "unreadable-values",
     end_transactions_without_the_markers_of_unreadable_topics: "unreadable-values",
     lead_unjudged_logs: "unreadable-power-cuts",
+    never_open_again_what_the_system_refused: "refused-openings",
     elect_outside_the_in_sync_set: "lonely-leaders",
     shrink_before_the_store_agrees: "cut-off-leaders",
     no_sync_where_nobody_else_is_in_sync: "lost-power",

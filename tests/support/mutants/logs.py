@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from forebay.broker.partition.opening.opening_again import OpeningAgain
 from forebay.storage.log.recovery import log_recovery
 from forebay.storage.log.recovery.txn_index_recovery import TxnIndexFiles
 from forebay.storage.log.segment import batch_walk
@@ -23,6 +24,11 @@ def take_missing_indexes_for_empty_ones(patch: pytest.MonkeyPatch) -> None:
             return whole(self, segments, believed_to)
 
     patch.setattr(log_recovery, "TxnIndexFiles", Careless)
+
+
+def never_open_again_what_the_system_refused(patch: pytest.MonkeyPatch) -> None:
+    """A partition that could not be opened stays out of use until its broker is started again."""
+    patch.setattr(OpeningAgain, "due", lambda *_: [])
 
 
 def read_batches_unchecked(patch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ class DiskFaults:
         return self._set(node, refuse)
 
     def _read_errors(self) -> Undo:
-        """Reading fails for a while, and nothing is lost; but logs that could not be opened stay closed."""
+        """Reading fails for a while, and nothing is lost. Logs that could not be opened are opened later."""
         node, chance = self._scene.victim(), self._chance.choice((0.02, 0.3, 1.0))
         self._scene.note(f"the disk of {node.host} cannot be read, {chance:.0%} of the time")
         numbers = self._numbers()
@@ -108,7 +108,8 @@ class DiskFaults:
     # -- one partition -----------------------------------------------------------------------------------
 
     def _partition_cannot_be_opened(self) -> Undo | None:
-        """A broker starts without one of its partitions, stops in order, and can read it the next time."""
+        """A broker starts without one of its partitions. It can read it after a while, or stops in order, and
+        can read it the next time."""
         node = self._scene.mortal()
         directories = [] if node is None else node.disk.directories(DATA_DIR)
         if node is None or not directories or self._scene.robbed is not None:
@@ -121,7 +122,7 @@ class DiskFaults:
             if operation == "read" and path.startswith(directory):
                 raise OSError(errno.EIO, "the device cannot be read", path)
 
-        over = False
+        over, serves_on = False, self._world.chance(f"openings/{self._world.now}").random() < 0.5
 
         def begin() -> None:
             if not over:
@@ -132,7 +133,10 @@ class DiskFaults:
         def end() -> None:
             nonlocal over
             over = True
-            self._stop_then(node, lambda: self._clear(node, fail))
+            if serves_on:
+                self._clear(node, fail)
+            else:
+                self._stop_then(node, lambda: self._clear(node, fail))
 
         if self._chance.random() < 0.5:
             node.kill()

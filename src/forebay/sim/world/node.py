@@ -9,6 +9,7 @@ from random import Random
 
 from forebay.broker.broker import Broker
 from forebay.broker.node import Node
+from forebay.broker.partition.opening.opening_again import OpeningRefused
 from forebay.broker.partition.partition import Partition
 from forebay.broker.ports import Address, Ports
 from forebay.config import BrokerConfig, broker_config
@@ -101,11 +102,16 @@ class SimNode:
 
     @property
     def lacks_partitions(self) -> bool:
-        """True if its broker serves without partitions that it could not open or truncate, and might now."""
+        """True if its broker serves without partitions that it could not open or truncate, and might now.
+
+        What the system refused to open is no reason to start it again: it tries that by itself.
+        """
         if self.broker is None or not self.ready or self.disk.fault is not None:
             return False
         partitions = self.broker.partitions
-        return bool(partitions.damaged()) or any(each.log.offline_for_good for each in partitions.all())
+        refused = {key for key, error in partitions.broken.items() if isinstance(error, OpeningRefused)}
+        damaged = partitions.damaged() - refused
+        return bool(damaged) or any(each.log.offline_for_good for each in partitions.all())
 
     def partition(self, at: TopicPartition) -> Partition | None:
         """Its replica of a partition, if that may be used at this moment."""
