@@ -27,6 +27,7 @@ from forebay.broker.composition.optional_parts import OptionalParts
 from forebay.broker.composition.replication import Replication
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.fetch_host import FetchHost
+from forebay.broker.large_answers import LargeAnswers
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher, Endpoint
 from forebay.broker.net.large_requests import LargeRequests
@@ -170,7 +171,7 @@ class Node(OptionalParts):
             self.loop,
             thread_cpu=self._base.ports.clock.thread_cpu,
             stalls=self.stalls,
-            all_topics=lambda: [*self.image.topics, *self.image.views],
+            answers=LargeAnswers(lambda: self.image, self.coordinators),
             elements_max=lambda: self.config.socket.request_elements_max,
             sent_by_broker=partial(sent_by_broker, self._base.authorization),
             finish=self._finish_piece,

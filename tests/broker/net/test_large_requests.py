@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from forebay.broker import large_answers
 from forebay.broker.net import dispatch
 from forebay.broker.net.dispatch import Endpoint
 from forebay.broker.net.large_requests import LargeRequests
 from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.scheduling.slices import Place, Room
+from forebay.core.large_requests import answer_parts
 from forebay.errors import ErrorCode
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from forebay.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
@@ -354,7 +356,7 @@ def test_all_topics_of_a_cluster_that_has_many_are_described_some_at_a_time(
     serve = LargeRequests._handled
 
     def note(large: LargeRequests, endpoint: Endpoint, context: RequestContext, *rest: Any) -> Any:
-        handled.append(len(context.topics or ()))
+        handled.append(len(context.part.names))
         return serve(large, endpoint, context, *rest)
 
     monkeypatch.setattr(LargeRequests, "_handled", note)
@@ -379,8 +381,7 @@ def test_who_may_see_no_topic_is_shown_none_of_many(broker: LocalBroker, many_to
 def test_a_topic_that_is_deleted_meanwhile_is_left_out(
     broker: LocalBroker, admin: KnownClient, many_topics: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    large = broker.node._large_requests
-    found = large._all_topics
-    monkeypatch.setattr(large, "_all_topics", lambda: [*found(), "gone"])
+    found = answer_parts.topic_parts
+    monkeypatch.setattr(large_answers, "topic_parts", lambda sizes: found([*sizes, ("gone", 1)]))
     answer = admin.call(MetadataRequest(topics=None), NEW)
     assert sorted(topic.name for topic in answer.topics) == sorted(many_topics)

@@ -19,6 +19,7 @@ from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.topics.topic_requests import unknown_topic_code
+from forebay.core.large_requests.answer_parts import TopicsPart
 from forebay.core.views.catalog import readable_topic, readable_topic_by_id, readable_topics
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
@@ -54,7 +55,7 @@ def handle(
             return _response(image, addresses, context, request, _without_ids(request))
         if _wants_all(context, request):
             allowed = _allowed(request)
-            topics = [_topic(image, topic, allowed) for topic in _all(image, context)]
+            topics = [_topic(image, topic, allowed, _partitions(context)) for topic in _all(image, context)]
             return _response(image, addresses, context, request, topics)
         missing = _missing(image, request)
         if missing and request.allow_auto_topic_creation and settings.current.topics.auto_create:
@@ -72,15 +73,22 @@ def _leaders(image: ClusterImage, context: RequestContext, request: wire.Metadat
     """Who leads what a client asks for."""
     everything = _wants_all(context, request)
     for topic in _all(image, context) if everything else _found(image, request):
-        for state in topic.partitions:
+        for state in topic.partitions[_partitions(context)]:
             yield state.leader
+
+
+def _partitions(context: RequestContext) -> slice:
+    """The partitions of each topic to answer now: a part, if the topic has many."""
+    part: TopicsPart | None = context.part
+    return slice(None) if part is None else part.partitions
 
 
 def _all(image: ClusterImage, context: RequestContext) -> Iterable[TopicImage]:
     """Every topic; where there are many, those whose turn it is."""
-    if context.topics is None:
+    part: TopicsPart | None = context.part
+    if part is None or part.names is None:
         return readable_topics(image)
-    found = (readable_topic(image, name) for name in context.topics)
+    found = (readable_topic(image, name) for name in part.names)
     return (topic for topic in found if topic is not None)
 
 
@@ -159,7 +167,10 @@ def _described(
     image: ClusterImage, context: RequestContext, request: wire.MetadataRequest, errors: dict[str, ErrorCode]
 ) -> list[wire.MetadataResponseTopic]:
     allowed = _allowed(request)
-    topics = [_wanted_topic(image, topic, errors, allowed) for topic in _distinct(request)]
+    partitions = _partitions(context)
+    topics = [_wanted_topic(image, topic, errors, allowed, partitions) for topic in _distinct(request)]
+    if partitions.stop is not None:
+        return topics  # the last part has those that are gone
     gone = {topic.name: found for topic in topics if (found := _gone(image, topic))}
     if gone and _needs_gone(context, request):
         for topic in topics:
@@ -215,11 +226,15 @@ def _allowed(request: wire.MetadataRequest) -> int:
 
 
 def _wanted_topic(
-    image: ClusterImage, wanted: wire.MetadataRequestTopic, errors: dict[str, ErrorCode], allowed: int
+    image: ClusterImage,
+    wanted: wire.MetadataRequestTopic,
+    errors: dict[str, ErrorCode],
+    allowed: int,
+    partitions: slice,
 ) -> wire.MetadataResponseTopic:
     found = _lookup(image, wanted)
     if found is not None:
-        return _topic(image, found, allowed)
+        return _topic(image, found, allowed, partitions)
     if is_by_id(wanted):
         return wire.MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
@@ -232,12 +247,14 @@ def _wanted_topic(
     return wire.MetadataResponseTopic(error_code=code, name=name, topic_id=ZERO_UUID)
 
 
-def _topic(image: ClusterImage, topic: TopicImage, allowed: int) -> wire.MetadataResponseTopic:
+def _topic(
+    image: ClusterImage, topic: TopicImage, allowed: int, partitions: slice
+) -> wire.MetadataResponseTopic:
     return wire.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(image, partition) for partition in topic.partitions],
+        partitions=[_partition(image, partition) for partition in topic.partitions[partitions]],
         topic_authorized_operations=allowed,
     )
 

@@ -22,7 +22,7 @@ from forebay.broker.net.responses.deferred_replies import Reply, answer_with
 from forebay.broker.net.scheduling.watched_steps import WatchedSteps
 from forebay.broker.telemetry.request_times import ApiTimes, Measurement, RequestTimes
 from forebay.broker.telemetry.stalls import StallWatch
-from forebay.core.large_requests.table import asks_for_all, cut_from_bytes, division_of
+from forebay.core.large_requests.table import cut_from_bytes, division_of, has_large_answers
 from forebay.errors import TooManyElements, UnservedRequest
 from forebay.wire.api_keys import ApiKey
 from forebay.wire.codec.compiled import bounded_decoder, decoder
@@ -64,8 +64,8 @@ class LargeRequests(Protocol):
     def take(self, endpoint: Endpoint, context: RequestContext, request: Any, frame_bytes: int) -> None:
         """Handle a request that is decoded."""
 
-    def takes_all(self, context: RequestContext) -> bool:
-        """True if there is so much that a request for all of it is to be handled here."""
+    def has_large_answer(self, context: RequestContext, request: Any) -> bool:
+        """True if the answer of a request is so large that it is to be made here."""
 
 
 class Dispatcher:
@@ -193,13 +193,8 @@ class Dispatcher:
                 return None
         if cut_from_bytes(api_key) is not None:
             division = division_of(api_key, decoded[0])
-            if division is None:
-                is_large = asks_for_all(api_key, context.api_version, decoded[0]) and self._large.takes_all(
-                    context
-                )
-            else:
-                is_large = division.is_large(decoded[0])
-            if is_large:
+            is_large = division is not None and division.is_large(decoded[0])
+            if is_large or (has_large_answers(api_key) and self._large.has_large_answer(context, decoded[0])):
                 self._large.take(endpoint, context, decoded[0], size)
                 return None
         return decoded

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.net.connection import ANONYMOUS
@@ -25,7 +25,7 @@ from forebay.broker.net.scheduling.slices import NotWanted, Place, Room, Slices
 from forebay.broker.net.scheduling.watched_steps import WatchedSteps
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.core.large_requests.division import Division, JoinedResponse
-from forebay.core.large_requests.table import asks_for_all, division_of, division_of_all, is_cut
+from forebay.core.large_requests.table import answer_division, division_of, has_large_answers, is_cut
 from forebay.errors import ErrorCode, ProtocolError, TooManyElements
 from forebay.wire.codec.compiled import stepwise_decoder
 from forebay.wire.codec.layout import in_range
@@ -37,8 +37,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _PARTS_UNCUT = 5
-_PER_TOPIC = 4
-"""The elements that a topic counts for where all are asked for: it has partitions with replicas."""
 _OWING_POLL_S = 0.5
 """How often a request whose client owes time looks whether the connection or the quota is gone."""
 
@@ -57,6 +55,16 @@ class _Kept(NamedTuple):
         return self.place.waiting(end)
 
 
+class Answers(Protocol):
+    """Cuts answers that are large although their requests are small (`broker/large_answers.py`)."""
+
+    def elements(self, api_key: int, version: int, request: Any) -> int:
+        """How many elements the answer has; 0 if there are so few that it is made at once."""
+
+    def parts(self, api_key: int, version: int, request: Any) -> Iterator[tuple[Any, Any]]:
+        """The parts of an answer, each with the request to make it of."""
+
+
 class LargeRequests:
     def __init__(
         self,
@@ -66,12 +74,12 @@ class LargeRequests:
         thread_cpu: Callable[[], float],
         stalls: StallWatch,
         elements_max: Callable[[], int],
-        all_topics: Callable[[], Sequence[str]],
+        answers: Answers,
         sent_by_broker: Callable[[RequestContext], bool],
         finish: Callable[[], None],
     ) -> None:
         """`thread_cpu`: the seconds of CPU that the loop's thread has used. `stalls` is notified of a slice
-        that blocks the loop. `all_topics`: the names of what a client may ask for. `finish` is called after a
+        that blocks the loop. `answers` cuts large answers of small requests. `finish` is called after a
         handler had a piece: it writes what was appended."""
         self._background = background
         self._loop = loop
@@ -79,7 +87,7 @@ class LargeRequests:
         self._sent_by_broker = sent_by_broker
         self._finish = finish
         self._stalls = stalls
-        self._all_topics = all_topics
+        self._answers = answers
         self.slices = Slices(loop, thread_cpu)
         """The turns of all large work."""
         self._room = Room(loop)
@@ -108,8 +116,8 @@ class LargeRequests:
         work = self._serve_decoded(endpoint, context, reply, queued, request)
         self._spawn(context, frame_bytes, work, reply)
 
-    def takes_all(self, context: RequestContext) -> bool:
-        return len(self._all_topics()) > division_of_all(context.api_key).at_once
+    def has_large_answer(self, context: RequestContext, request: Any) -> bool:
+        return self._answers.elements(context.api_key, context.api_version, request) > 0
 
     def _spawn(
         self, context: RequestContext, frame_bytes: int, work: Coroutine[Any, Any, None], reply: Reply
@@ -128,9 +136,9 @@ class LargeRequests:
     ) -> None:
         place: Place | None = None
         try:
-            if asks_for_all(context.api_key, context.api_version, request):
-                room, most = self._room_for(context), self._elements_max()
-                place = await room.take(_client(context), _PER_TOPIC * len(self._all_topics()), most)
+            if has_large_answers(context.api_key):
+                size = self._answers.elements(context.api_key, context.api_version, request)
+                place = await self._room_for(context).take(_client(context), size, self._elements_max())
             await self._serve(endpoint, context, reply, request, queued.held_bytes)
         finally:
             queued.done()
@@ -256,16 +264,18 @@ class LargeRequests:
         frame_bytes: int,
         kept: _Kept | None,
     ) -> Any:
-        wants_all = asks_for_all(context.api_key, context.api_version, request)
-        division = division_of_all(context.api_key) if wants_all else division_of(context.api_key, request)
         await self.slices.next()
-        if division is None or not (wants_all or division.is_large(request)):
+        division = division_of(context.api_key, request)
+        if division is not None and division.is_large(request):
+            pieces = division.pieces(request)
+        elif has_large_answers(context.api_key) and self.has_large_answer(context, request):
+            division, pieces = answer_division(context.api_key), iter([request])
+        else:
             return await self._handled(endpoint, context, reply, request, frame_bytes, kept)
         notes: dict[str, Note] = {}
         try:
-            own = context._replace(notes=notes)
-            cut = self._some_of_all if wants_all else _pieces
-            return await self._joined(endpoint, cut(own, division, request), reply, division, frame_bytes)
+            parts = self._parts(context._replace(notes=notes), pieces)
+            return await self._joined(endpoint, parts, reply, division, frame_bytes)
         finally:  # whatever the client does meanwhile
             for note in notes.values():
                 note.end()
@@ -291,13 +301,18 @@ class LargeRequests:
                 await self.slices.next()
         return joined.whole
 
-    def _some_of_all(
-        self, context: RequestContext, division: Division, request: Any
-    ) -> Iterator[tuple[RequestContext, Any]]:
-        """A request for all topics, for some of them after the other."""
-        names = self._all_topics()
-        for start in range(0, max(len(names), 1), division.at_once):
-            yield context._replace(topics=names[start : start + division.at_once]), request
+    def _parts(
+        self, context: RequestContext, pieces: Iterator[Any]
+    ) -> Iterator[tuple[RequestContext, Any] | None]:
+        """The pieces of a request, and the parts of large answers. None: nothing is ready yet."""
+        for piece in pieces:
+            if piece is None:
+                yield None
+            elif not has_large_answers(context.api_key):
+                yield context, piece
+            else:
+                for part, request in self._answers.parts(context.api_key, context.api_version, piece):
+                    yield context._replace(part=part), request
 
     async def _handled(
         self,
@@ -343,13 +358,6 @@ class LargeRequests:
         """Run steps in turns, and count their time. Raises NotWanted."""
         work, meter = self.slices.run(steps, lambda: not reply.abandoned), self.meter
         return await (work if meter is None else meter.counted(context, work))
-
-
-def _pieces(
-    context: RequestContext, division: Division, request: Any
-) -> Iterator[tuple[RequestContext, Any] | None]:
-    for piece in division.pieces(request):
-        yield None if piece is None else (context, piece)
 
 
 async def _contained(work: Awaitable[None], reply: Reply) -> None:

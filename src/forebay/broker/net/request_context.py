@@ -33,8 +33,9 @@ class RequestContext(NamedTuple):
     """Makes the response whole, if the handler is given only a part of the request."""
     place: Callable[[Callable[[Any], Any] | None], Reply] | None = None
     """Makes what `defer` gives, if the response is one part of another."""
-    topics: Sequence[str] | None = None
-    """Of a request for all topics, the names that are to be answered now; None if the handler is to look."""
+    part: Any = None
+    """The part of a large answer that is to be made now (`core/large_requests/answer_parts.py`); None: all of
+    it."""
     notes: dict[str, Note] | None = None
     """The lines to log of the request at its end, if it is handled in pieces."""
     about: list[str] | None = None

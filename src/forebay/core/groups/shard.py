@@ -7,7 +7,7 @@ gets those of this partition. Persistent state changes in `replay` and `end_tran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from forebay.config import GroupsConfig
 from forebay.core.acls.operations import NOT_ASKED, ON_GROUP, operations
@@ -26,6 +26,7 @@ from forebay.core.groups.share.effects import ShareSummary
 from forebay.core.groups.share.offsets import ShareGroup
 from forebay.core.groups.share.partition_states import Results
 from forebay.core.groups.share.requests import ShareRequests
+from forebay.core.large_requests.answer_parts import present
 from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import NO_PRODUCER_ID, EndTxnMarker
@@ -252,15 +253,15 @@ class GroupShard:
 
     # -- administration ------------------------------------------------------------------------------
 
-    def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup]:
-        """The groups of this shard; the caller joins those of all shards."""
+    def list_groups(self, request: ListGroupsRequest, only: Sequence[str] | None = None) -> list[ListedGroup]:
+        """The groups of this shard, or only some; the caller joins those of all shards."""
         if not self.groups:
             return []  # filters may be many
         states = {state.lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
         return [
             group.listed()
-            for group in self.groups.values()
+            for group in (self.groups.values() if only is None else present(self.groups, only))
             if (not states or group.state_name.lower() in states)
             and (not types or group.type_name.lower() in types)
         ]

@@ -41,6 +41,7 @@ from forebay.wire.messages.consumer_group_heartbeat import (
 from forebay.wire.messages.heartbeat import HeartbeatResponse
 from forebay.wire.messages.join_group import JoinGroupResponse
 from forebay.wire.messages.leave_group import LeaveGroupResponse
+from forebay.wire.messages.list_groups import ListGroupsResponse
 from forebay.wire.messages.sync_group import SyncGroupResponse
 
 _NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -262,6 +263,8 @@ def list_groups(access: Access, _version: int, request: Any) -> Verdict:
     """Never an error: clients see groups that they may describe; all, if they may describe the cluster."""
     if access.may(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
         return None
+    if not access.may_describe_some(GROUP):
+        return Refused(ListGroupsResponse())
 
     def complete(response: Any) -> Any:
         shown = [group for group in response.groups if access.may(Operation.DESCRIBE, GROUP, group.group_id)]

@@ -112,6 +112,12 @@ class Access:
     def may_some(self, operation: Operation, kind: ResourceType) -> bool:
         return self._authorizer.allows_some(self._principal, self._host, operation, kind)
 
+    def may_describe_some(self, kind: ResourceType) -> bool:
+        """False if there is no resource of the type that the client may see: it need not be looked for."""
+        return self.may_some(Operation.DESCRIBE, kind) or (
+            self._is_broker and self.may(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+        )
+
     def refuses_prefix(self, operation: Operation, kind: ResourceType, prefix: str) -> bool:
         """True if the operation is not allowed with all names that have this prefix."""
         if self._authorizer.allows_all_with(self._principal, self._host, operation, kind, prefix):

@@ -17,19 +17,28 @@ from forebay.wire.messages import metadata as wire
 
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NULL_NAMES_FROM = 12
+_NO_TOPIC = wire.MetadataRequestTopic(name="")
+"""None has an empty name."""
 
 
 def metadata(access: Access, version: int, request: wire.MetadataRequest) -> Verdict:
     topics = request.topics
     if topics is None or (version == 0 and not topics):
+        if not access.may_describe_some(TOPIC):
+            request = changed(request, topics=[], allow_auto_topic_creation=False)
+            if version == 0:  # an empty list means all topics there
+                request = changed(request, topics=[_NO_TOPIC])
+            return Narrowed(
+                request, lambda response: _seen(access, request, changed(response, topics=[]), [])
+            )
         return Narrowed(request, lambda response: _seen(access, request, response, []))
     left, unseen = split(topics, lambda topic: access.refuses_topic(Operation.DESCRIBE, topic))
     left, unmade = split(left, lambda topic: _refuses_creation(access, request, topic))
     if not (unseen or unmade or _asks_for_operations(request)):
         return None
     answers = [_denied(topic, version) for topic in (*unseen, *unmade)]
-    # In version 0 an empty list means all topics. None has an empty name.
-    asked = left or ([wire.MetadataRequestTopic(name="")] if version == 0 else [])
+    # In version 0 an empty list means all topics.
+    asked = left or ([_NO_TOPIC] if version == 0 else [])
 
     def complete(response: wire.MetadataResponse) -> wire.MetadataResponse:
         if not left:
@@ -86,12 +95,13 @@ def _denied(topic: wire.MetadataRequestTopic, version: int) -> wire.MetadataResp
 def describe_topic_partitions(
     access: Access, _version: int, request: partitions_wire.DescribeTopicPartitionsRequest
 ) -> Verdict:
-    names, every = [topic.name for topic in request.topics], list[str]()
+    names = [topic.name for topic in request.topics]
+    every, left, refused = list[str](), list[str](), list[str]()
     if names:
         left, refused = split(names, lambda name: access.refuses(Operation.DESCRIBE, TOPIC, name))
-    else:  # all existing topics
+    elif access.may_describe_some(TOPIC):  # all existing topics
         every = sorted(topic.name for topic in readable_topics(access.image))
-        left, refused = [name for name in every if access.may(Operation.DESCRIBE, TOPIC, name)], []
+        left = [name for name in every if access.may(Operation.DESCRIBE, TOPIC, name)]
     # Denied ones come with the first page.
     answers = [] if request.cursor is not None else [_not_described(name) for name in refused]
     if not left:

@@ -18,6 +18,7 @@ from forebay.core.guards.guard import (
     changed,
     split,
 )
+from forebay.core.transactions.inspection import unknown_states
 from forebay.errors import ErrorCode
 from forebay.wire.messages import add_partitions_to_txn as adding_wire
 from forebay.wire.messages import describe_transactions as describing
@@ -26,6 +27,7 @@ from forebay.wire.messages import write_txn_markers as markers
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from forebay.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from forebay.wire.messages.list_transactions import ListTransactionsResponse
 
 _NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -180,6 +182,8 @@ def describe_transactions(
 
 def list_transactions(access: Access, _version: int, request: Any) -> Verdict:
     """Never an error: a client sees the transactions that it may describe."""
+    if not access.may_describe_some(TRANSACTION):
+        return Refused(ListTransactionsResponse(unknown_state_filters=unknown_states(request)))
 
     def complete(response: Any) -> Any:
         shown = [

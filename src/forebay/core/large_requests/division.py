@@ -230,12 +230,13 @@ class JoinedResponse:
             if field != self._path[0] and (added := getattr(more, field)):
                 known, items = self._index(self.whole, field), getattr(self.whole, field)
                 for item in added:
-                    if known.setdefault(_identity(item), item) is item:
+                    if (key := _held(item)) not in known:
+                        known[key] = item
                         items.append(item)
 
     def _index(self, holder: Any, field: str) -> dict[Hashable, Any]:
         known = self._known.get((id(holder), field))
         if known is None:
-            known = {_identity(item): item for item in getattr(holder, field)}
+            known = {_held(item): item for item in getattr(holder, field)}
             self._known[id(holder), field] = known
         return known

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from forebay.core.large_requests.answer_parts import TOPICS_MAX
 from forebay.core.large_requests.division import Division, Repeats
 from forebay.wire.api_keys import ApiKey
 
@@ -24,7 +25,9 @@ _SETTINGS = (Division(("resources",), ("responses",), REFUSED, ("resource_type",
 _FORMS: dict[int, tuple[Division, ...]] = {
     ApiKey.PRODUCE: (Division(("topic_data", "partition_data"), ("responses", "partition_responses")),),
     ApiKey.LIST_OFFSETS: _PARTITIONS,
-    ApiKey.METADATA: (Division(("topics",), ("topics",), ONCE, ("name", "topic_id"), at_once=50),),
+    ApiKey.METADATA: (
+        Division(("topics",), ("topics", "partitions"), ONCE, ("name", "topic_id"), at_once=TOPICS_MAX),
+    ),
     ApiKey.OFFSET_COMMIT: _PARTITIONS,
     ApiKey.OFFSET_FETCH: (
         Division(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions")),
@@ -82,6 +85,14 @@ _FORMS: dict[int, tuple[Division, ...]] = {
 }
 
 
+_LARGE_ANSWERS: dict[int, Division] = {
+    ApiKey.METADATA: _FORMS[ApiKey.METADATA][0],
+    ApiKey.LIST_GROUPS: Division((), ("groups",)),
+    ApiKey.LIST_TRANSACTIONS: Division((), ("transaction_states",)),
+}
+"""APIs whose answers may be large although their requests are small (`answer_parts.py`)."""
+
+
 def division_of(api_key: int, request: Any) -> Division | None:
     """How to cut a request; None if it cannot be."""
     for division in _FORMS.get(api_key, ()):
@@ -90,18 +101,13 @@ def division_of(api_key: int, request: Any) -> Division | None:
     return None
 
 
-def asks_for_all(api_key: int, api_version: int, request: Any) -> bool:
-    """True for a request for all topics, whose answer is as large as the cluster. It is handled for some of
-    them at a time."""
-    if api_key != ApiKey.METADATA:
-        return False
-    return request.topics is None or (api_version == 0 and not request.topics)
+def has_large_answers(api_key: int) -> bool:
+    return api_key in _LARGE_ANSWERS
 
 
-def division_of_all(api_key: int) -> Division:
-    """How many are handled at a time if all are asked for, and how the responses become one."""
-    (division,) = _FORMS[api_key]
-    return division
+def answer_division(api_key: int) -> Division:
+    """How the parts of a large answer become one."""
+    return _LARGE_ANSWERS[api_key]
 
 
 def is_cut(api_key: int) -> bool:
@@ -110,14 +116,14 @@ def is_cut(api_key: int) -> bool:
 
 @cache
 def cut_from_bytes(api_key: int) -> int | None:
-    """The minimum size of a request to be cut; None if requests are not cut by size. One for all topics is
-    short.
+    """The minimum size of a request to be looked at; None if requests are not cut by size. One with a large
+    answer may be short.
 
     Produce is checked only if it has more elements than any normal client sends: its handler is fast, and its
     requests are many.
     """
+    if api_key in _LARGE_ANSWERS:
+        return 0
     if api_key == ApiKey.PRODUCE or api_key not in _FORMS:
         return None
-    if api_key == ApiKey.METADATA:
-        return 0
     return min(division.at_once for division in _FORMS[api_key])

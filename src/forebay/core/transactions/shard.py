@@ -13,10 +13,11 @@ decided in the same step, and the same batch, as the end of the transaction befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from forebay.config import TransactionsConfig
+from forebay.core.large_requests.answer_parts import present
 from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.transactions import decisions, end_many, inspection, replies
@@ -203,10 +204,19 @@ class TransactionShard:
         return [inspection.described(self._transactions, each) for each in transactional_ids]
 
     def list_transactions(
-        self, request: list_transactions.ListTransactionsRequest, now_ms: int
+        self,
+        request: list_transactions.ListTransactionsRequest,
+        now_ms: int,
+        only: Sequence[str] | None = None,
     ) -> list[list_transactions.TransactionState]:
-        """The transactions that match the filters at this wall time; `unknown_states` has invalid filters."""
-        return inspection.listed(self._transactions.values(), request, now_ms)
+        """The transactions that match the filters at this wall time, or only some of them; `unknown_states`
+        has invalid filters."""
+        known = self._transactions
+        return inspection.listed(known.values() if only is None else present(known, only), request, now_ms)
+
+    @property
+    def transactional_ids(self) -> list[str]:
+        return list(self._transactions)
 
     # -- attempts: each may be made again when the markers of the transaction before are written -----------
 
