@@ -13,6 +13,7 @@ from forebay.wire.fields import Struct
 from forebay.wire.messages import API_KEYS, api, list_offsets, metadata, produce
 from forebay.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest
+from forebay.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from forebay.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -195,3 +196,22 @@ def test_what_belongs_together_is_not_cut_and_small_requests_of_producers_are_no
     for key in (1, 11, 14, 24, 78):
         assert division_of(key, api(key).request()) is None and cut_from_bytes(key) is None
     assert cut_from_bytes(produce.ProduceRequest.API_KEY) is None
+
+
+def test_a_partition_whose_producers_are_asked_for_again_and_again_is_described_once() -> None:
+    """Its answer may be large, so that a small request could have asked for any amount."""
+    topics = [TopicRequest(name=f"t{number % 3}", partition_indexes=[0, number % 2]) for number in range(900)]
+    wanted = DescribeProducersRequest(topics=[*topics, TopicRequest(name="none", partition_indexes=[])])
+    asked = [(topic.name, topic.partition_indexes) for piece in pieces(wanted) for topic in piece.topics]
+    assert asked == [("t0", [0]), ("t1", [0, 1]), ("t2", [0]), ("t0", [1]), ("t2", [1]), ("none", [])]
+
+
+def test_all_offsets_of_a_group_are_fetched_once_and_single_ones_as_often_as_they_are_named() -> None:
+    whole = [OffsetFetchRequestGroup(group_id=f"g{number % 2}", topics=None) for number in range(900)]
+    topic = OffsetFetchRequestTopics(name="t", partition_indexes=[1])
+    single = [OffsetFetchRequestGroup(group_id="g0", topics=[topic]) for _ in range(3)]
+    found = pieces(OffsetFetchRequest(groups=[*whole, *single]))
+    asked = [(group.group_id, group.topics) for piece in found for group in piece.groups]
+    assert asked == [("g0", None), ("g1", None), *[("g0", [topic])] * 3]
+    steps = list(of(OffsetFetchRequest(groups=whole)).pieces(OffsetFetchRequest(groups=whole)))
+    assert steps.count(None) == 898, "others have their turn while repeats are left out"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from forebay.broker.net.request_context import RequestContext
 from forebay.broker.partition.table import PartitionTable
+from forebay.core.large_requests.table import partitions_once
 from forebay.core.partition.producer_table import ProducerState
 from forebay.errors import KafkaError
 from forebay.wire.messages import describe_producers as wire
@@ -19,12 +20,10 @@ def handle(
         topics=[
             wire.TopicResponse(
                 name=topic.name,
-                partitions=[
-                    _partition(partitions, topic.name, index)
-                    for index in dict.fromkeys(topic.partition_indexes)
-                ],
+                partitions=[_partition(partitions, topic.name, index) for index in topic.partition_indexes],
             )
-            for topic in request.topics
+            for topic in partitions_once(request.topics)
+            if topic is not None
         ]
     )
 

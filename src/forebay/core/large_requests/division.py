@@ -7,7 +7,7 @@ notice. `table.py` says which requests can be cut, and where.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import Enum, auto
 from functools import cache
 from typing import Any, NamedTuple
@@ -40,6 +40,9 @@ class Division(NamedTuple):
     """The fields that identify its items; none if they are plain values."""
     at_once: int = 250
     """The number of elements that are handled at once: a few milliseconds of work."""
+    distinct: Callable[[Iterable[Any]], Iterator[Any]] | None = None
+    """Leaves out repeats among the elements of the first array, where the answer of one may be large. It has
+    None in place of an element that is left out."""
 
     def concerns(self, request: Any) -> bool:
         return bool(getattr(request, self.asked[0]))
@@ -51,7 +54,9 @@ class Division(NamedTuple):
     def pieces(self, request: Struct) -> Iterator[Any]:
         """The requests to handle one after the other, with None between them where nothing is ready yet."""
         if self.repeats is Repeats.EACH:
-            for piece, _ in _cut(request, self.asked, self.at_once, is_whole=True):
+            items = getattr(request, self.asked[0])
+            wanted = items if self.distinct is None else self.distinct(items)
+            for piece, _ in _packed_pieces(request, self.asked, self.at_once, wanted):
                 yield piece
             return
         (field,) = self.asked
@@ -97,18 +102,26 @@ def weight(value: Any, enough: int) -> int:
     return found
 
 
-def _cut(
-    value: Any, path: tuple[str, ...], most: int, *, is_whole: bool = False
-) -> Iterator[tuple[Any, int]]:
+def _cut(value: Any, path: tuple[str, ...], most: int) -> Iterator[tuple[Any, int]]:
     """Pieces of at most this many elements, unless a single element has more; each with its number."""
-    size = most + 1 if is_whole else weight(value, most)
+    size = weight(value, most)
     if size <= most or not path:
         yield value, size
         return
+    yield from _packed_pieces(value, path, most, getattr(value, path[0]))
+
+
+def _packed_pieces(
+    value: Any, path: tuple[str, ...], most: int, items: Iterable[Any]
+) -> Iterator[tuple[Any, int]]:
+    """Pieces of a value with these items in its first array. None where an item is left out."""
     field, rest = path[0], path[1:]
     chosen: list[Any] = []
     total = 0
-    for item in getattr(value, field):
+    for item in items:
+        if item is None:
+            yield None, 0
+            continue
         for piece, size in _cut(item, rest, most):
             if chosen and total + size > most:
                 yield changed(value, **{field: chosen}), total

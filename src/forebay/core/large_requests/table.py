@@ -7,14 +7,37 @@ fetches have sessions, group members send their whole subscription at once. Thos
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
 from forebay.core.large_requests.answer_parts import TOPICS_MAX
 from forebay.core.large_requests.division import Division, Repeats
 from forebay.wire.api_keys import ApiKey
+from forebay.wire.fields import changed
 
 ONCE, REFUSED = Repeats.ONCE, Repeats.REFUSED
+
+
+def partitions_once(topics: Iterable[Any]) -> Iterator[Any]:
+    """Topics without partitions that were named before, under the same name."""
+    seen: dict[str, set[int]] = {}
+    for topic in topics:
+        known = seen.setdefault(topic.name, set())
+        new = [index for index in dict.fromkeys(topic.partition_indexes) if index not in known]
+        known.update(new)
+        yield changed(topic, partition_indexes=new) if new or not topic.partition_indexes else None
+
+
+def _whole_groups_once(groups: Iterable[Any]) -> Iterator[Any]:
+    """Groups without those that ask once more for all offsets of a group."""
+    whole: set[str] = set()
+    for group in groups:
+        is_known = group.topics is None and group.group_id in whole
+        if group.topics is None:
+            whole.add(group.group_id)
+        yield None if is_known else group
+
 
 _PARTITIONS = (Division(("topics", "partitions"), ("topics", "partitions")),)
 _RESULTS = (Division(("topics", "partitions"), ("results", "partitions")),)
@@ -30,7 +53,11 @@ _FORMS: dict[int, tuple[Division, ...]] = {
     ),
     ApiKey.OFFSET_COMMIT: _PARTITIONS,
     ApiKey.OFFSET_FETCH: (
-        Division(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions")),
+        Division(
+            ("groups", "topics", "partition_indexes"),
+            ("groups", "topics", "partitions"),
+            distinct=_whole_groups_once,
+        ),
         Division(("topics", "partition_indexes"), ("topics", "partitions")),
     ),
     ApiKey.FIND_COORDINATOR: (Division(("coordinator_keys",), ("coordinators",), ONCE),),
@@ -68,7 +95,14 @@ _FORMS: dict[int, tuple[Division, ...]] = {
     ApiKey.OFFSET_DELETE: _PARTITIONS,
     ApiKey.ALTER_CLIENT_QUOTAS: (Division(("entries",), ("entries",), REFUSED, ("entity",)),),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (Division(("users",), ("results",), REFUSED, ("name",)),),
-    ApiKey.DESCRIBE_PRODUCERS: (Division(("topics", "partition_indexes"), ("topics", "partitions")),),
+    ApiKey.DESCRIBE_PRODUCERS: (
+        Division(
+            ("topics", "partition_indexes"),
+            ("topics", "partitions"),
+            at_once=10,
+            distinct=partitions_once,
+        ),
+    ),
     ApiKey.DESCRIBE_TRANSACTIONS: (Division(("transactional_ids",), ("transaction_states",), ONCE),),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _GROUPS,
     ApiKey.SHARE_GROUP_DESCRIBE: _GROUPS,
