@@ -275,6 +275,7 @@ class Node(OptionalParts):
             authorization=self._base.authorization,
             quotas=self._base.quotas,
             flush=self.local.flush,
+            slices=self._large_requests.slices,
             background=self.background,
             metrics=self.metrics,
             time=self.time,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from itertools import count
 
 import pytest
@@ -21,13 +21,14 @@ def fetch(
     *offsets: tuple[int, int],
     session: int = 0,
     epoch: int = 0,
-    forget: list[int] | None = None,
+    forget: Iterable[int] = (),
     topic: str = "t",
 ) -> FetchRequest:
     """A request for (partition, offset) pairs of one topic, known by name and by id."""
     partitions = [FetchPartition(partition=p, fetch_offset=o, partition_max_bytes=1000) for p, o in offsets]
     topics = [FetchTopic(topic=topic, topic_id=TOPIC_ID, partitions=partitions)] if partitions else []
-    gone = [ForgottenTopic(topic=topic, topic_id=TOPIC_ID, partitions=forget)] if forget else []
+    forgotten = list(forget)
+    gone = [ForgottenTopic(topic=topic, topic_id=TOPIC_ID, partitions=forgotten)] if forgotten else []
     return FetchRequest(session_id=session, session_epoch=epoch, topics=topics, forgotten_topics_data=gone)
 
 
@@ -273,6 +274,73 @@ def test_partitions_of_a_session_that_nobody_uses_are_given_to_others() -> None:
     assert resolve(sessions, fetch((0, 0), (1, 0)), now_ms=100).session_id == 0
     assert resolve(sessions, fetch((0, 0), (1, 0)), now_ms=101).session_id == 2
     assert sessions.partition_count == 2
+
+
+def test_a_session_makes_room_for_one_that_is_less_than_half_as_large() -> None:
+    sessions = cache(partitions_max=10)
+    many = resolve(sessions, fetch(*((p, 0) for p in range(9)), topic="made up")).session_id
+    assert resolve(sessions, fetch(*((p, 0) for p in range(5)))).session_id == 0, "it is no smaller than half"
+    few = resolve(sessions, fetch((0, 0), (1, 0))).session_id
+    assert few and sessions.partition_count == 2
+    assert resolve(sessions, fetch(session=many, epoch=1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    again = resolve(sessions, fetch(*((p, 0) for p in range(8)), topic="made up")).session_id
+    grown = resolve(sessions, fetch((2, 0), session=few, epoch=1))
+    assert (grown.error_code, sessions.partition_count) == (ErrorCode.NONE, 3)
+    assert resolve(sessions, fetch(session=again, epoch=1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_partition_that_is_named_very_often_is_read_once() -> None:
+    without = fetch(*[(0, number) for number in range(60)], (1, 7), epoch=-1)
+    assert wanted(resolve(cache(), without)) == [(0, 59), (1, 7)]
+
+
+def finished(steps: Generator[None, None, FetchContext]) -> tuple[FetchContext, int]:
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: FetchContext = end.value
+            return found, count
+        count += 1
+
+
+def test_very_many_partitions_are_taken_into_a_session_in_steps() -> None:
+    stepwise, whole = cache(partitions_max=5_000), cache(partitions_max=5_000)
+    requests = [
+        fetch(*((p, 0) for p in range(2_000))),
+        fetch(*((p, 9) for p in range(1_500, 2_500)), session=1, epoch=1, forget=range(1_000)),
+        fetch(*((p, 0) for p in range(2_500, 9_000)), session=1, epoch=2),
+        fetch((0, 0), session=1, epoch=3),
+        fetch(*((p, 0) for p in range(600)), epoch=-1),
+        fetch(*((p, 0) for p in range(6_000))),
+    ]
+    for request in requests:
+        expected = resolve(whole, request)
+        found, steps = finished(stepwise.resolve_steps(request, by_id=False, now_ms=0))
+        named = sum(len(topic.partitions) for topic in request.topics)
+        assert steps >= named // 200 or not found.targets
+        assert (found.error_code, found.session_id) == (expected.error_code, expected.session_id)
+        assert wanted(found) == wanted(expected)
+        assert stepwise.partition_count == whole.partition_count
+
+
+def test_a_session_that_is_closed_while_partitions_are_added_is_gone() -> None:
+    sessions = cache(partitions_max=5_000)
+    session = resolve(sessions, fetch((0, 0))).session
+    steps = sessions.resolve_steps(
+        fetch(*((p, 0) for p in range(1_000)), session=1, epoch=1), by_id=False, now_ms=0
+    )
+    next(steps)
+    sessions.close(session)
+    found, _ = finished(steps)
+    assert found.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(sessions), sessions.partition_count) == (0, 0)
+    begun = sessions.resolve_steps(fetch(*((p, 0) for p in range(1_000))), by_id=False, now_ms=0)
+    next(begun)
+    assert sessions.partition_count == 200
+    begun.close()
+    assert sessions.partition_count == 0, "its client went away"
 
 
 def test_no_slots_no_sessions() -> None:

@@ -30,7 +30,9 @@ class Replication:
         heard_ms: dict[int, int] = {}
         self.throttles = Throttles(config.replication)
         self.sessions = FetchSessions(
-            config.fetch.session_slots_max, new_id=lambda: int.from_bytes(entropy(8)) % (2**31 - 1) + 1
+            config.fetch.session_slots_max,
+            new_id=lambda: int.from_bytes(entropy(8)) % (2**31 - 1) + 1,
+            partitions_max=config.fetch.session_partitions_max,
         )
         self.isr = InSyncReplicas(
             node_id=base.node_id,

@@ -32,6 +32,7 @@ from forebay.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchR
 log = logging.getLogger(__name__)
 
 ANY_REPLICA_FROM = 11
+TOPIC_IDS_FROM = 13
 READ_COMMITTED = 1
 
 
@@ -42,7 +43,7 @@ class ViewNamed(Exception):
 class ConsumerFetch(Fetch):
     """One request of a consumer: read, and read again when its wait is over."""
 
-    __slots__ = ("_any_replica", "_committed", "_early", "_may_read", "_quota", "_seen")
+    __slots__ = ("_any_replica", "_committed", "_counted", "_early", "_may_read", "_quota", "_seen")
 
     def __init__(
         self,
@@ -57,6 +58,8 @@ class ConsumerFetch(Fetch):
         self._any_replica = version >= ANY_REPLICA_FROM
         self._seen: dict[Partition, int] = {}
         self._early = False
+        self._counted: dict[Partition, dict[FetchTarget, int]] = {}
+        """The bytes that count for each target of a fetch that waits."""
         self._may_read: Callable[[str], bool] | None = None
         self._quota: FetchQuota | None = None
 
@@ -79,10 +82,7 @@ class ConsumerFetch(Fetch):
         # What was appended in this event is still to be written, and may lie before the offset asked for;
         # and where other replicas count, what comes can be read only when they have it. Delayed messages can
         # be read only when they are due.
-        self._early = any(
-            not p.commits_at_once or p.high_watermark < p.log.end_offset or p.topic_delay is not None
-            for p in self._partitions
-        )
+        self._early = self._is_early()
         reply = context.defer()
         wait = FetchWait(
             self._partitions,
@@ -96,6 +96,12 @@ class ConsumerFetch(Fetch):
         if self._missed:
             self._wait_for_store(wait)
         return reply
+
+    def _is_early(self) -> bool:
+        return any(
+            not p.commits_at_once or p.high_watermark < p.log.end_offset or p.topic_delay is not None
+            for p in self._partitions
+        )
 
     def _wait_for_store(self, wait: FetchWait) -> None:
         """Answer when the first of the chunks is here that were missed."""
@@ -180,12 +186,44 @@ class ConsumerFetch(Fetch):
             reply.abort()
 
     def _recount(self, partition: Partition, missing: int, size: int) -> int:
-        """How many bytes are missing after some came: by reading again, if they may not all be readable."""
+        """How many bytes are missing after some came. If they may not all be readable, this partition is
+        looked at again: it alone, since many fetches of many partitions may wait for it."""
         if not partition.transactional and not self._early:
             return missing - size
         end = self._service.delays.readable_end(partition, committed=self._committed)
         if end == self._seen.get(partition):
             return missing
+        self._seen[partition] = end
+        left = self._bytes_max() - self._size
+        for target, counted in self._counts_of(partition).items():
+            wanted = target.request
+            if wanted.fetch_offset < partition.log.start_offset:
+                return self._count_all()
+            room = max(min(wanted.partition_max_bytes, left + counted), 0)
+            try:
+                found = partition.log.read(
+                    wanted.fetch_offset, room, min_one=self._size == counted, upper_offset=end
+                )
+            except KafkaError:
+                return 0
+            if found.more:
+                return 0
+            readable = 0 if found.range is None else found.range.length
+            self._counted[partition][target] = readable
+            self._size += readable - counted
+            left -= readable - counted
+        return self._bytes_missing()
+
+    def _counts_of(self, partition: Partition) -> dict[FetchTarget, int]:
+        """What counts of the targets that this partition is read for. A fetch that waits has had no error, so
+        each target has its partition."""
+        if not self._counted:
+            for read, (target, _, size) in zip(self._partitions, self._found, strict=True):
+                self._counted.setdefault(read, {})[target] = size
+        return self._counted[partition]
+
+    def _count_all(self) -> int:
+        self._counted = {}
         return 0 if self._read() else self._bytes_missing()
 
     def _is_full(self) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from forebay.broker.fetch.cold_reads import ColdReads
     from forebay.broker.fetch.topic_delays import TopicDelays
     from forebay.broker.live_config import LiveConfig
+    from forebay.broker.net.scheduling.slices import Slices
     from forebay.broker.partition.long_polls import Arrivals
     from forebay.broker.partition.table import PartitionTable
     from forebay.broker.produce.flush import GroupCommit
@@ -51,6 +52,8 @@ class FetchHost:
     """None: everybody may read everything."""
     quotas: ClientQuotas
     flush: GroupCommit
+    slices: Slices
+    """The turns of large work."""
     background: Background
     metrics: Metrics
     time: BrokerTime

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 from forebay.broker.fetch.cold_reads import Outcomes
 from forebay.broker.fetch.fetch_host import FetchHost
@@ -70,14 +71,25 @@ class Fetch(ABC):
         for all the records that there are: those left out count towards min_bytes, and only another request
         can have them.
         """
-        left = min(self._request.max_bytes, self._service.settings.current.fetch.max_bytes)
+        self._begin_reading()
+        self._read_targets(self._session.targets, self._bytes_max())
+        return self._urgent
+
+    def _begin_reading(self) -> None:
         self._found: list[tuple[FetchTarget, PartitionData, int]] = []
         self._partitions: list[Partition] = []
         self._slices: list[tuple[Partition, LogSlice]] = []
         self._missed: list[Missed] = []
         self._size = 0
         self._urgent = False
-        for target in self._session.targets:
+
+    def _bytes_max(self) -> int:
+        """The most bytes of the answer."""
+        return min(self._request.max_bytes, self._service.settings.current.fetch.max_bytes)
+
+    def _read_targets(self, targets: Iterable[FetchTarget], left: int) -> int:
+        """Look at these partitions; how many bytes of the answer are left."""
+        for target in targets:
             try:
                 data, size = self._read_target(target, left)
             except KafkaError as error:
@@ -87,7 +99,7 @@ class Fetch(ABC):
             self._found.append((target, data, size))
             self._size += size
             left -= size
-        return self._urgent
+        return left
 
     @abstractmethod
     def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
@@ -157,9 +169,17 @@ class Fetch(ABC):
                 self._size -= size
 
     def _response(self) -> FetchResponse:
-        session = self._session
         topics: dict[str | bytes, list[PartitionData]] = {}
-        for target, data, size in self._found:
+        self._collect_answers(self._found, topics)
+        return self._made_of(topics)
+
+    def _collect_answers(
+        self,
+        found: Iterable[tuple[FetchTarget, PartitionData, int]],
+        topics: dict[str | bytes, list[PartitionData]],
+    ) -> None:
+        session = self._session
+        for target, data, size in found:
             if session.must_answer(
                 target,
                 data.high_watermark,
@@ -169,9 +189,11 @@ class Fetch(ABC):
                 forced=data.diverging_epoch.epoch >= 0,
             ):
                 topics.setdefault(target.topic, []).append(data)
+
+    def _made_of(self, topics: dict[str | bytes, list[PartitionData]]) -> FetchResponse:
         self._count_sent()
         return FetchResponse(
-            session_id=session.session_id,
+            session_id=self._session.session_id,
             responses=[self._topic(topic, partitions) for topic, partitions in topics.items()],
             node_endpoints=self._leaders(topics),
         )

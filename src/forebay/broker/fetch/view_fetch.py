@@ -88,15 +88,19 @@ class ViewFetch(ConsumerFetch):
         self._reader = Reader("", lambda: True)
 
     def start(self, context: RequestContext) -> Reply:
+        reply = context.defer()
+        work = self.answer(context, reply)
+        self._service.background.spawn(context.counted_work(work), "answering a fetch of a view", work)
+        return reply
+
+    def answer(self, context: RequestContext, reply: Reply) -> Coroutine[None, None, None]:
+        """Begin to answer. To be awaited."""
         self._look_up_client(context)
         self._is_copied = sent_by_broker(self._service.authorization, context)
-        reply = context.defer()
         user = "" if self._is_copied else context.connection.principal
         self._reader = Reader(user, lambda: not reply.abandoned)
         reply.on_abandoned, reply.on_overtaken = self._end_wait, self._overtaken
-        work = self._answer(reply)
-        self._service.background.spawn(context.counted_work(work), "answering a fetch of a view", work)
-        return reply
+        return self._answer(reply)
 
     async def _answer(self, reply: Reply) -> None:
         try:

@@ -17,6 +17,14 @@ class FetchConfig:
         "Fetch sessions kept for clients; beyond it the oldest makes room.",
         0,
     )
+    session_partitions_max: int = int_key(
+        "forebay.fetch.session.partitions.max",
+        200_000,
+        "Partitions of all fetch sessions together, each of which takes about 450 bytes of memory; beyond it "
+        "the largest session makes room for smaller ones. Clients without a session name their partitions in "
+        "each request.",
+        1,
+    )
     view_source_max_bytes: int = int_key(
         "forebay.view.fetch.source.max.bytes",
         4 * 1024 * 1024,

@@ -10,16 +10,18 @@ it. A caller that never skips targets gets all of them every time.
 
 Sessions are a cache: there are `slots_max` of them, with `partitions_max` partitions. The least recently used
 one is evicted once it has been unused for `eviction_ms`, and a follower's session may replace a consumer's at
-any time. If there are too many partitions, the session with the most is evicted first. A client without a
-session names all its partitions in each request.
+any time. If there are too many partitions, the session with the most is evicted first: one that is unused, or
+that has more than twice as many as the one that needs room. A client without a session names all its
+partitions in each request.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from forebay.errors import ErrorCode
+from forebay.wire.fields import changed
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest
 
 NO_SESSION = 0
@@ -27,8 +29,11 @@ FULL_FETCH_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 EVICTION_MS = 120_000
-PARTITIONS_MAX = 1_000_000
+PARTITIONS_MAX = 200_000
 _NEW_ID_ATTEMPTS = 100
+_IN_A_STEP = 200
+_REPEATS_MAX = 50
+"""Requests with this many partitions, as most are, need not be searched for repeats."""
 
 TopicKey = str | bytes
 """A topic's name, or from version 13 of Fetch on its id."""
@@ -207,6 +212,58 @@ class FetchSessions:
                 return FetchContext(list(session.unsettled), session)
         return FetchContext(_sessionless(request, by_id))
 
+    def resolve_steps(
+        self, request: FetchRequest, *, by_id: bool, now_ms: int
+    ) -> Generator[None, None, FetchContext]:
+        """Like `resolve`, in steps, for a consumer's request that names very many partitions."""
+        if request.session_epoch in (FULL_FETCH_EPOCH, FINAL_EPOCH):
+            return (yield from self._open_in_steps(request, by_id, now_ms))
+        session = self._sessions.get(request.session_id)
+        if session is not None and session.epoch == request.session_epoch and session.by_id == by_id:
+            yield from self._update_in_steps(session, request)
+            if not session.closed and not self._make_room(0, session.privileged, now_ms, session):
+                self.close(session)
+        return self._incremental(changed(request, topics=[], forgotten_topics_data=[]), by_id, now_ms)
+
+    def _open_in_steps(
+        self, request: FetchRequest, by_id: bool, now_ms: int
+    ) -> Generator[None, None, FetchContext]:
+        if request.session_id != NO_SESSION:
+            self.close(self._sessions.get(request.session_id))
+        session = FetchSession(self._unused_id(), by_id=by_id, privileged=False, now_ms=now_ms)
+        is_kept = False
+        try:
+            yield from self._update_in_steps(session, request)
+            is_kept = request.session_epoch == FULL_FETCH_EPOCH and self._has_room_for(session, now_ms)
+        finally:
+            if not is_kept:
+                session.closed = True
+                self.partition_count -= len(session.targets)
+        if is_kept:
+            self._sessions[session.id] = session
+        return FetchContext(list(session.unsettled), session if is_kept else None)
+
+    def _has_room_for(self, session: FetchSession, now_ms: int) -> bool:
+        """True if a new session of a consumer, whose partitions are counted, may be kept."""
+        if session.id == NO_SESSION or session.id in self._sessions or not session.targets:
+            return False
+        if not self._slots_max or not self._make_room(0, False, now_ms, session):
+            return False
+        return len(self._sessions) < self._slots_max or self._evict(False, now_ms)
+
+    def _update_in_steps(self, session: FetchSession, request: FetchRequest) -> Iterator[None]:
+        """Like `_update`. Ends early if the session is closed meanwhile."""
+        counted = len(session.targets)
+        for number, _ in enumerate(_changes(session, request), start=1):
+            if number % _IN_A_STEP:
+                continue
+            self.partition_count += len(session.targets) - counted
+            counted = len(session.targets)
+            yield
+            if session.closed:
+                return
+        self.partition_count += len(session.targets) - counted
+
     def _incremental(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchContext:
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -221,7 +278,7 @@ class FetchSessions:
                 self.close(session)
                 return FetchContext([])
             session.last_used_ms = now_ms
-            if not self._make_room(0, session.privileged, now_ms):
+            if not self._make_room(0, session.privileged, now_ms, session):
                 self.close(session)
                 return FetchContext([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
@@ -276,15 +333,16 @@ class FetchSessions:
         self.close(oldest)
         return True
 
-    def _make_room(self, wanted: int, privileged: bool, now_ms: int) -> bool:
+    def _make_room(self, wanted: int, privileged: bool, now_ms: int, own: FetchSession | None = None) -> bool:
         """Make room for this many more partitions, if need be by closing sessions; False if there is none."""
+        size = wanted if own is None else len(own.targets)
         while self.partition_count + wanted > self._partitions_max:
             largest = max(
                 (
                     session
                     for session in self._sessions.values()
                     if now_ms - session.last_used_ms > self._eviction_ms
-                    or (privileged and not session.privileged)
+                    or (not session.privileged and (privileged or len(session.targets) > 2 * size))
                 ),
                 key=lambda session: len(session.targets),
                 default=None,
@@ -300,10 +358,34 @@ class FetchSessions:
             return
         session.closed = True
         self.partition_count -= len(session.targets)
+        session.targets, session.unsettled = {}, {}  # no cycle keeps them until a collector comes
         del self._sessions[session.id]
 
 
+def _changes(session: FetchSession, request: FetchRequest) -> Iterator[None]:
+    """Make the changes that a request makes to its session, one at a time."""
+    by_id = session.by_id
+    for topic in request.topics:
+        key = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            session.want(key, partition)
+            yield
+    for gone in request.forgotten_topics_data:
+        key = gone.topic_id if by_id else gone.topic
+        for index in gone.partitions:
+            session.forget(key, index)
+            yield
+
+
 def _sessionless(request: FetchRequest, by_id: bool) -> list[FetchTarget]:
+    found = _named(request, by_id)
+    if len(found) <= _REPEATS_MAX:
+        return found
+    # As in a session, a partition that is named again and again is read once.
+    return list({(target.topic, target.request.partition): target for target in found}.values())
+
+
+def _named(request: FetchRequest, by_id: bool) -> list[FetchTarget]:
     if by_id:
         return [
             FetchTarget(topic.topic_id, wanted) for topic in request.topics for wanted in topic.partitions
