@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,31 @@ from forebay.errors import ErrorCode, StorageError
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest
 from forebay.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from forebay.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from forebay.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from support.access.principals import ACCESS, KnownClient
 from support.brokers.broker_process import running_broker
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.busy_broker import METRICS, scraped
 from support.clients.wire_client import (
     EARLIEST,
+    FETCH,
     LATEST,
+    MAX_TIMESTAMP,
     PRODUCE,
     WireClient,
     append,
     batch,
     create,
+    fetch,
     offset_at,
     only_partition,
     produce,
@@ -246,3 +261,63 @@ def test_the_table_of_requests_that_wait_is_that_of_the_apis() -> None:
     from forebay.broker.api_table import APIS
 
     assert {key for key, served in APIS.items() if served.waits} == set(NAMED)
+
+
+# -- who may have them opened ----------------------------------------------------------------------------
+
+
+def questions(topic: str, partitions: range, timestamp: int) -> ListOffsetsRequest:
+    wanted = [
+        ListOffsetsPartition(partition_index=index, timestamp=timestamp, current_leader_epoch=epoch)
+        for index, epoch in zip(partitions, cycle((-1, 0, 1)), strict=False)
+    ]
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=wanted)])
+
+
+def test_where_an_unused_partition_ends_is_told_without_opening_it(
+    wide: tuple[LocalBroker, WireClient, Path],
+) -> None:
+    """Whoever may describe a topic may ask; and to open one takes memory and files."""
+    local, client, data = wide
+    create(client, "used", partitions=6)
+    for index in range(6):
+        read(client, "used", partitions=(index,))
+    opened = len(local.node.partitions)
+    for timestamp in (LATEST, EARLIEST, MAX_TIMESTAMP, -4, -5, -6, -7, 0, 10**13):
+        found, expected = (
+            [(each.error_code, each.offset, each.timestamp, each.leader_epoch) for each in topic.partitions]
+            for name in (TOPIC, "used")
+            for topic in client.call(questions(name, range(6), timestamp), 11).topics
+        )
+        assert found == expected, timestamp
+    for epoch in (0, 1):
+        asked = [
+            OffsetForLeaderPartition(partition=index, current_leader_epoch=epoch, leader_epoch=epoch)
+            for index in range(6)
+        ]
+        answers = [
+            client.call(
+                OffsetForLeaderEpochRequest(
+                    replica_id=-1, topics=[OffsetForLeaderTopic(topic=name, partitions=asked)]
+                ),
+                4,
+            )
+            for name in (TOPIC, "used")
+        ]
+        assert answers[0].topics[0].partitions == answers[1].topics[0].partitions
+    assert len(local.node.partitions) == opened
+    assert directories(data) == set()
+    append(client, TOPIC, batch(b"x"), partition=2)
+    assert offset_at(client, TOPIC, LATEST, partition=2) == 1
+
+
+def test_nothing_is_opened_for_who_may_not_read_it(tmp_path: Path) -> None:
+    with local_broker(tmp_path / "data", {**ACCESS, **FEW}) as local, KnownClient(local) as admin:
+        create(admin, TOPIC, partitions=MANY)
+        with KnownClient(local, "User:eve") as eve:
+            found = eve.call(fetch(TOPIC, partitions=range(MANY)), FETCH).responses[0].partitions
+            assert {each.error_code for each in found} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        assert len(local.node.partitions) == 0
+        assert directories(tmp_path / "data") == set()
+        assert only_partition(admin.call(fetch(TOPIC), FETCH)).error_code == ErrorCode.NONE
+        assert len(local.node.partitions) == 1

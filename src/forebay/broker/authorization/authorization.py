@@ -169,6 +169,13 @@ class Authorization:
 
         return may_read
 
+    def may_read(self, context: RequestContext, topic: str) -> bool:
+        """True if the sender of a request may read a topic. A refusal is not logged: whoever answers does."""
+        connection = context.connection
+        return self._authorizer.allows(
+            connection.principal, connection.peer[0], Operation.READ, TOPIC, topic
+        ) or self.acts_as_broker(context)
+
     def may_describe(self, principal: str, host: str, topic: str) -> bool:
         """True if a member that subscribes by a pattern may see a topic."""
         return self._authorizer.allows(principal, host, Operation.DESCRIBE, TOPIC, topic)

@@ -70,6 +70,10 @@ class LocalPartitions:
     def opening_waits(self) -> OpeningWaits:
         """Made with the first request for a partition."""
         base, make = self._base, load("forebay.broker.partition.opening_waits:OpeningWaits")
-        waits: OpeningWaits = make(self.table, base.background, base.loop, self.write_cycle.finish_soon)
+        authorization = base.authorization
+        may_read = (lambda *_: True) if authorization is None else authorization.may_read
+        waits: OpeningWaits = make(
+            self.table, base.background, base.loop, self.write_cycle.finish_soon, may_read
+        )
         self.assignment.settled.listen(waits.settled)
         return waits

@@ -55,6 +55,9 @@ class Positions:
         found: dict[TopicPartition, FoundPartition] = {}
         looks: list[tuple[Partition, int, dict[int, int]]] = []
         for number, (at, positions) in enumerate(wanted.items(), start=1):
+            if self._partitions.unused_epoch(*at) is not None:
+                found[at] = FoundPartition(0, 0, {})  # it is not opened for this
+                continue
             with contextlib.suppress(KafkaError):
                 partition = self._partitions.get_with_lease(*at)
                 found[at] = self._describe(partition)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from forebay.broker.partition.leader_epoch_checks import check_end_known, check_leader_epoch
+from forebay.broker.partition.leader_epoch_checks import check_end_known, check_epoch, check_leader_epoch
 from forebay.broker.tiers.known_manifest import known_manifest
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import list_offsets as wire
@@ -107,6 +107,9 @@ def _look_up(
     wanted: wire.ListOffsetsPartition,
 ) -> wire.ListOffsetsPartitionResponse:
     try:
+        unused = _of_unused(partitions, topic, wanted)
+        if unused is not None:
+            return unused
         partition, end_offset = _find_partition(partitions, request, topic, wanted)
         if wanted.timestamp == LATEST:
             check_end_known(partition)
@@ -147,6 +150,9 @@ class _Searches:
     ) -> wire.ListOffsetsPartitionResponse:
         partitions, request = self._partitions, self._request
         try:
+            unused = _of_unused(partitions, topic, wanted)
+            if unused is not None:
+                return unused
             partition, _ = _find_partition(partitions, request, topic, wanted)
             await self._delays.find(partition)
             if not _is_time(wanted.timestamp):
@@ -224,6 +230,30 @@ def _find_partition(
     return partition, partition.readable_end(committed=request.isolation_level == READ_COMMITTED)
 
 
+def _of_unused(
+    partitions: PartitionTable, topic: str, wanted: wire.ListOffsetsPartition
+) -> wire.ListOffsetsPartitionResponse | None:
+    """The answer for a partition that nobody has used yet. It is not opened for it: that takes memory, and
+    this request takes no more than Describe."""
+    epoch = partitions.unused_epoch(partitions.source_of(topic), wanted.partition_index)
+    if epoch is None:
+        return None
+    check_epoch(epoch, wanted.current_leader_epoch)
+    if wanted.timestamp not in (LATEST, EARLIEST, EARLIEST_LOCAL):
+        if wanted.timestamp < EARLIEST_PENDING_UPLOAD:
+            raise _without_meaning(wanted.timestamp)
+        epoch, offset = -1, -1
+    else:
+        offset = 0
+    return wire.ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index, timestamp=-1, offset=offset, leader_epoch=epoch
+    )
+
+
+def _without_meaning(timestamp: int) -> KafkaError:
+    return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning here")
+
+
 def _for_older(answer: wire.ListOffsetsPartitionResponse) -> wire.ListOffsetsPartitionResponse:
     """As Kafka says it to clients that do not know the error: try again."""
     if answer.error_code == ErrorCode.OFFSET_NOT_AVAILABLE:
@@ -248,7 +278,7 @@ def _by_meaning(partition: Partition, timestamp: int, end_offset: int, *, only_l
         return partition.log.start_offset
     if timestamp in (EARLIEST, LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _in_tiers(partition, timestamp)
-    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning here")
+    raise _without_meaning(timestamp)
 
 
 def _in_tiers(partition: Partition, timestamp: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from forebay.broker.net.request_context import RequestContext
-from forebay.broker.partition.leader_epoch_checks import KnownTerm, check_leader_epoch, hear_of
+from forebay.broker.partition.leader_epoch_checks import KnownTerm, check_epoch, check_leader_epoch, hear_of
 from forebay.broker.partition.table import PartitionTable
 from forebay.coordination.metadata import Metadata
 from forebay.errors import KafkaError
@@ -57,6 +57,11 @@ def _partition(
     partitions: PartitionTable, topic: str, wanted: wire.OffsetForLeaderPartition
 ) -> wire.EpochEndOffset:
     try:
+        unused = partitions.unused_epoch(partitions.source_of(topic), wanted.partition)
+        if unused is not None:  # it is empty, and not opened for this
+            check_epoch(unused, wanted.current_leader_epoch)
+            known = (unused, 0) if wanted.leader_epoch == unused else (-1, -1)
+            return wire.EpochEndOffset(partition=wanted.partition, leader_epoch=known[0], end_offset=known[1])
         partition = partitions.get_with_lease(partitions.source_of(topic), wanted.partition)
         check_leader_epoch(partition, wanted.current_leader_epoch)
     except KafkaError as error:

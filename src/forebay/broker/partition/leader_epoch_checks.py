@@ -45,9 +45,15 @@ async def hear_of(terms: Sequence[KnownTerm], metadata: Metadata) -> None:
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:
     """Refuse a client whose idea of the leadership is older or newer than ours; -1 means it has none."""
-    if epoch < 0 or epoch == partition.leader_epoch:
+    if epoch >= 0 and epoch != partition.leader_epoch:
+        check_epoch(partition.leader_epoch, epoch)
+
+
+def check_epoch(known: int, epoch: int) -> None:
+    """Like `check_leader_epoch`, with the leader epoch that this broker knows."""
+    if epoch < 0 or epoch == known:
         return
-    if epoch < partition.leader_epoch:
+    if epoch < known:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over")
     raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} is not known here yet")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -47,13 +48,16 @@ class OpeningWaits:
         background: Background,
         loop: asyncio.AbstractEventLoop,
         finish_soon: Callable[[], None],
+        may_read: Callable[[RequestContext, str], bool],
     ) -> None:
-        """`finish_soon` has what was appended written soon."""
+        """`finish_soon` has what was appended written soon. `may_read`: whether a client may read a topic or
+        view, for requests whose handlers check that."""
         self._table = table
         self._opening = table.opening
         self._background = background
         self._loop = loop
         self._finish_soon = finish_soon
+        self._may_read = may_read
         self._waiting: dict[TopicPartition, list[_Waiting]] = {}
         self._ahead: set[TopicPartition] = set()
         """Partitions that are opened for requests which have not had their turn."""
@@ -67,7 +71,7 @@ class OpeningWaits:
         if self._opening.is_complete:
             return handle(context, request)
         named = NAMED[api_key]
-        missing = self._missing(named, request)
+        missing = self._missing(named, context, request)
         if not missing:
             return handle(context, request)
         return self._wait(named, missing, handle, context, request)
@@ -84,12 +88,25 @@ class OpeningWaits:
                 if not waiting.missing:
                     self._loop.call_soon(waiting.go_on)
 
-    def _missing(self, named: Named, request: Any) -> set[TopicPartition]:
+    def _missing(self, named: Named, context: RequestContext, request: Any) -> set[TopicPartition]:
         table = self._table
+        name_of = partial(self._readable_name, context) if named.checks_readers else self._name_of
         try:
-            return {key for key in named.keys(request, self._name_of) if table.is_coming(key)}
+            missing = {key for key in named.keys(request, name_of) if table.is_coming(key)}
         except KafkaError:
             return set()  # the handler will refuse it
+        return missing if named.uses else {key for key in missing if table.unused_epoch(*key) is None}
+
+    def _readable_name(self, context: RequestContext, name: str, topic_id: bytes) -> str:
+        """Like `_name_of`; no topic's name if the client may not read it, so that nothing is opened."""
+        image = self._table.image
+        if topic_id == ZERO_UUID:
+            asked: str | None = name
+        else:
+            asked = image.topic_names.get(topic_id) or image.view_names.get(topic_id)
+        if asked is None or not self._may_read(context, asked):
+            return ""
+        return self._name_of(name, topic_id)
 
     def _name_of(self, name: str, topic_id: bytes) -> str:
         table = self._table

@@ -15,12 +15,15 @@ from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.opening.opening_queue import OpeningQueue
 from forebay.broker.partition.partition import Partition
 from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.images.topic_folds import Stop
 from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.topics.topic_requests import NamesView
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.views.catalog import source_of
 from forebay.errors import ErrorCode, KafkaError, StorageError
+
+_REMOTE = "remote.storage.enable"
 
 
 class PartitionTable:
@@ -39,6 +42,10 @@ class PartitionTable:
         """Assigned to this broker, and why they could not be opened."""
         self.opening = OpeningQueue()
         """Assigned to this broker, and not open yet."""
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._metadata.image
 
     # -- look-ups --------------------------------------------------------------------------------------
 
@@ -126,6 +133,18 @@ class PartitionTable:
             return False
         state = self._metadata.image.partition(*key)
         return state is not None and state.leader == self._node_id and not state.unreadable
+
+    def unused_epoch(self, topic: str, index: int) -> int | None:
+        """The leader epoch of a partition that this broker surely leads and nobody has used yet, so that it
+        is empty; None for all others. One whose topic has an object store may have messages there."""
+        key = (topic, index)
+        if not self.opening.leaves_unused or key in self.opening or not self.is_coming(key):
+            return None
+        image = self._metadata.image
+        state = image.partition(topic, index)
+        if state is None or state.unsettled or _REMOTE in image.topic_config(topic).overrides:
+            return None
+        return state.leader_epoch if self._lease_valid() else None
 
     # -- all of them -----------------------------------------------------------------------------------
 

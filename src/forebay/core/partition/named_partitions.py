@@ -29,6 +29,10 @@ class Named(NamedTuple):
     partitions: Callable[[Any], Any]
     index_of: Callable[[Any], int]
     wait_ms: Callable[[Any], int]
+    uses: bool = True
+    """False if it can be answered for a partition that nobody has used yet, which is then not opened."""
+    checks_readers: bool = False
+    """True if its handler checks who may read, so that partitions must not be opened for others before."""
 
     def keys(self, request: Any, name_of: NameOf) -> Iterator[TopicPartition]:
         for topic in self.topics(request):
@@ -65,6 +69,7 @@ NAMED: dict[int, Named] = {
         lambda topic: topic.partitions,
         lambda partition: partition.partition,
         lambda request: max(request.max_wait_ms, _FETCH_WAIT_MS_MIN),
+        checks_readers=True,
     ),
     ApiKey.LIST_OFFSETS: Named(
         _by_clients,
@@ -72,6 +77,7 @@ NAMED: dict[int, Named] = {
         lambda topic: topic.partitions,
         lambda partition: partition.partition_index,
         lambda request: request.timeout_ms or WAIT_MS_MAX,
+        uses=False,
     ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Named(
         _by_clients,
@@ -79,6 +85,7 @@ NAMED: dict[int, Named] = {
         lambda topic: topic.partitions,
         lambda partition: partition.partition,
         lambda _: WAIT_MS_MAX,
+        uses=False,
     ),
     ApiKey.DELETE_RECORDS: Named(
         lambda request: request.topics,
@@ -93,6 +100,7 @@ NAMED: dict[int, Named] = {
         lambda topic: topic.partitions,
         lambda partition: partition.partition_index,
         lambda request: max(request.max_wait_ms, _FETCH_WAIT_MS_MIN),
+        checks_readers=True,
     ),
     ApiKey.DESCRIBE_PRODUCERS: Named(
         lambda request: request.topics,

@@ -64,6 +64,10 @@ class OpeningQueue:
         """True if all that is assigned to this broker is open."""
         return not (self.leaves_unused or self._urgent or self._behind or self._taken)
 
+    def __contains__(self, key: TopicPartition) -> bool:
+        """True if the partition is opened, now or in its turn. It may hold messages."""
+        return key in self._urgent or key in self._behind or key in self._taken or key in self.unchecked
+
     def add(self, key: TopicPartition) -> None:
         self._urgent[key] = None
         self._behind.pop(key, None)
