@@ -42,9 +42,11 @@ class HostServer(ForebayServer):
         self._admin.create_topics([NewTopic(TOPIC, STREAMS)])[TOPIC].result(60)
 
     def pids(self) -> list[int]:
-        parent = self.process.pid
-        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        return [parent, *map(int, children)]
+        """The parent, the process that workers are forked from, and the workers."""
+        found = [self.process.pid]
+        for pid in found:
+            found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return found
 
     def cpu_s(self) -> float:
         return sum(map(process_cpu_s, self.pids()))

@@ -17,6 +17,8 @@ from pathlib import Path
 from support.brokers.forebay_command import command, environment
 
 READY = re.compile(r"^forebay ready on (?P<address>\S+:\d+) \((?P<count>\d+) workers, data (?P<data>.+)\)$")
+WORKER = re.compile(rb"forebay: worker (\d+)$|forebay.local.workers.child (\d+)$")
+"""The command line of a worker that was forked, and of one that was started as a program."""
 SECONDS_MAX = 180.0
 
 
@@ -67,13 +69,16 @@ class HostProcess:
     def worker_pids(self) -> dict[int, int]:
         """The processes of the workers that run now, by the workers' numbers."""
         found: dict[int, int] = {}
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        for pid in map(int, children):
+        for pid in _descendants(self.pid):
             with contextlib.suppress(OSError):
-                arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                if b"forebay.local.workers.child" in arguments:
-                    found[int(arguments[-2])] = pid
+                title = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+                if (worker := WORKER.search(title)) is not None:
+                    found[int(worker[1] or worker[2])] = pid
         return found
+
+    def fork_server_pid(self) -> int:
+        """The process that workers are forked from; the console, if there is one, is started later."""
+        return _children(self.pid)[0]
 
     def kill_worker(self, number: int) -> int:
         """SIGKILL; returns the pid that it had."""
@@ -134,6 +139,19 @@ def wait_until_gone(pid: int) -> None:
     while Path(f"/proc/{pid}").exists() and _state(pid) not in ("Z", "X"):
         assert time.monotonic() < deadline, f"process {pid} does not end"
         time.sleep(0.01)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for each in _children(pid):
+        yield each
+        yield from _descendants(each)
 
 
 def _state(pid: int) -> str:

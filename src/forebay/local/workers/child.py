@@ -2,7 +2,7 @@
 
 It gets its settings as one line on its standard input, with the numbers of the descriptors that it inherits,
 and says with one line on its standard output that it is ready. The input stays open as long as the parent
-lives, however that ends.
+lives, however that ends. It is forked (`fork_server.py`), or this module is run by an interpreter of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay.broker.net.sockets import SocketNetwork
@@ -33,9 +34,10 @@ _ORPHAN_SECONDS_MAX = 30.0
 """A worker that has not ended for this long after its parent is ended."""
 
 
-def main() -> int:
-    given = json.loads(sys.stdin.buffer.readline(_SETTINGS_BYTES_MAX))
-    inherited = _Inherited(given)
+def serve(descriptors: Mapping[int, int]) -> int:
+    """The exit code. `descriptors`: those that have another number here than in the parent."""
+    given = json.loads(_first_line())
+    inherited = _Inherited(given, descriptors)
     try:
         config = broker_config(given["settings"])
         threading.Thread(target=_stop_with_parent, name="forebay-parent", daemon=True).start()
@@ -48,12 +50,15 @@ def main() -> int:
 class _Inherited:
     """The sockets that the parent has made."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self._store: int | None = given["store"]
-        self._shared: dict[str, int] = given["shared"]
+    def __init__(self, given: dict[str, Any], descriptors: Mapping[int, int]) -> None:
+        store = given["store"]
+        self._store: int | None = None if store is None else descriptors.get(store, store)
+        self._shared = {
+            int(port): descriptors.get(number, number) for port, number in given["shared"].items()
+        }
 
     def ports(self, config: BrokerConfig) -> Ports:
-        shared = {int(port): socket.socket(fileno=number) for port, number in self._shared.items()}
+        shared = {port: socket.socket(fileno=number) for port, number in self._shared.items()}
         network = SocketNetwork(shared)
         if config.cluster.url is not None:
             return real_ports(config, network)
@@ -68,13 +73,21 @@ class _Inherited:
         return await SocketStore.open(socket.socket(fileno=number))
 
 
+# Not through sys.stdin and sys.stdout: those of a forked process are what its parent had, which may be none.
+
+
+def _first_line() -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and len(line) < _SETTINGS_BYTES_MAX and (piece := os.read(0, 1 << 16)):
+        line += piece
+    return line
+
+
 def _say_ready(host: str, port: int) -> None:
-    sys.stdout.write(f"{host}:{port}\n")
-    sys.stdout.flush()
+    os.write(1, f"{host}:{port}\n".encode())
 
 
 def _stop_with_parent() -> None:
-    # Not through sys.stdin: its lock, held by this thread, would block the interpreter's exit.
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
@@ -83,4 +96,4 @@ def _stop_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve({}))

@@ -25,6 +25,7 @@ from forebay.coordination.socket.server import StoreServer
 from forebay.coordination.sqlite import SqliteStore
 from forebay.coordination.store_choice import STORE_FILE
 from forebay.errors import ConfigError
+from forebay.local.workers.launching import Launcher
 from forebay.local.workers.leftovers import check_none_left
 from forebay.local.workers.plan import FOLDER, worker_plans
 from forebay.local.workers.worker import Worker
@@ -40,17 +41,19 @@ _STOP_S_MAX = 120.0
 
 def run_workers(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. SIGHUP has certificates read again."""
+    launcher = Launcher(config)  # first of all: it may fork
     handler = log_format.configure(config.node.log_format)
     try:
-        asyncio.run(_Host(config).run(on_ready))
+        asyncio.run(_Host(config, launcher).run(on_ready))
         return 0
     finally:
         handler.close()
 
 
 class _Host:
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, launcher: Launcher) -> None:
         self._config = config
+        self._launcher = launcher
         self._dir = config.node.data_dir
         self._stopping = asyncio.Event()
         self._connections: set[socket.socket] = set()
@@ -65,6 +68,7 @@ class _Host:
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         async with contextlib.AsyncExitStack() as closing:  # what was opened last is closed first
+            closing.callback(self._launcher.close)
             lock = await self._lock(closing)
             check_none_left(self._dir, self._config.workers.count)
             shared = self._bind(closing)
@@ -124,6 +128,7 @@ class _Host:
         return [
             Worker(
                 plan,
+                self._launcher,
                 shared={port: shared[name] for name, port in plan.ports.items()},
                 inherited=(lock,),
                 connect=self._connect if has_store else None,

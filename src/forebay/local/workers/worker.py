@@ -9,11 +9,10 @@ import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 
 from forebay.local.settings import BrokerFailed
+from forebay.local.workers.launching import Child, ForkServerEnded, Launcher
 from forebay.local.workers.plan import WorkerPlan
 
 log = logging.getLogger(__name__)
@@ -28,6 +27,7 @@ class Worker:
     def __init__(
         self,
         plan: WorkerPlan,
+        launcher: Launcher,
         *,
         shared: Mapping[int, socket.socket],
         inherited: tuple[int, ...],
@@ -44,7 +44,8 @@ class Worker:
         self._shared = shared
         self._inherited = inherited
         self._connect = connect
-        self._child: subprocess.Popen[bytes] | None = None
+        self._launcher = launcher
+        self._child: Child | None = None
         self._stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -85,66 +86,76 @@ class Worker:
         self.signal(signal.SIGKILL)
 
     def signal(self, number: signal.Signals) -> None:
-        if self._child is not None and self._child.poll() is None:
-            os.kill(self._child.pid, number)
+        if self._child is not None:
+            self._child.signal(number)
 
     async def _run_once(self) -> str:
         """From one start to its end; returns the reason for it."""
-        try:
-            child = self._child = self._launch()
-        except OSError as error:  # too many processes, or no memory
-            return str(error)
-        assert child.stdin is not None
-        assert child.stdout is not None
+        with contextlib.ExitStack() as closing:
+            try:
+                child, said = await self._launch(closing)
+            except ForkServerEnded:
+                return await self._run_once()  # with other descriptors, and without it
+            except OSError as error:  # too many processes, or no memory
+                return str(error)
+            self._child = child
+            if self._stopping.is_set():  # meanwhile
+                self.signal(signal.SIGTERM)
+            try:
+                await self._follow(said)
+            finally:
+                self.ready.clear()
+            return _reason(await child.wait())
+
+    async def _launch(self, closing: contextlib.ExitStack) -> tuple[Child, int]:
+        """The process, and where it says that it is ready. Raises OSError."""
+        with contextlib.ExitStack() as passing:  # what only the worker needs
+            theirs, lifeline = _pipe(passing, closing)
+            said, speaks = _pipe(closing, passing)
+            store = None if self._connect is None else passing.enter_context(self._connect())
+            shared = {str(port): each.fileno() for port, each in self._shared.items()}
+            numbers = [*self._inherited, *shared.values(), *([] if store is None else [store.fileno()])]
+            child = await self._launcher.launch(self.number, theirs, speaks, numbers)
+        given = {
+            "settings": dict(self.plan.settings),
+            "store": None if store is None else numbers[-1],
+            "shared": shared,
+        }
+        with contextlib.suppress(BrokenPipeError):  # it has ended already, which its parent will see
+            _write_all(lifeline, json.dumps(given).encode() + b"\n")
+        return child, said
+
+    async def _follow(self, said: int) -> None:
+        """Until its end."""
         reader = asyncio.StreamReader()
         transport, _ = await self._loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), child.stdout
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(said), "rb")
         )
         try:
             if (await reader.readline()).endswith(b"\n"):
                 self._was_ready = True
                 self.ready.set()
-                await reader.read()  # until its end
-            self.ready.clear()
-            return _reason(await asyncio.to_thread(child.wait))
+                await reader.read()
         finally:
-            self.ready.clear()
             transport.close()
-            child.stdin.close()
-
-    def _launch(self) -> subprocess.Popen[bytes]:
-        store = None if self._connect is None else self._connect()
-        shared = {str(port): each.fileno() for port, each in self._shared.items()}
-        passed = [*self._inherited, *shared.values(), *([] if store is None else [store.fileno()])]
-        given = {
-            "settings": dict(self.plan.settings),
-            "store": None if store is None else store.fileno(),
-            "shared": shared,
-        }
-        try:
-            child = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "forebay.local.workers.child",
-                    str(self.number),
-                ],  # the number is for ps
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=passed,
-                process_group=0,  # a Ctrl-C at the terminal is for the parent, which then ends its workers
-            )
-        finally:
-            if store is not None:
-                store.close()
-        assert child.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended already, which its parent will see
-            child.stdin.write(json.dumps(given).encode() + b"\n")
-            child.stdin.flush()
-        return child
 
 
-def _reason(code: int) -> str:
+def _pipe(reading: contextlib.ExitStack, writing: contextlib.ExitStack) -> tuple[int, int]:
+    """Its two ends, which are closed with these."""
+    read, write = os.pipe()
+    reading.callback(os.close, read)
+    writing.callback(os.close, write)
+    return read, write
+
+
+def _write_all(number: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(number, data) :]
+
+
+def _reason(code: int | None) -> str:
+    if code is None:
+        return "unknown"
     if code >= 0:
         return f"exit code {code}"
     try:
