@@ -23,12 +23,19 @@ SECONDS_MAX = 180.0
 
 
 class HostProcess:
-    def __init__(self, data: Path, workers: int, *settings: str, options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        data: Path,
+        workers: int,
+        *settings: str,
+        options: tuple[str, ...] = (),
+        address: str = "127.0.0.1",
+    ) -> None:
         self.data = data
         self.workers = workers
         self.settings = ("forebay.warm.up.enable=false", *settings)
         self.options = options
-        self.bootstrap = f"127.0.0.1:{_free_ports(workers + 1)}"
+        self.bootstrap = f"{address}:{_free_ports(workers + 1, address)}"
         self.ready_line = ""
         self.log_path = data.with_name(data.name + ".stderr")
         self._child: subprocess.Popen[bytes] | None = None
@@ -118,7 +125,7 @@ class HostProcess:
             wait_until_gone(pid)
 
 
-def _free_ports(count: int) -> int:
+def _free_ports(count: int, address: str) -> int:
     """The first of so many ports in a row that are free now, below those that systems give to anybody."""
     chance = random.SystemRandom()
     while True:
@@ -127,7 +134,7 @@ def _free_ports(count: int) -> int:
             try:
                 for port in range(first, first + count):
                     bound = closing.enter_context(socket.socket())
-                    bound.bind(("127.0.0.1", port))
+                    bound.bind((address, port))
             except OSError:
                 continue
         return first
@@ -163,9 +170,9 @@ def _state(pid: int) -> str:
 
 @contextlib.contextmanager
 def running_host(
-    data: Path, workers: int, *settings: str, options: tuple[str, ...] = ()
+    data: Path, workers: int, *settings: str, options: tuple[str, ...] = (), address: str = "127.0.0.1"
 ) -> Iterator[HostProcess]:
-    host = HostProcess(data, workers, *settings, options=options)
+    host = HostProcess(data, workers, *settings, options=options, address=address)
     try:
         host.start()
         yield host
