@@ -129,6 +129,13 @@ def process_status_bytes(pid: int, field: str) -> int:
     return int(found[1]) * 1024
 
 
+def process_shared_bytes(pid: int) -> int:
+    """Its memory, with its share of what it has in common with others (PSS)."""
+    found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
 def bare_server(kind: str, scratch: Path) -> Server:
     """One of the raw limits of `bench.bare`: `echo` or `crc-write`."""
     arguments = [str(scratch / "crc-write.log")] if kind == "crc-write" else []

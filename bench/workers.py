@@ -2,8 +2,9 @@
 
 The load is small produce requests that were built before, many in one send, from two processes: a client
 costs a few percent of what its broker does. Both hosts run at the same time, and one of them is idle while
-the other is measured, so that what else happens on the machine happens to both. A host's CPU is that of all
-its processes, the parent too.
+the other is measured, in short turns: what else happens on the machine happens to both, and each round is
+compared with the one beside it. A host's CPU is that of all its processes, the parent too. Brokers load their
+rarely used parts after their start, which takes each of them a second of CPU: that is waited for.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +20,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.frames import B200_BATCH, deep_produce_stream, produce_stream
 from bench.load import Measure, Stream, run_load
-from bench.server import ForebayServer, WayIn, process_cpu_s, process_status_bytes
+from bench.server import BenchError, ForebayServer, WayIn, process_cpu_s, process_shared_bytes
 
 TOPIC = "bench-workers"
 STREAMS = 2
-ROUNDS = 5
-ROUND_S = 1.5
+ROUNDS = 12
+ROUND_S = 0.5
+LOADED_S_MAX = 60.0
+LOADED = "all parts are loaded"
 ROUND_BYTES_MAX = 64 << 20
-LOADS = {"produce 200 B": produce_stream, "produce 200 B, deep": deep_produce_stream}
+LOADS = {"produce 200 B, deep": deep_produce_stream, "produce 200 B": produce_stream}
 
 
 class HostServer(ForebayServer):
@@ -35,11 +39,19 @@ class HostServer(ForebayServer):
 
     def __init__(self, scratch: Path, workers: int) -> None:
         super().__init__(scratch, f"workers-{workers}", f"forebay.workers={workers}")
+        self._workers = workers
         self.bootstrap = "{}:{}".format(*self.address)
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def create_topic(self) -> None:
         self._admin.create_topics([NewTopic(TOPIC, STREAMS)])[TOPIC].result(60)
+
+    def wait_until_loaded(self) -> None:
+        deadline = time.monotonic() + LOADED_S_MAX
+        while self.log.read_text(errors="replace").count(LOADED) < self._workers:
+            if time.monotonic() > deadline:
+                raise BenchError(f"not all workers say in their logs: {LOADED}")
+            time.sleep(0.1)
 
     def pids(self) -> list[int]:
         """The parent, the process that workers are forked from, and the workers."""
@@ -52,7 +64,8 @@ class HostServer(ForebayServer):
         return sum(map(process_cpu_s, self.pids()))
 
     def rss_bytes(self) -> int:
-        return sum(process_status_bytes(pid, "VmRSS") for pid in self.pids())
+        """What several processes share counts once."""
+        return sum(process_shared_bytes(pid) for pid in self.pids())
 
     def ways_in(self) -> list[WayIn]:
         """To the leader of each partition."""
@@ -72,9 +85,12 @@ def main(count: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         hosts: dict[int, HostServer] = {}
         try:
+            HostServer(Path(scratch), 1).stop()  # so that all code is compiled before starts are measured
             for number in (1, count):
                 hosts[number] = HostServer(Path(scratch), number)
                 hosts[number].create_topic()
+            for host in hosts.values():
+                host.wait_until_loaded()
             for load in LOADS:
                 rounds: dict[int, list[Measure]] = {number: [] for number in hosts}
                 for _ in range(ROUNDS):
@@ -94,6 +110,11 @@ def _show(load: str, rounds: dict[int, list[Measure]]) -> None:
         cost = statistics.median(each.cpu_us_per_request for each in measures)
         cores = statistics.median(each.cpu_s / each.seconds for each in measures)
         print(f"{load}, {number} workers: {speed:,.0f} requests/s, {cost:.2f} us each, {cores:.2f} cores")
+    one, several = rounds.values()
+    pairs = list(zip(several, one, strict=True))
+    costs = statistics.median(more.cpu_us_per_request / less.cpu_us_per_request for more, less in pairs)
+    speeds = statistics.median(more.requests_per_s / less.requests_per_s for more, less in pairs)
+    print(f"{load}: {speeds:.2f} times as many requests, {costs:.2f} times the CPU for each")
 
 
 if __name__ == "__main__":
