@@ -40,8 +40,8 @@ class CaseFoldingDisk(RealDisk):
     def read_bytes(self, path: str) -> bytes:
         return super().read_bytes(_there(path))
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        super().write_atomic(_there(path), data, sync=sync)
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
+        super().write_atomic(_there(path), data, sync=sync, sync_name=sync_name)
 
 
 def _there(path: str) -> str:

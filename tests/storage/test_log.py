@@ -407,8 +407,8 @@ class UnlistableDisk(RealDisk):
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         return super().list(path)
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        super().write_atomic(path, data, sync=sync)
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
+        super().write_atomic(path, data, sync=sync, sync_name=sync_name)
         if self.half_done:
             raise OSError(errno.EIO, "half done", path)
 

@@ -49,10 +49,11 @@ def _read(disk: Disk, path: str) -> bytes:
         return b""
 
 
-def write_lines(disk: Disk, path: str, lines: Iterable[str]) -> None:
+def write_lines(disk: Disk, path: str, lines: Iterable[str], *, sync_name: bool = True) -> None:
+    """`sync_name`: see `Disk.write_atomic`."""
     entries = list(lines)
     text = "\n".join([_VERSION, str(len(entries)), *entries]) + "\n"
-    disk.write_atomic(path, text.encode())
+    disk.write_atomic(path, text.encode(), sync_name=sync_name)
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:

@@ -225,6 +225,7 @@ class DataDir:
             recovery_point=self.checkpoints.of(RECOVERY_POINTS, key) or 0,
             clean=self.clean and unchecked is None,
             power_lost=self._began_without_power or unchecked == _POWER_LOST,
+            in_new_directory=is_new,
             note_start=partial(self.checkpoints.note_start, topic, partition),
         )
         log.files.sync_parent = self._new_directories.sync

@@ -96,8 +96,9 @@ class Disk(Protocol):
 
     def read_bytes(self, path: str) -> bytes: ...
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Replace a file: readers see the old bytes or the new. `sync`: also after a power failure."""
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
+        """Replace a file: readers see the old bytes or the new. `sync`: also after a power failure; unless
+        `sync_name`, from the next `fsync_dir` of its directory on."""
 
     def usage(self, path: str) -> tuple[int, int]:
         """(all, free) bytes of the file system that a path is on."""

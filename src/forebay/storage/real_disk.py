@@ -275,7 +275,7 @@ class RealDisk:
             os.close(fd)
         return b"".join(chunks)
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
         temporary = path + ".tmp"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
@@ -285,8 +285,8 @@ class RealDisk:
         finally:
             os.close(fd)
         os.replace(temporary, path)  # noqa: PTH105
-        if sync:
-            self.fsync_dir(str(Path(path).parent))
+        if sync and sync_name:
+            self.fsync_dir(path.rpartition("/")[0])
 
     def usage(self, path: str) -> tuple[int, int]:
         usage = load("shutil:disk_usage")(path)

@@ -46,6 +46,14 @@ class CountingDisk(RealDisk):
         self.calls["list", Path(path).name] += 1
         return super().list(path)
 
+    def remove(self, path: str) -> None:
+        self.calls["remove", _folder(path)] += 1
+        super().remove(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        self.calls["read", _folder(path)] += 1
+        return super().read_bytes(path)
+
     def count(self, call: str, start: str) -> int:
         return sum(
             number
@@ -85,7 +93,20 @@ def test_the_first_messages_of_many_partitions_need_few_syncs_of_the_data_direct
         disk.calls.clear()
         send_one_to_each(client, "many", range(MANY))
         assert disk.count("datasync", "many-") == MANY, "each of them is on the disk"
+        assert disk.count("fsync_dir", "many-") == MANY, "their names too, and those of their leader epochs"
         assert disk.count("fsync_dir", "data") <= 2
+
+
+def test_nothing_is_looked_for_in_a_directory_that_was_just_made(tmp_path: Path) -> None:
+    with (
+        local_broker(tmp_path / "data", QUIET, make_disk=CountingDisk) as local,
+        WireClient(local.bootstrap) as client,
+    ):
+        create(client, "many", partitions=MANY)
+        send_one_to_each(client, "many", range(MANY))
+        assert disk_of(local).count("list", "many-") == 0
+        assert disk_of(local).count("remove", "many-") == 0
+        assert disk_of(local).count("read", "many-") == 0
 
 
 def test_a_stop_syncs_only_what_was_written_since_the_last_one(tmp_path: Path) -> None:
@@ -98,7 +119,11 @@ def test_a_stop_syncs_only_what_was_written_since_the_last_one(tmp_path: Path) -
     ):
         send_one_to_each(client, "many", range(1))
         disk = disk_of(local)
-    synced = {folder for (call, folder) in disk.calls if call != "list" and folder.startswith("many-")}
+    synced = {
+        folder
+        for (call, folder) in disk.calls
+        if call in ("datasync", "fsync_dir") and folder.startswith("many-")
+    }
     assert synced == {"many-0"}
 
 
@@ -133,6 +158,10 @@ def test_a_stop_syncs_nothing_of_partitions_that_never_had_a_message(tmp_path: P
     ):
         create(client, "many", partitions=MANY)
         disk = disk_of(local)
-    assert not {folder for (call, folder) in disk.calls if call != "list" and folder.startswith("many-")}
+    assert not {
+        folder
+        for (call, folder) in disk.calls
+        if call in ("datasync", "fsync_dir") and folder.startswith("many-")
+    }
     with local_broker(tmp_path / "data", QUIET) as local, WireClient(local.bootstrap) as client:
         send_one_to_each(client, "many", range(MANY))

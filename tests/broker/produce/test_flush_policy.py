@@ -155,10 +155,10 @@ class FullDisk(FaultyDisk):
 
     full = False
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
         if self.full and path.endswith(LEADER_EPOCHS):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        super().write_atomic(path, data, sync=sync)
+        super().write_atomic(path, data, sync=sync, sync_name=sync_name)
 
 
 def recovery_point(local: LocalBroker, topic: str) -> int:

@@ -70,6 +70,6 @@ class MortalDisk(FaultyDisk):
         self.live()
         super().fsync_dir(path)
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
         self.live()
-        super().write_atomic(path, data, sync=sync)
+        super().write_atomic(path, data, sync=sync, sync_name=sync_name)

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import PurePath
+from typing import Protocol
 
 from forebay.errors import StorageError
 from forebay.storage.disk import FileClosed
@@ -42,13 +43,19 @@ _PROBE = "probe.tmp"
 _PROBE_BYTES = 64 * 1024
 
 
+class BeforeSync(Protocol):
+    def __call__(self, *, names_follow: bool = False) -> None:
+        """`names_follow`: the names in the log's directory are synced after it."""
+
+
 class LogFiles(LogTruncation):
     __slots__ = ("before_sync", "sync_parent")
 
     def __init__(self, log: SwappingLog) -> None:
         super().__init__(log)
-        self.before_sync: Callable[[], None] | None = None
-        """Called before the files are synced, in the same thread: to sync what must be on the disk first."""
+        self.before_sync: BeforeSync | None = None
+        """Called before the files are synced, in the same thread: to sync what must be on the disk before the
+        recovery point moves."""
         self.sync_parent: Callable[[], None] | None = None
         """Makes the name of the log's own directory durable. None: the directory above it is synced."""
 
@@ -101,7 +108,7 @@ class LogFiles(LogTruncation):
         """
         try:
             if self.before_sync is not None:
-                self.before_sync()
+                self.before_sync(names_follow=new_names)
         except OSError as error:
             with self._log._unsynced.lock:
                 self._log._unsynced.new_names |= new_names

@@ -2,9 +2,9 @@
 
 Kept in memory in order, and in `leader-epoch-checkpoint` beside the log. A new epoch is written to the file
 by `datasync`, which waits for the device, in any thread: when a thousand partitions change their leader, the
-event loop does not wait for a thousand syncs. It has to happen before the log itself is synced beyond the
-epoch's start. Until then a crash loses nothing: every batch carries its epoch, and those after the recovery
-point are read again, and trusted instead of the file.
+event loop does not wait for a thousand syncs. It has to happen before the recovery point of the log moves
+beyond the epoch's start. Until then a crash loses nothing: every batch carries its epoch, and those after the
+recovery point are read again, and trusted instead of the file.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, *, is_new: bool = False) -> None:
+        """`is_new`: the directory was just made, and has no file."""
         self._disk = disk
         self._lock = Lock()
         self._path = f"{directory}/{LEADER_EPOCHS}"
         self._entries: list[tuple[int, int]] = []
-        for line in read_lines(disk, self._path):
+        for line in () if is_new else read_lines(disk, self._path):
             try:
                 epoch, start_offset = map(int, line.split(" "))
             except ValueError:
@@ -88,13 +89,17 @@ class LeaderEpochs:
         if following > 1:
             self._entries = self._entries[following - 1 :]
 
-    def datasync(self) -> None:
-        """Write the state in memory to the file. Blocks; any thread."""
+    def datasync(self, *, names_follow: bool = False) -> None:
+        """Write the state in memory to the file. Blocks; any thread.
+
+        `names_follow`: the caller will sync the directory before it moves the recovery point.
+        """
         with self._lock:
             if self._entries is not self._saved:
-                self._write()
+                self._write(names_follow)
 
-    def _write(self) -> None:
+    def _write(self, names_follow: bool) -> None:
         entries = self._entries
-        write_lines(self._disk, self._path, (f"{epoch} {offset}" for epoch, offset in entries))
+        lines = (f"{epoch} {offset}" for epoch, offset in entries)
+        write_lines(self._disk, self._path, lines, sync_name=not names_follow)
         self._saved = entries

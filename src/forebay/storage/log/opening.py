@@ -21,21 +21,23 @@ def open_log(
     recovery_point: int = 0,
     clean: bool = False,
     power_lost: bool = True,
+    in_new_directory: bool = False,
     note_start: Callable[[int], None] = lambda _: None,
 ) -> Log:
     """The log in a directory, created if need be; unless `clean`, checked and repaired. Blocks.
 
-    `power_lost`: unless the stop was clean, unsynced data may be gone. `note_start` records that the log
-    begins later than `start_offset`.
+    `power_lost`: unless the stop was clean, unsynced data may be gone. `in_new_directory`: the directory was
+    just made. `note_start` records that the log begins later than `start_offset`.
     """
     config = config or LogConfig()
-    if not disk.exists(directory):
+    if not in_new_directory and not disk.exists(directory):
         disk.mkdirs(directory)
     options = OpenOptions(
         start_offset=start_offset,
         recovery_point=recovery_point,
         clean=clean,
         power_lost=power_lost,
+        in_new_directory=in_new_directory,
         index_interval_bytes=config.index_interval_bytes,
         note_start=note_start,
     )

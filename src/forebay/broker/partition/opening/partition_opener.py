@@ -96,8 +96,9 @@ class PartitionOpener:
         storage, config = resolved.broker.storage, resolved.config
         log_ = self._data.open_log(*key, resolved.log_config, topic_id=topic_id, clock=self._clock)
         notes: list[bool] = []
+        is_new = log_.report.in_new_directory
         try:
-            epochs = LeaderEpochs(self._disk, log_.directory)
+            epochs = LeaderEpochs(self._disk, log_.directory, is_new=is_new)
             producers = load_producers(log_, epochs, on_note=lambda: notes.append(True))
         except BaseException:
             log_.discard()
@@ -113,7 +114,7 @@ class PartitionOpener:
             policy=resolved.policy or append_policy(config, storage.decompress_max_bytes, key[1]),
             high_watermark=self._data.high_watermark(*key),
             syncs_alone=storage.flush_on_ack,
-            has_notes=bool(notes) or self._delay_indexes.exists(log_.directory),
+            has_notes=bool(notes) or (not is_new and self._delay_indexes.exists(log_.directory)),
             traffic=self._metrics.topics.of(topic_id),
         )
         log_.on_roll = lambda _: _rolled(partition)

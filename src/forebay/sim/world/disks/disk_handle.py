@@ -230,7 +230,7 @@ class DiskHandle:
         self.live("read", path)
         return bytes(self._existing(path).content)
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
         self.live("append", path)
         if sync:
             self.time.sync()
@@ -239,7 +239,7 @@ class DiskHandle:
             inode.sync()
         self._check_there(parent(path))
         self._disk.change(parent(path), lambda names: names.update({path: inode}))
-        if sync:
+        if sync and sync_name:
             self._disk.sync_names(parent(path))
 
     def usage(self, path: str) -> tuple[int, int]:  # noqa: ARG002 - there is one file system

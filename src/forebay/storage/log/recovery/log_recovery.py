@@ -39,7 +39,7 @@ from forebay.lazy import dataclass
 from forebay.storage.disk import Disk
 from forebay.storage.log.producer_snapshots import snapshot_offsets
 from forebay.storage.log.recovery.swap_recovery import complete_swaps
-from forebay.storage.log.recovery.txn_index_recovery import TxnIndexFiles
+from forebay.storage.log.recovery.txn_index_recovery import TxnIndexFiles, mark_txn_indexed
 from forebay.storage.log.segment.batch_parts import CorruptBatch, Hop, WholeBatch
 from forebay.storage.log.segment.batch_walk import NO_NEXT
 from forebay.storage.log.segment.segment import DELETED, Segment, Tail
@@ -71,6 +71,8 @@ class RecoveryReport:
     damaged_end: bool = False
     """True if the log was cut at a batch that is complete, and wrong: a torn write is incomplete."""
     power_lost: bool = False
+    in_new_directory: bool = False
+    """True if there was nothing in the log's directory."""
 
     @property
     def lacks_messages(self) -> bool:
@@ -104,12 +106,16 @@ class OpenOptions:
     power_lost: bool
     """True if an unclean stop may have lost unsynced writes."""
     index_interval_bytes: int
+    in_new_directory: bool = False
+    """True if the directory was just made: nothing is looked for in it."""
     note_start: Callable[[int], None] = lambda _: None
     """Records that the log begins later than `start_offset` says."""
 
 
 def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     """Find, check and if need be repair the segments of a directory. Blocks."""
+    if options.in_new_directory:
+        return _create_first(disk, directory, options)
     report = RecoveryReport(power_lost=options.power_lost)
     names = complete_swaps(disk, directory)
     has_lost_beginning = _lost_beginning(names, options)
@@ -149,6 +155,26 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
         unsynced_names=created or has_made or not options.clean,
         lost_txn_indexes=lost,
         snapshots=snapshot_offsets(names),
+    )
+
+
+def _create_first(disk: Disk, directory: str, options: OpenOptions) -> Opened:
+    """The first segment of a log, in a directory without any file."""
+    start = options.start_offset
+    segment = Segment(disk, directory, start, create=True, in_new_directory=True)
+    mark_txn_indexed(disk, directory)
+    return Opened(
+        segments=[segment],
+        tail=Tail(start, 0, None),
+        report=RecoveryReport(
+            power_lost=options.power_lost,
+            in_new_directory=True,
+            missing_offsets=max(options.recovery_point - start, 0),
+        ),
+        unsynced=[],
+        unsynced_names=True,
+        lost_txn_indexes=[],
+        snapshots=[],
     )
 
 

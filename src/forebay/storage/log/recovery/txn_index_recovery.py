@@ -52,8 +52,7 @@ class TxnIndexFiles:
             if segment not in lost:
                 segment.txn_index.create()
         if TXN_INDEXED not in self._names:
-            # Not synced: without it the log is taken for one of an earlier version, as before.
-            self._disk.open(f"{self._directory}/{TXN_INDEXED}", create=True).close()
+            mark_txn_indexed(self._disk, self._directory)
         if lost:
             log.error(
                 "indexes of aborted transactions are missing and are made anew",
@@ -66,6 +65,12 @@ class TxnIndexFiles:
             bool(segment.txn_index.file.size())
             or f"{segment_name(segment.base_offset)}.txnindex" in self._names
         )
+
+
+def mark_txn_indexed(disk: Disk, directory: str) -> None:
+    """Every segment of this log has its index. Blocks."""
+    # Not synced: without it the log is taken for one of an earlier version, as before.
+    disk.open(f"{directory}/{TXN_INDEXED}", create=True).close()
 
 
 def replace_txn_index(disk: Disk, segment: Segment, entries: Sequence[AbortedTxn]) -> None:

@@ -53,11 +53,18 @@ class Segment(BatchFile):
     )
 
     def __init__(
-        self, disk: Disk, directory: str, base_offset: int, *, create: bool = False, suffix: str = ""
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        create: bool = False,
+        in_new_directory: bool = False,
+        suffix: str = "",
     ) -> None:
         stem = f"{directory}/{segment_name(base_offset)}"
         if create:
-            for kind in ("index", "timeindex"):
+            for kind in () if in_new_directory else ("index", "timeindex"):
                 disk.remove(f"{stem}.{kind}{suffix}")
             # Before the log: a log without this file has lost it.
             txn_file = disk.open(f"{stem}.txnindex{suffix}", create=True)
