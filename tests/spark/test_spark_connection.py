@@ -169,6 +169,42 @@ def test_an_error_that_repetition_does_not_help_is_not_repeated(broker: BrokerPr
     assert len(tries) == 1
 
 
+class FakeTime:
+    """A clock that goes on when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.mark.parametrize(("unknown", "found"), [(1, True), (30, False)])
+def test_a_topic_that_a_broker_does_not_know_at_once_after_an_outage_is_not_missing(
+    monkeypatch: pytest.MonkeyPatch, unknown: int, found: bool
+) -> None:
+    """With failOnDataLoss=false a task would pass over the messages of a topic that is missing."""
+    monkeypatch.setattr(connections, "time", FakeTime())
+    away, unaware = ErrorCode.NETWORK_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    answers = [*[away] * 12, *[unaware] * unknown]
+
+    def work() -> bool:
+        if answers:
+            raise KafkaError(answers.pop(0), "not now")
+        return True
+
+    cluster = Cluster("a:1")
+    if found:
+        assert cluster.attempt(work)
+    else:
+        with pytest.raises(KafkaError) as caught:
+            cluster.attempt(work)
+        assert caught.value.code is unaware
+
+
 def test_clusters_are_shared_by_tasks_of_a_thread(broker: BrokerProcess) -> None:
     cluster = Cluster.shared(broker.bootstrap)
     assert Cluster.shared(broker.bootstrap, {}) is cluster

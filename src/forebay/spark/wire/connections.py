@@ -234,8 +234,10 @@ class Cluster:
 
     def attempt(self, work: Callable[[], T], *, limit_s: float | None = None) -> T:
         """The result of the work, once it succeeds; its KafkaError when that is final or time is up."""
-        started = time.monotonic()
         patience_s = self.timing.attempts_s if limit_s is None else min(limit_s, self.timing.attempts_s)
+        deadline_s = time.monotonic() + patience_s
+        missing_s: float | None = None
+        """When the topic counts as missing, if brokers say until then that they do not know it."""
         backoff_s = 0.0  # a connection that was idle for too long is replaced without a pause
         while True:
             try:
@@ -243,9 +245,12 @@ class Cluster:
             except KafkaError as error:
                 if not error.code.retriable:
                     raise
-                unknown = error.code in _TOPIC_IS_UNKNOWN
-                until_s = (min(patience_s, _UNKNOWN_TOPIC_S) if unknown else patience_s) + started
-                if time.monotonic() + backoff_s > until_s:
+                now_s = time.monotonic()
+                if error.code not in _TOPIC_IS_UNKNOWN:
+                    missing_s = None
+                elif missing_s is None:
+                    missing_s = now_s + _UNKNOWN_TOPIC_S
+                if now_s + backoff_s > min(deadline_s, missing_s or deadline_s):
                     raise
             self.forget()
             time.sleep(backoff_s)
