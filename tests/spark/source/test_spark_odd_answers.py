@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
-from unittest.mock import patch
-
 import pytest
 
 from forebay.errors import ProtocolError
 from forebay.spark.source.record_batches import select
-from forebay.spark.wire.broker_connection import BrokerConnection
 from forebay.wire.batch import build_batch
 from forebay.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from forebay.wire.records import Record
 from support.brokers.broker_process import BrokerProcess
+from support.spark.odd_answers import first_answered
 from support.spark.reading import batch_reader, make_topic, value, values
-
-
-@contextmanager
-def first_fetch_answered(change: Callable[[FetchResponse], FetchResponse]) -> Iterator[None]:
-    real, changes = BrokerConnection.read, [change]
-
-    def read(connection: BrokerConnection, **named: Any) -> Any:
-        is_fetch = connection.oldest_unanswered is FetchRequest
-        answer = real(connection, **named)
-        return changes.pop()(answer) if is_fetch and changes else answer
-
-    with patch.object(BrokerConnection, "read", read):
-        yield
-    assert not changes
 
 
 @pytest.mark.parametrize(
@@ -40,7 +21,7 @@ def test_a_broker_that_throttles_is_asked_again(
     broker: BrokerProcess, topic: str, responses: list[FetchableTopicResponse]
 ) -> None:
     make_topic(broker.bootstrap, topic, 5)
-    with first_fetch_answered(lambda _: FetchResponse(throttle_time_ms=1, responses=responses)):
+    with first_answered(FetchRequest, lambda _: FetchResponse(throttle_time_ms=1, responses=responses)):
         assert values(batch_reader(broker.bootstrap, subscribe=topic)) == [value(0, n) for n in range(5)]
 
 
@@ -54,7 +35,7 @@ def test_bytes_without_a_whole_batch_are_an_error(broker: BrokerProcess, topic: 
         return answer
 
     with (
-        first_fetch_answered(cut),
+        first_answered(FetchRequest, cut),
         pytest.raises(ProtocolError, match=f"{topic}-0 at offset 0: .* not one whole batch"),
     ):
         values(batch_reader(broker.bootstrap, subscribe=topic))

@@ -21,11 +21,6 @@ from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.source.partition_reader import DataLoss
 from forebay.wire.batch import assemble, build_batch, read_header
 from forebay.wire.compression import Codec
-from forebay.wire.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.brokers.local_broker import local_broker
 from support.clients.wire_client import WireClient, append, create
@@ -33,6 +28,7 @@ from support.spark.reading import (
     NOON_MS,
     add,
     batch_reader,
+    delete_records,
     make_topic,
     moment,
     plan,
@@ -47,16 +43,6 @@ from support.spark.reading import (
 
 class ChangedMyMind(Exception):
     pass
-
-
-def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
-    wanted = DeleteRecordsPartition(partition_index=partition, offset=before)
-    request = DeleteRecordsRequest(
-        topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=10_000
-    )
-    with WireClient(bootstrap) as client:
-        (answer,) = client.call(request, 2).topics
-        assert answer.partitions[0].error_code == 0
 
 
 def test_rows_have_all_columns(broker: BrokerProcess, topic: str) -> None:

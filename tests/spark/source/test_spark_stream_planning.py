@@ -12,11 +12,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from forebay.client import Admin, Consumer
-from forebay.errors import ConfigError, KafkaError
+from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.spark.source.offset_ranges import IDS_KEY
 from forebay.spark.source.partition_reader import DataLoss
+from forebay.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.clients.wire_client import WireClient, create
+from support.spark.odd_answers import first_answered
 from support.spark.reading import (
     NOON_MS,
     add,
@@ -237,7 +239,7 @@ def test_a_deleted_topic_is_lost_data(broker: BrokerProcess, topic: str) -> None
     gone, kept = f"{topic}-gone", f"{topic}-kept"
     make_topic(broker.bootstrap, gone, 1)
     make_topic(broker.bootstrap, kept, 1)
-    options = {"subscribe": f"{gone},{kept}", **BEGIN}
+    options = {"subscribe": f"{gone},{kept}", "kafka_default_api_timeout_ms": 100, **BEGIN}
     careful = stream_reader(broker.bootstrap, **options)
     start = careful.initialOffset()
     with Admin(broker.bootstrap) as admin:
@@ -246,6 +248,43 @@ def test_a_deleted_topic_is_lost_data(broker: BrokerProcess, topic: str) -> None
         micro_batch(careful, start)
     careless = stream_reader(broker.bootstrap, failOnDataLoss="false", **options)
     assert micro_batch(careless, start) == ([b"0/0"], {kept: {"0": 1}})
+
+
+@pytest.mark.parametrize("careful", ["true", "false"])
+@pytest.mark.parametrize("now", [False, True], ids=["processing time", "available now"])
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE])
+def test_a_topic_that_a_broker_does_not_know_for_a_moment_is_not_lost(
+    broker: BrokerProcess, topic: str, code: ErrorCode, now: bool, careful: str
+) -> None:
+    """An end without it would stay in the checkpoint, and the topic be read as a new one later."""
+    make_topic(broker.bootstrap, topic, 5)
+    reader = stream_reader(broker.bootstrap, subscribe=topic, failOnDataLoss=careful, **BEGIN)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    more(broker, topic, 0, 2, first=5)
+
+    def unknown(answer: MetadataResponse) -> MetadataResponse:
+        answer.topics = [MetadataResponseTopic(error_code=code, name=topic)]
+        return answer
+
+    with first_answered(MetadataRequest, unknown):
+        if now:
+            reader.prepareForTriggerAvailableNow()
+        found = micro_batch(reader, end)
+    assert found == ([value(0, 5), value(0, 6)], {topic: {"0": 7}})
+
+
+def test_spark_does_not_note_an_end_without_a_topic_that_is_lost_data(
+    broker: BrokerProcess, topic: str
+) -> None:
+    make_topic(broker.bootstrap, topic, 1)
+    impatient = {"kafka_default_api_timeout_ms": 100}
+    reader = stream_reader(broker.bootstrap, subscribe=topic, **BEGIN, **impatient)
+    start = reader.initialOffset()
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_topic(topic)
+    with pytest.raises(DataLoss, match=f"{topic}-0 does not exist any more"):
+        reader.latestOffset(start, ReadAllAvailable())
 
 
 def test_a_topic_made_anew_is_lost_data(broker: BrokerProcess, topic: str) -> None:

@@ -19,6 +19,11 @@ from forebay.spark.source.offset_ranges import BEGAN_KEY, IDS_KEY, OffsetRange
 from forebay.spark.source.options import batch_options, stream_options
 from forebay.spark.source.stream_reader import TopicStreamReader
 from forebay.wire.batch import build_batch
+from forebay.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from forebay.wire.records import Record
 from support.clients.wire_client import WireClient, append, create
 
@@ -56,6 +61,16 @@ def moment(n: int) -> datetime:
 
 def value(partition: int, n: int) -> bytes:
     return b"%d/%d" % (partition, n)
+
+
+def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
+    wanted = DeleteRecordsPartition(partition_index=partition, offset=before)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=10_000
+    )
+    with WireClient(bootstrap) as client:
+        (answer,) = client.call(request, 2).topics
+        assert answer.partitions[0].error_code == 0
 
 
 # -- the readers as Spark uses them ------------------------------------------------------------------------

@@ -29,12 +29,16 @@ _COMMIT_BY_NAME_VERSION = 9
 def partitions(cluster: Cluster, subscription: Subscription) -> list[TopicPartition]:
     """The partitions that exist now and are subscribed to; topics that do not exist are left out."""
     wanted = _topics(subscription)
-    found = cluster.attempt(lambda: cluster.refresh(wanted))
-    existing = [
-        TopicPartition(topic.name or "", partition.partition_index)
-        for topic in _matching(found, subscription)
-        for partition in topic.partitions
-    ]
+
+    def look() -> list[TopicPartition]:
+        found = cluster.refresh(wanted)
+        return [
+            TopicPartition(topic.name or "", partition.partition_index)
+            for topic in _matching(found, subscription)
+            for partition in topic.partitions
+        ]
+
+    existing = cluster.attempt(look)
     if subscription.partitions:
         return sorted(set(existing) & set(subscription.partitions))
     return sorted(existing)
@@ -65,6 +69,10 @@ def _topics(subscription: Subscription) -> list[str] | None:
 
 
 def _matching(found: MetadataResponse, subscription: Subscription) -> Iterable[MetadataResponseTopic]:
+    for topic in found.topics:
+        if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
+            # It exists. A topic that is left out counts as deleted.
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name} is not available just now")
     existing = [topic for topic in found.topics if not topic.error_code]
     if not subscription.pattern:
         return existing
@@ -83,12 +91,19 @@ def offsets_at(
     return cluster.attempt(lambda: _ask_leaders(cluster, wanted, read_committed)) if wanted else {}
 
 
-def ends(cluster: Cluster, subscription: Subscription, *, read_committed: bool) -> Offsets:
-    """The ends of all partitions that exist and are subscribed to."""
+def ends(
+    cluster: Cluster, subscription: Subscription, *, read_committed: bool, known: Iterable[str] = ()
+) -> Offsets:
+    """The ends of all partitions that exist and are subscribed to.
+
+    Raises a KafkaError if one of the `known` topics is not among them. A single answer does not prove it.
+    """
 
     def look() -> Offsets:
         # Anew each time: a partition that was closed may go in between.
         places = partitions(cluster, subscription)
+        if missing := sorted(set(known) - {at.topic for at in places}):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {', '.join(missing)}")
         return _ask_leaders(cluster, dict.fromkeys(places, LATEST), read_committed)
 
     return cluster.attempt(look)

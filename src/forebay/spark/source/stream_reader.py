@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from forebay.errors import ConfigError, KafkaError
+from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.spark.arrow.schema import arrow_schema, check_columns
 from forebay.spark.source.gone_partitions import not_read_to_the_end
 from forebay.spark.source.offset_lookup import (
@@ -130,9 +130,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next batch goes; `start` itself when there is nothing to do yet."""
         if start is None:  # PySpark 4.1
             self._refuse_limits()
-            self._latest = self._find_latest()
+            self._latest = self._find_latest(self._latest)
             return to_json(self._latest, self._ids)
-        self._latest = self._find_latest() if self._target is None else self._target
+        self._latest = self._latest_after(from_json(start))
         begin = self._of_same_topics(from_json(start), ids_in(start), self._ids)
         # What is gone has no lag that anyone could watch.
         self._finished({at: offset for at, offset in begin.items() if at in self._latest})
@@ -185,10 +185,31 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fetching = self._options.fetching
         return Cluster.shared(fetching.bootstrap, fetching.connection)
 
-    def _find_latest(self) -> Offsets:
-        """The ends of all partitions that exist, new ones included."""
-        options = self._options
-        found = ends(self._cluster(), options.subscription, read_committed=options.fetching.read_committed)
+    def _latest_after(self, begin: Offsets) -> Offsets:
+        """Where the topics end, or where AvailableNow does."""
+        if self._target is None:
+            return self._find_latest(begin)
+        if not _topics(begin) <= _topics(self._target):
+            self._target = self._find_latest(begin)
+        return self._target
+
+    def _find_latest(self, known: Iterable[TopicPartition] = ()) -> Offsets:
+        """The ends of all partitions that exist, new ones included.
+
+        A topic of the `known` partitions that does not exist any more is lost data. Spark must not note an
+        end without it before that is certain: when the topic is there again, it would be read as a new one.
+        """
+        options, cluster = self._options, self._cluster()
+        committed = options.fetching.read_committed
+        topics = _topics(known)
+        try:
+            found = ends(cluster, options.subscription, read_committed=committed, known=topics)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            found = ends(cluster, options.subscription, read_committed=committed)
+            if lost := sorted(at for at in known if at.topic not in _topics(found)):
+                data_loss(options.fetching, f"{', '.join(map(str, lost))} does not exist any more")
         self._ids = self._ids_of(found)
         return found
 
@@ -279,3 +300,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("offsets were not committed, and will be with the next batch: %s", error)
         else:
             self._committed = offsets
+
+
+def _topics(places: Iterable[TopicPartition]) -> set[str]:
+    return {at.topic for at in places}

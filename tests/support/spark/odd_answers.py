@@ -1,0 +1,27 @@
+"""Answers of a broker that are changed on their way to a reader of Spark's source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from forebay.spark.wire.broker_connection import BrokerConnection
+
+Answer = TypeVar("Answer")
+
+
+@contextmanager
+def first_answered(request: type[Any], change: Callable[[Answer], Answer]) -> Iterator[None]:
+    """The first answer to such a request is changed, and there has to be one."""
+    real, changes = BrokerConnection.read, [change]
+
+    def read(connection: BrokerConnection, **named: Any) -> Any:
+        is_wanted = connection.oldest_unanswered is request
+        answer = real(connection, **named)
+        return changes.pop()(answer) if is_wanted and changes else answer
+
+    with patch.object(BrokerConnection, "read", read):
+        yield
+    assert not changes
