@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from forebay.spark.source.offset_ranges import IDS_KEY
+from forebay.spark.source.offset_ranges import NO_TOPICS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "forebay_spark"
@@ -73,7 +73,9 @@ def _distances(end: Any, latest: Any) -> list[int]:
     """Offsets are numbers in a tree of topics and partitions."""
     if isinstance(latest, Mapping):
         ends = end if isinstance(end, Mapping) else {}
-        inner = (_distances(ends.get(name, 0), value) for name, value in latest.items() if name != IDS_KEY)
+        inner = (
+            _distances(ends.get(name, 0), value) for name, value in latest.items() if name not in NO_TOPICS
+        )
         return [distance for found in inner for distance in found]
     if isinstance(latest, int) and isinstance(end, int):
         return [max(0, latest - end)]

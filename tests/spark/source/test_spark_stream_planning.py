@@ -23,6 +23,7 @@ from support.spark.reading import (
     NOON_MS,
     add,
     batch_reader,
+    delete_records,
     make_topic,
     micro_batch,
     stream_reader,
@@ -187,6 +188,52 @@ def test_spark_4_1_asks_without_saying_where(broker: BrokerProcess, topic: str) 
     limited = stream_reader(broker.bootstrap, subscribe=topic, maxOffsetsPerTrigger=1)
     with pytest.raises(ConfigError, match=r"PySpark 4\.2"):
         limited.latestOffset()
+
+
+def test_spark_4_1_repeats_a_first_batch_from_where_it_began(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 3)
+    reader = stream_reader(broker.bootstrap, subscribe=topic)
+    end = reader.latestOffset()
+    assert values(reader, reader.partitions(reader.initialOffset(), end)) == []
+    more(broker, topic, 0, 2, first=3)
+    # Killed in this batch. The next run names the offset, repeats the batch, and goes on.
+    again = stream_reader(broker.bootstrap, subscribe=topic)
+    assert again.partitions(end, end) == []
+    assert values(again, again.partitions(again.initialOffset(), end)) == []
+    assert values(again, again.partitions(end, again.latestOffset())) == [value(0, 3), value(0, 4)]
+
+
+def test_spark_4_1_does_not_pass_over_what_retention_took_from_a_first_batch(
+    broker: BrokerProcess, topic: str
+) -> None:
+    make_topic(broker.bootstrap, topic, 6)
+    reader = stream_reader(broker.bootstrap, subscribe=topic, **BEGIN)
+    end = reader.latestOffset()
+    assert len(values(reader, reader.partitions(reader.initialOffset(), end))) == 6
+    delete_records(broker.bootstrap, topic, 0, 4)
+    again = stream_reader(broker.bootstrap, subscribe=topic, **BEGIN)
+    with pytest.raises(DataLoss, match=r"offset 0 of .* is out of range"):
+        values(again, again.partitions(again.initialOffset(), end))
+
+
+def test_spark_4_1_goes_on_from_its_checkpoint_wherever_a_new_stream_would_begin(
+    broker: BrokerProcess, topic: str
+) -> None:
+    make_topic(broker.bootstrap, topic, 3)
+    reader = stream_reader(broker.bootstrap, subscribe=topic)
+    end = reader.latestOffset()
+    reader.partitions(reader.initialOffset(), end)
+    assert reader.latestOffset() == end, "Spark would run a batch without rows"
+    idle = stream_reader(broker.bootstrap, subscribe=topic)
+    idle.partitions(end, end)
+    assert idle.latestOffset() == end, "Spark would run a batch without rows"
+    more(broker, topic, 0, 2, first=3)
+    for names_the_offset in (True, False):
+        again = stream_reader(broker.bootstrap, subscribe=topic)
+        if names_the_offset:
+            again.partitions(end, end)
+        later = again.latestOffset()
+        assert values(again, again.partitions(end, later)) == [value(0, 3), value(0, 4)]
 
 
 def test_spark_4_1_has_no_limits_to_import() -> None:

@@ -27,7 +27,8 @@ BEGAN_KEY = "topic:began"
 Spark notes the end of a batch only. A batch that a kill has interrupted begins where the one before it ended;
 the first one begins where `initialOffset` says, which Spark asks for again.
 """
-_NO_TOPICS = (IDS_KEY, BEGAN_KEY)
+NO_TOPICS = (IDS_KEY, BEGAN_KEY)
+"""All keys of a stream's offset that are no topics."""
 LATEST = -1
 EARLIEST = -2
 LATEST_TIERED = -5
@@ -117,7 +118,7 @@ def from_json(topics: Mapping[str, Any]) -> Offsets:
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in topics.items()
-        if topic not in _NO_TOPICS
+        if topic not in NO_TOPICS
         for partition, offset in partitions.items()
     }
 

@@ -7,7 +7,8 @@ for the last one. So this is where finished offsets are committed to the consume
 
 Where a stream begins is looked up once. Spark asks before it plans the first batch, when it plans it, and
 when it repeats it after a kill; a topic has grown by then. So the end of the first batch, which Spark
-keeps, says where it begins (`BEGAN_KEY`).
+keeps, says where it begins (`BEGAN_KEY`). Until Spark has written this end to its checkpoint nothing is
+remembered: a stream that is killed before that is a new one when it is started again.
 
 What is committed is for people who watch the lag. The stream itself continues from its checkpoint, and a
 group coordinator that cannot be reached for a while does not stop it.
@@ -97,6 +98,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema: pa.Schema = arrow_schema(schema)
         self._initial: Json | None = None
+        self._begins = False
+        """Spark asks this reader where the stream begins: its first batch is not finished."""
+        self._first_end: Json | None = None
+        """The first one of this run, or the last one of an earlier run."""
         self._target: Offsets | None = None
         """Where AvailableNow ends."""
         self._ids: dict[str, str] = {}
@@ -109,6 +114,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- planning, on the driver ---------------------------------------------------------------------
 
     def initialOffset(self) -> Json:
+        self._begins = True
+        return self._beginning()
+
+    def _beginning(self) -> Json:
         if self._initial is None:
             cluster, options = self._cluster(), self._options
             places = required_partitions(cluster, options.subscription)
@@ -131,7 +140,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:  # PySpark 4.1
             self._refuse_limits()
             self._latest = self._find_latest(self._latest)
-            return to_json(self._latest, self._ids)
+            return self._end_without_start()
         self._latest = self._latest_after(from_json(start))
         begin = self._of_same_topics(from_json(start), ids_in(start), self._ids)
         # What is gone has no lag that anyone could watch.
@@ -142,14 +151,28 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The end of the first batch has more in it, and Spark would run a batch without rows.
         return start if found == without_beginning(start) else found
 
+    def _end_without_start(self) -> Json:
+        """Where the topics end, for PySpark 4.1.
+
+        It does not say whether this is the end of a first batch. A stream that is new has it say where it
+        begins, and `partitions` uses that in a first batch only.
+        """
+        end = to_json(self._latest, self._ids)
+        if self._first_end is None:
+            self._first_end = to_json(self._latest, self._ids, began=from_json(self._beginning()))
+        return self._first_end if end == without_beginning(self._first_end) else end
+
     def reportLatestOffset(self) -> Json | None:
         """The end that the query's progress shows, in the form that tools know from Spark's Kafka source."""
         return to_json(self._latest) if self._latest else None
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         options = self._options
+        if start == end:  # Spark asks so when a stream goes on, before it asks for anything else
+            self._first_end = self._first_end or end
+            return []
         until = from_json(end)
-        begin = began_in(end)
+        begin = began_in(end) if self._begins else None
         if begin is None:
             begin = self._of_same_topics(from_json(start), ids_in(start), ids_in(end))
         gone = {at: begin[at] for at in begin.keys() - until.keys()}
