@@ -12,7 +12,7 @@ import pytest
 
 from forebay.spark.pipelines import Brokers, PipelineError, Stats, archive_stats, topic_stats, write_report
 from forebay.spark.pipelines.report import size_bins
-from forebay.spark.pipelines.stats import SizeStats
+from forebay.spark.pipelines.stats import SizeStats, moment_of
 from support.brokers.broker_process import BrokerProcess
 from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
 from support.spark.topics import NINE_MS, Sent, make, send
@@ -72,6 +72,10 @@ def test_partitions_and_skew(stats: Stats) -> None:
     assert stats.skew == pytest.approx(max(counts.values()) / (sum(counts.values()) / 2))
     assert stats.partitions[0].first_offset == 0
     assert stats.partitions[0].last_offset == counts[0] - 1
+
+
+def test_times_that_no_date_can_show_are_the_nearest_that_can_be_shown() -> None:
+    assert [moment_of(seconds).year for seconds in (-(2**43), 0, 2**43)] == [1, 1970, 9999]
 
 
 def test_keys_and_duplicates(stats: Stats) -> None:

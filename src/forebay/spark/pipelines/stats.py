@@ -31,6 +31,8 @@ TOP_DUPLICATES = 10
 POINTS_MAX = 3000
 """Points of the time line: above it, minutes become hours, and hours days."""
 _UNITS = (("minute", 60), ("hour", 3600), ("day", 86_400))
+_FIRST_S = datetime.min.replace(tzinfo=UTC).timestamp()
+_LAST_S = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 _READ_COLUMNS = ("partition", "offset", "timestamp", "key", "value")
 
 _PASS = """
@@ -263,8 +265,8 @@ def _partitions(rows: Iterable[Row]) -> tuple[PartitionStats, ...]:
             first_offset=row["first_offset"],
             last_offset=row["last_offset"],
             missing_offsets=row["last_offset"] - row["first_offset"] + 1 - row["messages"],
-            first_at=_moment(row["first_us"] / 1_000_000),
-            last_at=_moment(row["last_us"] / 1_000_000),
+            first_at=moment_of(row["first_us"] / 1_000_000),
+            last_at=moment_of(row["last_us"] / 1_000_000),
         )
         for row in rows
     )
@@ -284,14 +286,17 @@ def _times(
         .orderBy("at")
     )
     times = [
-        TimeStats(at=_moment(at), messages=messages, bytes=size) for at, messages, size in rows.collect()
+        TimeStats(at=moment_of(at), messages=messages, bytes=size) for at, messages, size in rows.collect()
     ]
     return unit, seconds, tuple(times)
 
 
-def _moment(seconds: float) -> datetime:
-    """Spark would give times without a zone, in that of the driver."""
-    return datetime.fromtimestamp(seconds, UTC)
+def moment_of(seconds: float) -> datetime:
+    """Spark would give times without a zone, in that of the driver.
+
+    Brokers take any timestamp. One that no date can show is the nearest that can be shown.
+    """
+    return datetime.fromtimestamp(min(max(seconds, _FIRST_S), _LAST_S), UTC)
 
 
 def _quiet_s(times_s: list[int], unit_s: int) -> int:

@@ -14,12 +14,24 @@ from confluent_kafka.admin import AdminClient
 
 from forebay.cli.pipeline.checks import check_archive_target
 from forebay.spark.pipelines import Brokers, PipelineError, ReplaySettings, archive, replay
+from forebay.spark.pipelines.archiving import hour_files
+from forebay.spark.pipelines.archiving.batches import BatchWriter
 from forebay.spark.pipelines.archiving.beginning import begin
+from forebay.spark.pipelines.archiving.compact import archive_files
 from forebay.spark.pipelines.archiving.layout import POSITION, Position, require_position
 from forebay.spark.pipelines.archiving.replay import continue_into
+from forebay.spark.pipelines.archiving.tables.table import open_table
 from forebay.spark.pipelines.lake import Lake
 from support.brokers.broker_process import BrokerProcess
-from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
+from support.spark.archives import (
+    MINUTE_US,
+    SIX_US,
+    Message,
+    batch_of,
+    make_archive,
+    seen_in,
+    write_without_spark,
+)
 from support.spark.topics import Sent, contents, make, send
 from support.spark.writing import Query
 
@@ -91,6 +103,23 @@ def test_archiving_a_topic_that_was_made_anew_is_refused_when_its_checkpoint_is_
     shutil.rmtree(tmp_path / "_forebay" / "checkpoint")
     with pytest.raises(PipelineError, match="give the new topic a directory of its own"):
         archive(spark, brokers, topic, str(tmp_path))
+
+
+def test_an_archive_that_passes_over_lost_data_does_not_mix_two_topics_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream goes on with the new topic, from its first message on."""
+    monkeypatch.setattr(hour_files, "write", write_without_spark)
+    lake = Lake(str(tmp_path))
+    position = begin(lake, "t", "parquet", 2)
+    writer = BatchWriter(lake, open_table(lake, position), position)
+    writer(batch_of([Message(n % 2, n // 2, SIX_US) for n in range(20)]), 0)
+    writer(batch_of([Message(0, 10, SIX_US)]), 1)
+    with pytest.raises(PipelineError, match=r"made anew while it was archived .* a directory of its own"):
+        writer(batch_of([Message(n % 2, n // 2, SIX_US) for n in range(50)]), 2)
+    kept = require_position(lake)
+    assert kept.next_offsets == {"0": 11, "1": 10}
+    assert len(seen_in(lake, archive_files(lake, kept))) == 21
 
 
 # -- replays -------------------------------------------------------------------------------------------------

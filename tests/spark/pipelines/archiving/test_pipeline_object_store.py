@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -35,9 +33,11 @@ from support.spark.archives import (
     QUERY,
     SIX_US,
     Message,
+    batch_of,
     make_archive,
     record_batch,
     seen_in,
+    write_without_spark,
 )
 from support.spark.object_store import ObjectStore, running_object_store
 
@@ -148,19 +148,6 @@ def test_the_file_of_an_attempt_outlives_all_other_attempts(store: ObjectStore) 
     assert seen_by_anyone(lake) == EVERYTHING
     attempt(lake, iter([record_batch(MESSAGES)]))
     assert seen_by_anyone(lake) == EVERYTHING
-
-
-def batch_of(messages: Iterable[Message]) -> Any:
-    """What Spark hands over, as far as the writer looks at it."""
-    context = SimpleNamespace(getLocalProperty=lambda _name: QUERY)
-    return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context), rows=record_batch(messages))
-
-
-def write_without_spark(batch: Any, lake: Lake, query: str, number: int, decoding: None) -> list[Written]:
-    told = write_hours(lake, batch_file(query, number, 0), iter([batch.rows]))
-    written = [Written(**row) for reported in told for row in reported.to_pylist()]
-    publish(lake, written)
-    return written
 
 
 def run_batches(lake: Lake) -> None:

@@ -63,6 +63,7 @@ class BatchWriter:
             )
         self._follow_schema()
         written = hour_files.write(batch, self._lake, query, batch_id, self._column)
+        self._check_forward(written)
         note = self._note(query, batch_id, written)
         self._announce(query, batch_id, written, note)
         if note is not None and self._letters is not None and self._column is not None:
@@ -114,6 +115,19 @@ class BatchWriter:
                 f"the checkpoint does not belong to {self._lake.location}, which has no batch {batch_id - 1}"
                 f" of its query: remove the checkpoint, and the archive goes on from its own position"
             )
+
+    def _check_forward(self, written: list[Written]) -> None:
+        """Offsets that the archive has passed are those of another topic of the same name.
+
+        A stream that passes over lost data goes on with such a topic.
+        """
+        known = self._position.next_offsets
+        for file in written:
+            if file.first_offset is not None and file.first_offset < known.get(str(file.partition), 0):
+                raise PipelineError(
+                    f"the topic {self._position.topic} was deleted and made anew while it was archived to"
+                    f" {self._lake.location}: give the new topic a directory of its own"
+                )
 
     def _note(self, query: str, batch_id: int, written: list[Written]) -> Note | None:
         """Of the dead letters of a batch; None if there are none to write."""

@@ -34,7 +34,10 @@ FILE_BYTES = 1 << 30
 """In memory. More rows of an hour go to another file: object stores rename objects of up to 5 GB."""
 COMPRESSION = "zstd"
 
-WRITTEN = "staged string, path string, rows long, bytes long, partition int, last_offset long, misfits long"
+WRITTEN = (
+    "staged string, path string, rows long, bytes long, partition int, first_offset long, last_offset long,"
+    " misfits long"
+)
 _WRITTEN = pa.schema(
     [
         ("staged", pa.string()),
@@ -42,6 +45,7 @@ _WRITTEN = pa.schema(
         ("rows", pa.int64()),
         ("bytes", pa.int64()),
         ("partition", pa.int32()),
+        ("first_offset", pa.int64()),
         ("last_offset", pa.int64()),
         ("misfits", pa.int64()),
     ]
@@ -60,6 +64,8 @@ class Written:
     bytes: int
     partition: int
     last_offset: int
+    first_offset: int | None = None
+    """None in notes of earlier versions."""
     misfits: int = 0
     """Values that do not fit their schema, in an archive that decodes them."""
 
@@ -188,13 +194,21 @@ class Tally:
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}
         self._misfits: dict[int, int] = {}
+        self._first_offsets: dict[int, int] = {}
         self._last_offsets: dict[int, int] = {}
 
     def count(self, rows: pa.Table) -> pa.Table:
         """Returns the rows as they are, to be counted in passing."""
-        counted = rows.group_by("partition").aggregate([("offset", "max"), ("offset", "count")])
-        for partition, last_offset, count in zip(*(column.to_pylist() for column in counted), strict=True):
+        counted = rows.group_by("partition").aggregate(
+            [("offset", "min"), ("offset", "max"), ("offset", "count")]
+        )
+        for partition, first_offset, last_offset, count in zip(
+            *(column.to_pylist() for column in counted), strict=True
+        ):
             self._rows[partition] = self._rows.get(partition, 0) + count
+            self._first_offsets[partition] = min(
+                self._first_offsets.get(partition, first_offset), first_offset
+            )
             self._last_offsets[partition] = max(self._last_offsets.get(partition, -1), last_offset)
         if FIELDS in rows.column_names:
             self._count_misfits(rows)
@@ -213,6 +227,7 @@ class Tally:
                 "rows": rows,
                 "bytes": size,
                 "partition": at,
+                "first_offset": self._first_offsets[at],
                 "last_offset": self._last_offsets[at],
                 "misfits": self._misfits.get(at, 0),
             }
