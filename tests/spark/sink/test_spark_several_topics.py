@@ -64,11 +64,18 @@ def new_run() -> str:
 
 
 def prepare(
-    cluster: Cluster, name: str, topics: list[str], *, run: str = "", batch: int = 0, **options: str
+    cluster: Cluster,
+    name: str,
+    topics: list[str],
+    *,
+    run: str = "",
+    batch: int = 0,
+    query: str = "",
+    **options: str,
 ) -> list[Prepared]:
     rows = pa.record_batch({"value": [topic.encode() for topic in topics], "topic": topics})
     chosen = WriteOptions(bootstrap=cluster.bootstrap, exactly_once=True, **options)  # type: ignore[arg-type]
-    attempt = Attempt(name, run or new_run(), batch, 0)
+    attempt = Attempt(name, run or new_run(), batch, 0, query=query)
     return [exactly_once.prepare(cluster, chosen, COLUMNS, attempt, iter([rows]))]
 
 
@@ -217,7 +224,8 @@ def in_batch(cluster: Cluster, stream: str, topic: str, query_run: str, batch: i
     """One write in foreachBatch, as the sink does it."""
     name = stream_names.name_of(cluster, stream, topic)
     run = stream_names.run_of(name, new_run(), query_run, topic=topic)
-    write(cluster, name, [topic], run=run, batch=batch, topic=topic)
+    rows = prepare(cluster, name, [topic], run=run, batch=batch, query=stream, topic=topic)
+    exactly_once.commit(cluster, rows, in_batch=True)
 
 
 def test_writes_of_one_batch_to_different_topics_are_all_written_and_repeated_ones_are_not(
@@ -241,7 +249,10 @@ def test_a_second_write_of_a_batch_to_the_same_topic_is_refused(
     in_batch(cluster, stream, topics[0], run)
     with pytest.raises(ForebayError, match=r"has two writes to .* with one streamId: .* streamId of its own"):
         in_batch(cluster, stream, topics[0], run)
-    in_batch(cluster, stream, topics[0], new_run())  # Spark repeats the batch
+    for again in (new_run(), new_run()):
+        in_batch(cluster, stream, topics[0], again)  # Spark repeats the batch
+        with pytest.raises(ForebayError, match="has two writes to"):
+            in_batch(cluster, stream, topics[0], again)
     in_batch(cluster, stream, topics[0], run, batch=1)
     assert len(committed(broker.bootstrap, topics[0])) == 2
 
@@ -264,7 +275,8 @@ def test_a_stream_that_an_earlier_version_began_goes_on_under_its_name(
     broker: BrokerProcess, cluster: Cluster, topics: list[str]
 ) -> None:
     stream = uuid4().hex
-    write(cluster, stream, topics[:1], batch=4, topic=topics[0])  # as an earlier version did
+    earlier = prepare(cluster, stream, topics[:1], batch=4, query=stream, topic=topics[0])
+    exactly_once.commit(cluster, earlier)  # as an earlier version did
     for batch in (4, 5, 5, 6):
         for topic in topics[:2]:
             in_batch(cluster, stream, topic, new_run(), batch)

@@ -78,8 +78,10 @@ def test_a_batch_is_written_to_two_topics_under_one_stream_id_and_not_twice_to_o
     make(bootstrap, forked_words=1, forked_left=1, forked_right=1)
     send(bootstrap, "forked-words", [Sent(b"a"), Sent(b"b")])
 
-    def run(checkpoint: str, *targets: str) -> None:
+    def run(checkpoint: str, *targets: str, group: str | None = None) -> None:
         def write(batch: DataFrame, batch_id: int) -> None:
+            if group is not None:
+                spark.sparkContext.setJobGroup(group, "a job group of the user's own")
             for target in targets:
                 options = {"delivery": "exactly-once", "streamId": "forked", "batchId": str(batch_id)}
                 writer = batch.select("value").write.format("forebay").options(**options)
@@ -99,8 +101,10 @@ def test_a_batch_is_written_to_two_topics_under_one_stream_id_and_not_twice_to_o
         assert [each.value for each in contents(bootstrap, topic)] == [b"a", b"b"]
 
     send(bootstrap, "forked-words", [Sent(b"c")])
-    with pytest.raises(StreamingQueryException, match="two writes to forked-left with one streamId"):
-        run("one", "forked-left", "forked-left")
+    # The next start repeats the batch, and finds its first write: the second is refused all the same.
+    for group in (None, "mine"):
+        with pytest.raises(StreamingQueryException, match="two writes to forked-left with one streamId"):
+            run("one", "forked-left", "forked-left", group=group)
     assert [each.value for each in contents(bootstrap, "forked-left")] == [b"a", b"b", b"c"]
 
 

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
+EXECUTION_ID = "spark.sql.execution.root.id"
+"""Of the execution that began first: all that a foreachBatch executes for a batch has that of the batch."""
+LOCAL_DIRS = "SPARK_LOCAL_DIRS"
+"""A directory that the driver of an application has made for itself."""
 SPECULATION = "spark.speculation"
 PRODUCERS_MAX = 8
 PRODUCER_IDLE_S_MAX = 600.0
@@ -85,6 +89,7 @@ class TopicWriter(DataSourceArrowWriter):
                 " streamId and batchId"
             )
         self._run = uuid.uuid4().hex[:RUN_CHARACTERS]
+        self._application = os.environ.get(LOCAL_DIRS, "")
         self._is_named = chosen.job_id is not None or chosen.stream_id is not None
         self._name = chosen.job_id or chosen.stream_id or uuid.uuid4().hex
         if chosen.batch_id is not None and chosen.topic is not None:
@@ -97,14 +102,19 @@ class TopicWriter(DataSourceArrowWriter):
         if batch_id is None:
             return write_exactly_once(self._plan, self._name, self._run, 0, iterator)
         topic, query = self._plan.options.topic, stream_property(QUERY_ID)
-        run = stream_names.run_of(self._name, self._run, query_run(), topic=topic)
+        run = stream_names.run_of(self._name, self._run, query_run(self._application), topic=topic)
         return write_exactly_once(self._plan, self._name, run, batch_id, iterator, query)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self._plan.options.exactly_once:
             return
         try:
-            exactly_once.commit(self._plan.cluster(), prepared(messages), forget_name=not self._is_named)
+            exactly_once.commit(
+                self._plan.cluster(),
+                prepared(messages),
+                forget_name=not self._is_named,
+                in_batch=self._plan.options.batch_id is not None,
+            )
         except ForebayError as error:
             if self._plan.options.batch_id is not None:
                 raise  # Spark repeats the batch
@@ -155,12 +165,20 @@ def task_context() -> TaskContext:
     return context
 
 
-def query_run() -> str:
-    """The id of this start of the query, which is Spark's job group; empty if a user has set another."""
+def query_run(application: str) -> str:
+    """The id of this start of the query, which is Spark's job group; empty if it is not known.
+
+    A user may have set another job group. Then it is one of this execution of the batch, whose numbers begin
+    anew in each application.
+    """
+    context = task_context()
     try:
-        return uuid.UUID(task_context().getLocalProperty(RUN_ID) or "").hex[:RUN_CHARACTERS]
+        return uuid.UUID(context.getLocalProperty(RUN_ID) or "").hex[:RUN_CHARACTERS]
     except ValueError:
+        execution = context.getLocalProperty(EXECUTION_ID)
+    if not application or not execution:
         return ""
+    return uuid.uuid5(uuid.NAMESPACE_OID, f"{application} {execution}").hex[:RUN_CHARACTERS]
 
 
 def stream_property(name: str) -> str:

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from forebay.errors import ConfigError
 from forebay.spark.sink.batch_writer import (
+    LOCAL_DIRS,
     QUERY_ID,
     RUN_ID,
     plan,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 BATCH_ID = "streaming.sql.batchId"
 CHECKPOINT = "checkpointlocation"
-LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):

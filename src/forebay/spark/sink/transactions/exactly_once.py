@@ -9,6 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import pyarrow as pa
@@ -152,7 +153,7 @@ def _check_one_write(decision: Decision, attempt: Attempt) -> None:
     """A batch that Spark repeats is repeated by another run of the query. What comes from the same run is a
     second write of the batch, whose rows were never written."""
     write = attempt.run[RUN_CHARACTERS:]
-    for run in {run_in(each.label) for each in decision.participants}:
+    for run in {decision.repeated, *(run_in(each.label) for each in decision.participants)}:
         if write and run != attempt.run and run[:RUN_CHARACTERS] == attempt.run[:RUN_CHARACTERS]:
             raise ForebayError(
                 f"batch {attempt.batch_id} has two writes to {', '.join(decision.topics)} with one streamId:"
@@ -187,10 +188,13 @@ def _check_same(ledger: Ledger, before: Participant, again: Prepared) -> None:
 # -- on the driver ------------------------------------------------------------------------------------------
 
 
-def commit(cluster: Cluster, messages: Sequence[Prepared], *, forget_name: bool = False) -> None:
+def commit(
+    cluster: Cluster, messages: Sequence[Prepared], *, forget_name: bool = False, in_batch: bool = False
+) -> None:
     """Make the rows of all tasks visible; returns when that cannot be undone any more.
 
     `forget_name`: no later write uses this name, so the brokers need not keep anything for it.
+    `in_batch`: a write in foreachBatch, where another one may follow under the same name.
     """
     if not messages:
         return
@@ -214,8 +218,19 @@ def commit(cluster: Cluster, messages: Sequence[Prepared], *, forget_name: bool 
             f"batch {attempt.batch_id} of {attempt.name} is committed, but brokers have aborted the rows of"
             f" {named_tasks(lost)}: start the query or the job again to write these once more"
         )
+    if in_batch and any(message.found for message in messages):
+        _note_repetition(ledger, decision, attempt)
     if forget_name:
         forget(cluster, attempt.name)
+
+
+def _note_repetition(ledger: Ledger, decision: Decision, attempt: Attempt) -> None:
+    """Have the decision say that this run has found it.
+
+    A second write of this run is then known as one, and not taken for another repetition.
+    """
+    if attempt.query and decision.repeated != attempt.run:
+        ledger.decide(replace(decision, repeated=attempt.run), instead_of=decision)
 
 
 def forget(cluster: Cluster, name: str) -> None:

@@ -132,6 +132,8 @@ class Decision:
     participants: tuple[Participant, ...]
     query: str = ""
     """The id in the checkpoint, of a stream that has another name than this."""
+    repeated: str = ""
+    """The last run that has repeated a write in foreachBatch, and has found it decided."""
 
     def of_task(self, task: int) -> Participant | None:
         return next((each for each in self.participants if each.task == task), None)
@@ -142,7 +144,7 @@ class Decision:
         return replace(self, participants=tuple(new.get(each.task, each) for each in self.participants))
 
     def text(self) -> str:
-        named = [self.query] if self.query else []
+        named = [self.query, self.repeated] if self.repeated else [self.query] if self.query else []
         return json.dumps([*named, *self.participants], separators=(",", ":"))
 
 
@@ -156,9 +158,11 @@ class Settled(NamedTuple):
 
 def parsed(batch_id: int, topics: Iterable[str], text: str) -> Decision:
     found = json.loads(text)
-    query = found.pop(0) if found and isinstance(found[0], str) else ""
-    participants = tuple(Participant(*each) for each in found)
-    return Decision(batch_id=batch_id, topics=tuple(topics), participants=participants, query=query)
+    query, repeated, *_ = *(each for each in found if isinstance(each, str)), "", ""
+    participants = tuple(Participant(*each) for each in found if not isinstance(each, str))
+    return Decision(
+        batch_id=batch_id, topics=tuple(topics), participants=participants, query=query, repeated=repeated
+    )
 
 
 def named_tasks(participants: Sequence[Participant]) -> str:

@@ -4,7 +4,8 @@ A batch that Spark repeats has to find what it has written before, under the nam
 one batch to different topics have different rows, so each topic has a name of its own. Two writes to one
 topic cannot be told apart by name, but by the run of the query: only another run repeats a batch. So the run
 of such a write is that of the query, followed by one of the write itself, and a second write from the same
-run is an error (`exactly_once.py`).
+run is an error (`exactly_once.py`). A run that finds the first write decided by an earlier run notes itself
+with the decision, so that this holds for its own second write, too.
 
 Earlier versions had one name for all topics, and runs of the write only. A stream that was begun with them
 goes on under its name, and with such runs, by which its record is recognised.
