@@ -28,7 +28,6 @@ from support.spark.reading import make_topic
 from support.spark.writing import Query, committed, wait_until_closed
 from support.waiting import Patience
 
-KILLS = 5
 PARTITIONS = 2
 ROWS = 3_000
 """Ten micro-batches, in each of which both tasks have rows."""
@@ -73,24 +72,30 @@ def wait_for_more_rows(bootstrap: str, sink: str, running: Callable[[], bool]) -
     time.sleep(CHANCE.uniform(0, 0.5))
 
 
-@pytest.mark.chaos
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.chaos)])
 def test_drivers_that_are_killed_leave_each_row_once(
-    bootstrap: str, topics: tuple[str, str], tmp_path: Path, jvm_options: str
+    spark: SparkSession,
+    bootstrap: str,
+    topics: tuple[str, str],
+    tmp_path: Path,
+    jvm_options: str,
+    kills: int,
 ) -> None:
-    command = [sys.executable, spark_driver.__file__, bootstrap, *topics]
-    command += [str(tmp_path / "checkpoint"), jvm_options]
-    for kill in range(KILLS + 1):
+    """The last driver, which is not killed, is the session of the tests."""
+    checkpoint = str(tmp_path / "checkpoint")
+    command = [sys.executable, spark_driver.__file__, bootstrap, *topics, checkpoint, jvm_options]
+    for kill in range(kills):
         # A session of its own: the JVM dies with the driver, as a machine dies as a whole.
         with (tmp_path / f"driver-{kill}.log").open("wb") as log:
             driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
-            if kill < KILLS:
-                wait_for_more_rows(bootstrap, topics[1], partial(is_running, driver))
-            else:
-                driver.wait(DEADLINE_S)
+            wait_for_more_rows(bootstrap, topics[1], partial(is_running, driver))
+            said = (tmp_path / f"driver-{kill}.log").read_text()
+            assert is_running(driver) or driver.returncode == 0, said[-3000:]
         finally:
             kill_all_of(driver)
-    assert driver.returncode == 0, (tmp_path / f"driver-{KILLS}.log").read_text()[-3000:]
+    query = spark_driver.copy(spark, bootstrap, *topics, checkpoint)
+    assert query.awaitTermination(int(DEADLINE_S)), "the stream did not come to its end"
     check_copied_once(bootstrap, topics)
 
 
