@@ -270,7 +270,7 @@ class Node(OptionalParts):
             followers=self.replication.followers,
             throttle=self.replication.throttles.giving,
             lease=self.lease,
-            remote_reads=lambda: self.tiers.reads if self.has_store else None,
+            remote_reads=self.remote_reads,
             filters=lambda: self.filters,
             authorization=self._base.authorization,
             quotas=self._base.quotas,

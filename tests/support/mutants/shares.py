@@ -124,12 +124,7 @@ def renew_locks_without_effect(patch: pytest.MonkeyPatch) -> None:
 
 
 def deliver_what_was_aborted(patch: pytest.MonkeyPatch) -> None:
-    careful = acquiring._visible
-
-    def careless(partition: Any, batches: Any, _committed: bool, *rest: int) -> Any:
-        return careful(partition, batches, False, *rest)
-
-    patch.setattr(acquiring, "_visible", careless)
+    patch.setattr(acquiring, "_aborted", lambda *_: ())
 
 
 def deliver_what_is_not_committed_yet(patch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from forebay.broker.shares.dead_letters.circles import CircleCheck
     from forebay.broker.shares.requests.service import ShareService
     from forebay.broker.tiers.remote_offsets import RemoteOffsets
+    from forebay.broker.tiers.remote_reads import RemoteReads
     from forebay.broker.tls.setting_changes import TlsSettingChanges
     from forebay.broker.upkeep.sequence_handover import SequenceHandover
     from forebay.broker.views.creation import ViewCreation
@@ -133,6 +134,8 @@ class OptionalParts:
             topic_changes=self.topic_changes,
             cold_reads=self.cold_reads,
             examiner=self.examiner,
+            remote_reads=self.remote_reads,
+            remote_offsets=self.remote_offsets,
         )
 
     @property
@@ -196,6 +199,10 @@ class OptionalParts:
         return self.tiers.producers.take(partition, offset) if self.has_store else b""
 
     @property
+    def remote_reads(self) -> Callable[[], RemoteReads | None]:
+        return lambda: self.tiers.reads if self.has_store else None
+
+    @property
     def remote_start(self) -> Callable[[Partition, int], Awaitable[None]]:
         """Has messages deleted that are in the object store."""
         return self._begin_remote_at
@@ -247,7 +254,9 @@ class OptionalParts:
     @cached_property
     def view_offsets(self) -> ViewOffsets:
         base = self._base
-        return load("forebay.broker.fetch.view_offsets:ViewOffsets")(self.filters, base.metadata, base.loop)
+        return load("forebay.broker.fetch.view_offsets:ViewOffsets")(
+            self.filters, base.metadata, base.loop, self.remote_reads
+        )
 
     @cached_property
     def delays(self) -> DelayService:

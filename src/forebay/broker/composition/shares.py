@@ -21,6 +21,8 @@ from forebay.broker.shares.table import ShareTable
 from forebay.core.shares.sessions import ShareSessions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.cluster.topic_changes import TopicChanges
     from forebay.broker.composition.coordinators import Coordinators
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from forebay.broker.fetch.cold_reads import ColdReads
     from forebay.broker.folds.takers import BatchTakers
     from forebay.broker.produce.record_checks import Examiner
+    from forebay.broker.tiers.remote_offsets import RemoteOffsets
+    from forebay.broker.tiers.remote_reads import RemoteReads
     from forebay.config import ShareGroupSettings
 
 
@@ -44,6 +48,8 @@ class Shares:
         topic_changes: TopicChanges,
         cold_reads: ColdReads,
         examiner: Examiner,
+        remote_reads: Callable[[], RemoteReads | None],
+        remote_offsets: Callable[[], RemoteOffsets | None],
     ) -> None:
         def settings_of(group_id: str) -> ShareGroupSettings:
             return coordinators.groups.settings_of(group_id).share
@@ -76,17 +82,19 @@ class Shares:
             store=store,
             loading=ShareLoading(
                 StateReads(store, missing.report),
-                StartOffsets(local.offsets_by_time, local.delays, base.time).resolve,
+                StartOffsets(local.offsets_by_time, remote_offsets, local.delays, base.time).resolve,
             ),
             delays=local.delays,
             writes=StateWrites(coordinators.share_states, base.background, base.loop),
             dead_letters=DeadLetterHost(
                 mover=mover,
                 targets=DeadLetterTargets(base.metadata, base.settings, topic_changes),
+                remote_reads=remote_reads,
                 metrics=base.metrics,
                 time=base.time,
             ),
             cold_reads=cold_reads,
+            remote_reads=remote_reads,
             background=base.background,
             time=base.time,
             loop=base.loop,

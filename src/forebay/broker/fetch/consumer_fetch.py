@@ -272,8 +272,8 @@ class ConsumerFetch(Fetch):
         if committed:
             if isinstance(found.range, ChunkRange):
                 data.aborted_transactions = [
-                    AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-                    for producer_id, first_offset in found.range.aborted
+                    AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                    for each in found.range.aborted
                 ]
             elif partition.log.has_aborted:
                 data.aborted_transactions = aborted_between(

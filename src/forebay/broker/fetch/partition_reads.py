@@ -111,7 +111,7 @@ class Fetch(ABC):
         max_bytes = max(min(wanted.partition_max_bytes, left), 0)
         found = None
         if partition.remote is not None and wanted.fetch_offset < partition.log.start_offset:
-            found = self._remote_slice(partition, wanted.fetch_offset, max_bytes)
+            found = self._remote_slice(partition, wanted.fetch_offset, max_bytes, min_one=self._size == 0)
         if found is None:
             found = partition.log.read(
                 wanted.fetch_offset, max_bytes, min_one=self._size == 0, upper_offset=end
@@ -123,13 +123,15 @@ class Fetch(ABC):
             self._slices.append((partition, found))
         return found
 
-    def _remote_slice(self, partition: Partition, offset: int, max_bytes: int) -> LogSlice | None:
+    def _remote_slice(
+        self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool
+    ) -> LogSlice | None:
         """Batches that are in the object store only. Without a range if they are not here yet: then they are
         on their way, or it is not known yet what there is."""
         reads = self._service.remote_reads()
         if reads is None:
             return LogSlice(None, offset)
-        found = reads.read(partition, offset, max_bytes, min_one=self._size == 0)
+        found = reads.read(partition, offset, max_bytes, min_one=min_one)
         if isinstance(found, LogSlice):
             return found
         if found is not None:

@@ -1,9 +1,10 @@
 """The fetches that name a view: the source is read, filtered in threads, and answered from memory.
 
 A view is read from the leader of its source, within the limits of its source: high watermark, last stable
-offset, delay, log start. A fetch takes slices of the source, one after the other, until it has examined
-enough. What matched is answered; where nothing did, an empty batch moves the client on. So each answer takes
-a bounded amount of work, and a client passes a region without a match in a few round trips.
+offset, delay, log start. What is in the object store only is filtered as it comes from there. A fetch takes
+slices of the source, one after the other, until it has examined enough. What matched is answered; where
+nothing did, an empty batch moves the client on. So each answer takes a bounded amount of work, and a client
+passes a region without a match in a few round trips.
 
 At the end of the source a fetch waits as any other does. What is appended is filtered at once, and the client
 is answered when something matched, or when its time is up.
@@ -17,7 +18,7 @@ from collections.abc import Coroutine
 from functools import partial
 
 from forebay.broker.authorization.authorization import sent_by_broker
-from forebay.broker.fetch.consumer_fetch import ConsumerFetch, aborted_between
+from forebay.broker.fetch.consumer_fetch import ConsumerFetch
 from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.view_read import ViewRead
 from forebay.broker.net.request_context import RequestContext
@@ -25,6 +26,7 @@ from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.leader_epoch_checks import hear_of
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
+from forebay.broker.tiers.missed_chunk import ChunkRange
 from forebay.broker.views.cache import Cached
 from forebay.broker.views.filters import Reader, Source
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
@@ -32,7 +34,7 @@ from forebay.core.views.catalog import view_named
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.disk import FileClosed
 from forebay.storage.log.segment.segment_list import LogSlice
-from forebay.wire.messages.fetch import FetchRequest, PartitionData
+from forebay.wire.messages.fetch import AbortedTransaction, FetchRequest, PartitionData
 
 log = logging.getLogger(__name__)
 
@@ -184,6 +186,8 @@ class ViewFetch(ConsumerFetch):
             loop=loop,
             timeout_s=max(deadline - loop.time(), 0),
         )
+        if self._missed:
+            self._wait_for_store(self._wait)
         try:
             await over
         finally:
@@ -211,9 +215,11 @@ class ViewFetch(ConsumerFetch):
         if self._size and read.size > left:
             self._urgent = True  # what others have found fills the answer; the next fetch finds it again
             return data, 0
-        log_ = self._partitions[-1].log
-        if self._committed and log_.has_aborted:
-            data.aborted_transactions = aborted_between(log_, target.request.fetch_offset, read.next_offset)
+        if self._committed:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                for producer_id, first_offset in read.aborted
+            ]
         data.records = read.records()
         return data, read.size
 
@@ -255,7 +261,7 @@ class ViewFetch(ConsumerFetch):
         if read in self._failures:
             self._urgent = True
             return nothing  # what lies before is answered first; the next fetch begins with the failure
-        if wanted.fetch_offset < read.next_offset < partition.log.start_offset:
+        if wanted.fetch_offset < read.next_offset < (partition.known_start_offset or 0):
             self._urgent = True
             return nothing  # retention was faster: what is known of the part before is answered
         is_full = self._size + read.size > 0 and read.size >= min(wanted.partition_max_bytes, left)
@@ -266,8 +272,8 @@ class ViewFetch(ConsumerFetch):
             return nothing  # its turn comes when those before it are done
         room = min(wanted.partition_max_bytes, left)
         for _ in range(_CACHED_PARTS_MAX):
-            found = partition.log.read(read.next_offset, _SLICE_BYTES, upper_offset=end)
-            if found.range is None:
+            found = self._next_part(partition, read.next_offset, end)
+            if found is None or found.range is None:
                 return nothing
             if not self._take_cached(read, partition, found, room, end):
                 return nothing
@@ -276,6 +282,21 @@ class ViewFetch(ConsumerFetch):
         self._urgent = self._urgent or read.next_offset < end
         return nothing
 
+    def _next_part(self, partition: Partition, offset: int, end: int) -> LogSlice | None:
+        """The next part of the source; None if it has to come from the object store first."""
+        if partition.remote is not None and offset < partition.log.start_offset:
+            return self._remote_slice(partition, offset, _SLICE_BYTES, min_one=True)
+        return partition.log.read(offset, _SLICE_BYTES, upper_offset=end)
+
+    def _note_aborted(self, read: ViewRead, partition: Partition, found: LogSlice, next_offset: int) -> None:
+        """Now: when the answer is made, the part may be gone from the local disk."""
+        if not self._committed:
+            return
+        if isinstance(found.range, ChunkRange):
+            read.note_aborted(found.range.aborted)
+        elif partition.log.has_aborted:
+            read.note_aborted(partition.log.aborted_transactions(read.next_offset, next_offset))
+
     def _take_cached(
         self, read: ViewRead, partition: Partition, found: LogSlice, room: int, end: int
     ) -> bool:
@@ -283,6 +304,9 @@ class ViewFetch(ConsumerFetch):
         filters, generation = self._service.filters(), partition.log.generation
         cached = filters.cache.find(
             read.view, found, generation, read.next_offset, max(room - read.size, 0), end
+        )
+        self._note_aborted(
+            read, partition, found, found.next_offset if cached is None else cached.next_offset
         )
         if cached is None:
             self._pending.append(self._filter_one(read, partition, found))

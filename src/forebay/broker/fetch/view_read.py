@@ -8,14 +8,17 @@ batch over the same offsets, of a type that means nothing to clients.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
 
 from forebay.broker.views.cache import Cached
 from forebay.core.cluster.images.view_image import ViewImage
 from forebay.core.views.filtering import Filtered
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import CONTROL, HEADER_SIZE, BatchHeader, assemble, build_batch, read_header
 from forebay.wire.parts import Part
 from forebay.wire.records import Record
+from forebay.wire.tiers.segment_object import AbortedSpan
 
 _OFFSET_DELTA_MAX = 2**31 - 1
 _CONTROL_KEY = Struct(">hh").pack(0, 0x4656)
@@ -29,6 +32,7 @@ class ViewRead:
         "_gap",
         "_parts",
         "_size",
+        "aborted",
         "delivered",
         "examined_bytes",
         "is_cut",
@@ -53,6 +57,8 @@ class ViewRead:
         """Records that matched."""
         self.is_cut = False
         """True if it ends in the middle of a batch of the source: nothing may follow in this answer."""
+        self.aborted: dict[tuple[int, int], None] = {}
+        """Producer id and first offset of the aborted transactions in what was examined."""
         self._parts: list[Part] = []
         self._size = 0
         self._gap: BatchHeader | None = None
@@ -81,6 +87,10 @@ class ViewRead:
             partition_leader_epoch=gap.partition_leader_epoch,
             attributes=CONTROL,
         )
+
+    def note_aborted(self, aborted: Iterable[AbortedTxn | AbortedSpan]) -> None:
+        for each in aborted:
+            self.aborted[each.producer_id, each.first_offset] = None
 
     def add(self, filtered: Filtered) -> None:
         """The next part of the source has been examined."""

@@ -113,8 +113,7 @@ def _look_up(
         partition, end_offset = _find_partition(partitions, request, topic, wanted)
         if wanted.timestamp == LATEST:
             check_end_known(partition)
-        is_view = partitions.source_of(topic) != topic
-        offset = _by_meaning(partition, wanted.timestamp, end_offset, only_local=is_view)
+        offset = _by_meaning(partition, wanted.timestamp, end_offset)
         return _answer(wanted, partition, (-1, offset))
     except KafkaError as error:
         return _refusal(wanted, error)
@@ -204,7 +203,7 @@ class _Searches:
         limits = views.limits(self._connection, end_offset, self._deadline(views, topic))
         if timestamp == MAX_TIMESTAMP:
             return await views.largest(view, partition, limits)
-        found = await self._offsets_by_time.first_from(partition.log, timestamp)
+        found = await self._in_topic(partition, timestamp)
         if found is None:
             return None
         return await views.first_from(view, partition, timestamp, found[1], limits)
@@ -270,11 +269,10 @@ def _is_time(timestamp: int) -> bool:
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-def _by_meaning(partition: Partition, timestamp: int, end_offset: int, *, only_local: bool) -> int:
-    """`only_local`: of a view, which shows what is in the local log of its source."""
+def _by_meaning(partition: Partition, timestamp: int, end_offset: int) -> int:
     if timestamp == LATEST:
         return end_offset
-    if timestamp == EARLIEST_LOCAL or (timestamp == EARLIEST and (only_local or partition.remote is None)):
+    if timestamp == EARLIEST_LOCAL or (timestamp == EARLIEST and partition.remote is None):
         return partition.log.start_offset
     if timestamp in (EARLIEST, LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _in_tiers(partition, timestamp)

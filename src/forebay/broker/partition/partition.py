@@ -287,6 +287,11 @@ class Partition:
         return self.log.start_offset if remote is None else remote.start_offset(self.log.start_offset)
 
     @property
+    def known_start_offset(self) -> int | None:
+        """Like `start_offset`; None until it is known what is in the object store."""
+        return None if self.remote is not None and not self.remote.known else self.start_offset
+
+    @property
     def transactional(self) -> bool:
         """True if there has been any transaction here."""
         return self.producers.transactional

@@ -4,22 +4,30 @@ A slice may have a header on each of its pages, and each would be a read of the 
 loaded as a whole, like one that is sent. That also checks its CRCs. Fetches wait for it as they wait for new
 records. If some of it is damaged, or the disk does not return it, a thread finds the intact batches one by
 one.
+
+Batches that are in the object store only come by chunks (`tiers/remote_reads.py`), which are checked. Fetches
+wait for a chunk in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from forebay.broker.fetch.cold_reads import ColdReads, Outcomes
+from forebay.broker.partition.partition import Partition
+from forebay.broker.tiers.missed_chunk import ChunkRange, Missed
 from forebay.errors import KafkaError, ProtocolError, StorageError
-from forebay.storage.disk import File
 from forebay.storage.log.intact_reads import Unreadable, read_intact
-from forebay.storage.log.log import Log
 from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.wire.batch import BatchHeader, crc_ok, read_header
+from forebay.wire.parts import RangeFile
 from forebay.wire.record_spans import payload_of, readable_spans
+
+if TYPE_CHECKING:
+    from forebay.broker.tiers.remote_reads import RemoteReads
 
 RETRY_MS = 1_000
 """The pause before a failed read is tried again."""
@@ -34,9 +42,17 @@ _LAST_RECORDS_MAX = 64
 class ColdHeaders:
     """The headers for one share partition, whose reads all begin at the same offset."""
 
-    def __init__(self, log: Log, cold_reads: ColdReads, loaded: Callable[[], None]) -> None:
-        """`loaded` is called when a read can be tried again."""
-        self._log = log
+    def __init__(
+        self,
+        partition: Partition,
+        cold_reads: ColdReads,
+        remote_reads: Callable[[], RemoteReads | None],
+        loaded: Callable[[], None],
+    ) -> None:
+        """`loaded` is called when a read can be tried again. `remote_reads`: None without an object store."""
+        self._partition = partition
+        self._remote_reads = remote_reads
+        self._log = partition.log
         self._cold_reads = cold_reads
         self._on_loaded = loaded
         self._is_loading = False
@@ -53,6 +69,11 @@ class ColdHeaders:
         None while it is being loaded. Raises KafkaError.
         """
         part: LogSlice | None = None
+        if self._partition.remote is not None and offset < self._log.start_offset:
+            part = self._read_remote(offset, max_bytes)
+            if part is None or isinstance(part.range, ChunkRange):
+                return part, part is not None
+            offset = self._log.start_offset  # the offsets in between belong to no message
         try:
             for size in (max_bytes, min(max_bytes, _BYTES_MAX)):
                 part = self._log.read(offset, size, upper_offset=end)
@@ -72,15 +93,32 @@ class ColdHeaders:
                 self._cold_reads.load([(self._log.files, part)], done)
         return None, False
 
+    def _read_remote(self, offset: int, max_bytes: int) -> LogSlice | None:
+        """Batches that are in the object store only; None until their chunk is here. Raises KafkaError."""
+        reads = self._remote_reads()
+        if reads is None:
+            return None
+        found = reads.read(self._partition, offset, max_bytes, min_one=True)
+        if isinstance(found, Missed):
+            reads.notify(found, self._on_loaded)
+            return None
+        return found
+
+    def of(self, part: LogSlice) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch of a slice. Raises StorageError."""
+        if isinstance(part.range, ChunkRange):
+            return part.range.headers()
+        return self._log.headers(part)
+
     def last_record(self, found: LogSlice, position: int, header: BatchHeader) -> int | None:
         """The offset of the last record of a batch; None while a thread looks for it."""
-        assert found.segment is not None
+        assert found.range is not None
         if header not in self._last_records:
             if len(self._last_records) >= _LAST_RECORDS_MAX:
                 self._last_records.clear()
             self._last_records[header] = None
             max_bytes = self._log.config.decompress_max_bytes
-            work = partial(_last_record, found.segment.file, position, header, max_bytes)
+            work = partial(_last_record, found.range.file, position, header, max_bytes)
             self._cold_reads.run(work, partial(self._last_record_found, header))
         return self._last_records[header]
 
@@ -111,7 +149,7 @@ class ColdHeaders:
         self._on_loaded()
 
 
-def _last_record(file: File, position: int, header: BatchHeader, max_bytes: int) -> int:
+def _last_record(file: RangeFile, position: int, header: BatchHeader, max_bytes: int) -> int:
     """Runs in a thread. Returns the batch's last offset if the batch is invalid, or too large unpacked."""
     last = header.last_offset
     try:
@@ -120,7 +158,7 @@ def _last_record(file: File, position: int, header: BatchHeader, max_bytes: int)
             for span in readable_spans(payload_of(batch, header, max_bytes), header):
                 last = header.base_offset + span.offset_delta
     except OSError as error:
-        raise StorageError(f"cannot read {file.path}: {error}") from error
+        raise StorageError(f"cannot read the batch at offset {header.base_offset}: {error}") from error
     except ProtocolError:
         return header.last_offset
     return last

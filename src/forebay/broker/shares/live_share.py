@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
@@ -41,6 +42,9 @@ from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
 
+if TYPE_CHECKING:
+    from forebay.broker.tiers.remote_reads import RemoteReads
+
 Written = Callable[[KafkaError | None], None]
 """Called when a write is done, with its error."""
 
@@ -55,6 +59,8 @@ class ShareHost:
     writes: StateWrites
     dead_letters: DeadLetterHost
     cold_reads: ColdReads
+    remote_reads: Callable[[], RemoteReads | None]
+    """Reads what is in the object store only; None without one."""
     background: Background
     time: BrokerTime
     loop: asyncio.AbstractEventLoop
@@ -77,7 +83,7 @@ class LiveShare:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.settings = settings
-        self.headers = ColdHeaders(partition.log, host.cold_reads, self.changed)
+        self.headers = ColdHeaders(partition, host.cold_reads, host.remote_reads, self.changed)
         self.machine: SharePartition | None = None
         """None until its state is loaded."""
         self.waiters: dict[Waiter, None] = {}
@@ -220,11 +226,13 @@ class LiveShare:
             self._host.writes.later(self)
 
     def follow_log(self) -> None:
-        """Take over the log's present start offset."""
-        machine = self.machine
+        """Take over the partition's present start offset, as soon as it is known."""
+        machine, start_offset = self.machine, self.partition.known_start_offset
         assert machine is not None
+        if start_offset is None:
+            return
         before = machine.changes
-        machine.log_start(self.partition.log.start_offset)
+        machine.log_start(start_offset)
         if machine.changes != before:
             self.changed()
 

@@ -115,7 +115,10 @@ class LeaderTerm:
         self._adopt(manifest)
 
     def _adopt(self, manifest: Manifest | None) -> None:
+        was_known = self._remote.known
         self._remote.manifest, self._remote.known = manifest, True
+        if not was_known:
+            release(self.partition)  # readers of old messages have waited for it
 
     def _check_term(self) -> None:
         if self.is_over:

@@ -119,7 +119,7 @@ class RemoteReads:
         if not file.cached(position, length):
             return self._miss(segment, offset, name)
         aborted = [
-            (entry.producer_id, entry.first_offset)
+            entry
             for entry in index.aborted
             if entry.first_offset < next_offset and entry.last_offset >= offset
         ]
@@ -138,8 +138,27 @@ class RemoteReads:
     def notify(self, missed: Missed, done: Callable[[], None]) -> None:
         """Call `done` when the chunk is there. If it cannot be read, nobody is called."""
         waiting = self._loading.get(missed.name)
-        if waiting is not None:
+        if waiting is not None and done not in waiting:
             waiting.append(done)
+
+    async def read_soon(
+        self, partition: Partition, offset: int, max_bytes: int, *, timeout_s: float
+    ) -> LogSlice | None:
+        """Like `read`, but waits for the chunk; None if it has not come in time. Raises KafkaError."""
+        deadline = self._loop.time() + timeout_s
+        while True:
+            if partition.closed or not partition.is_leader:
+                raise partition.not_leader()
+            found = self.read(partition, offset, max_bytes, min_one=True)
+            left_s = deadline - self._loop.time()
+            if isinstance(found, LogSlice) or left_s <= 0 or self._closed:
+                return found if isinstance(found, LogSlice) else None
+            arrived = asyncio.Event()
+            timer = self._loop.call_later(min(left_s, _PAUSE_AFTER_FAILURE_S), arrived.set)
+            if found is not None:
+                self.notify(found, arrived.set)
+            await arrived.wait()
+            timer.cancel()
 
     # -- loading ---------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.telemetry.metrics import Metrics
+from forebay.broker.tiers.missed_chunk import ChunkRange
 from forebay.broker.views.cache import ViewCache
 from forebay.broker.views.filter_threads import FilterThreads
 from forebay.clock import Clock
@@ -52,6 +53,13 @@ class Source(NamedTuple):
     found: LogSlice
     first_offset: int
     """Where the reader goes on."""
+
+    def read(self) -> bytes:
+        """Its bytes. For threads. Raises OSError, including FileClosed."""
+        part = self.found.range
+        if isinstance(part, ChunkRange):  # from the object store: it was checked when it came
+            return part.file.pread(part.length, part.position)
+        return self.files.read(self.found)
 
 
 class Reader(NamedTuple):
@@ -135,7 +143,7 @@ class ViewFilters:
         try:
             filtered = filter_batches(
                 compiled,
-                memoryview(source.files.read(found)),
+                memoryview(source.read()),
                 source.first_offset,
                 found.next_offset,
                 topic=source.topic,

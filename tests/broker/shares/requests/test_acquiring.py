@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 from forebay.broker.shares.requests import acquiring
@@ -30,10 +29,7 @@ def one(offset: int, producer_id: int, *, transactional: bool = True) -> acquiri
 
 
 def visible(batches: list[acquiring._Batch], aborted: list[Any]) -> list[int]:
-    log = SimpleNamespace(has_aborted=True, aborted_transactions=lambda _first, _end: aborted)
-    partition: Any = SimpleNamespace(log=log)
-    found = acquiring._visible(partition, batches, True, 0, 1 << 40)
-    return [each.first for each in found]
+    return [each.first for each in acquiring._without_aborted(batches, aborted)]
 
 
 def is_aborted(batch: acquiring._Batch, aborted: list[AbortedTxn]) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.partition.partition import Partition
@@ -37,16 +37,22 @@ from forebay.core.shares.partition.dead_letter_headers import (
 )
 from forebay.core.shares.partition.record_window import Range
 from forebay.core.shares.partition.share_partition import DeadLetters, SharePartition
-from forebay.errors import ErrorCode, KafkaError
+from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.lazy import dataclass
 from forebay.storage.log.leader_epochs import UNDEFINED_OFFSET
+from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.wire.batch import HEADER_SIZE
 from forebay.wire.records import Record
+
+if TYPE_CHECKING:
+    from forebay.broker.tiers.remote_reads import RemoteReads
 
 log = logging.getLogger(__name__)
 
 _BYTES_MAX = 512 * 1024
 """The most bytes of the records of one move; one record may be larger."""
+_REMOTE_S_MAX = 10.0
+"""The longest wait for records from the object store, before the mover tries again."""
 _OVERHEAD_BYTES = 400
 """The most bytes of a dead letter besides the copied record, and the names of topic and group."""
 
@@ -73,6 +79,8 @@ class DeadLetterHost:
 
     mover: MoverHost
     targets: DeadLetterTargets
+    remote_reads: Callable[[], RemoteReads | None]
+    """Reads what is in the object store only; None without one."""
     metrics: Metrics
     time: BrokerTime
 
@@ -156,11 +164,26 @@ class DeadLetterSource:
                 self._host.mover.workers,
                 bytes_max=bytes_max,
                 overhead=self._overhead,
+                read_old=self._read_old,
                 passes_bad_sectors=since_ms is not None and now_ms - since_ms >= patience_ms,
             )
         except BadSector:
             self._failing_since_ms = now_ms if since_ms is None else since_ms
             raise
+
+    async def _read_old(self, offset: int) -> LogSlice | int:
+        """Batches that are in the object store only, from the one that holds an offset, or where the
+        partition begins if that is later. Raises KafkaError, also if they do not come in time."""
+        partition, reads = self._share.partition, self._host.remote_reads()
+        start_offset = partition.known_start_offset
+        if start_offset is not None and offset < start_offset:
+            return start_offset
+        found = None
+        if reads is not None:
+            found = await reads.read_soon(partition, offset, _BYTES_MAX, timeout_s=_REMOTE_S_MAX)
+        if found is None:
+            raise StorageError(f"offset {offset} of {partition} cannot be read from the object store now")
+        return found
 
     def _without_records(self, letters: Sequence[DeadLetters], bytes_max: int) -> RecordsRead:
         """The result for letters with unreadable records: the disk is not asked again."""

@@ -8,10 +8,11 @@ caller decides how long to wait; after that the record is returned without a cop
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import field
 from functools import partial
 
+from forebay.broker.tiers.missed_chunk import ChunkRange
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.shares.partition.dead_letter_headers import NoCopy
 from forebay.errors import ProtocolError, StorageError
@@ -20,7 +21,8 @@ from forebay.storage.log.intact_reads import is_lasting
 from forebay.storage.log.log import Log
 from forebay.storage.log.segment.batch_file import Stretch
 from forebay.storage.log.segment.batch_parts import DamagedPart, WholeBatch
-from forebay.wire.batch import records
+from forebay.storage.log.segment.segment_list import LogSlice
+from forebay.wire.batch import records, split
 from forebay.wire.records import Record
 
 
@@ -30,6 +32,9 @@ class BadSector(StorageError):
 
 Found = dict[int, Record | NoCopy]
 """Records by offset; NoCopy for a record that was deleted or cannot be read."""
+ReadOld = Callable[[int], Awaitable[LogSlice | int]]
+"""Finds batches before the start of the local log, from the one that holds an offset; or the offset below
+which all were deleted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,20 +68,58 @@ async def read_records(
     *,
     bytes_max: int,
     overhead: int,
+    read_old: ReadOld | None = None,
     passes_bad_sectors: bool = False,
 ) -> RecordsRead:
-    """The first of the wanted records, at least one if there is any. Raises StorageError; BadSector unless
-    bad sectors are skipped."""
+    """The first of the wanted records, at least one if there is any. Raises KafkaError; BadSector unless bad
+    sectors are skipped."""
     read = RecordsRead(bytes_max, overhead)
     offsets = sorted(wanted)
-    for offset in offsets[: bisect_left(offsets, log.start_offset)]:
-        if not read.take(offset, NoCopy.DELETED):
+    left = offsets
+    while left and left[0] < log.start_offset:
+        if not await _read_before(log, left, workers, read, read_old):
             return read
-    left = offsets[bisect_left(offsets, log.start_offset) : bisect_left(offsets, log.end_offset)]
+        left = left[bisect_left(left, read.end) :]
+    left = left[: bisect_left(left, log.end_offset)]
     if left and not await _read_on(log, left, workers, read, passes_bad_sectors):
         return read
     read.end = offsets[-1] + 1
     return read
+
+
+async def _read_before(
+    log: Log, wanted: list[int], workers: WorkerThreads, read: RecordsRead, read_old: ReadOld | None
+) -> bool:
+    """Some of the records before the start of the local log: from the object store, or they were deleted.
+    True if there was room for all that was found."""
+    batches = log.start_offset if read_old is None else await read_old(wanted[0])
+    if isinstance(batches, int):
+        deleted = wanted[: bisect_left(wanted, batches)]
+        return all(read.take(offset, NoCopy.DELETED) for offset in deleted)
+    limit = log.config.decompress_max_bytes
+    return await workers.run(partial(_collect_old, batches, wanted, limit, read))
+
+
+def _collect_old(batches: LogSlice, wanted: list[int], output_max_bytes: int, read: RecordsRead) -> bool:
+    """Runs in a thread. True if there was room for all that was found."""
+    if isinstance(batches.range, ChunkRange):
+        for whole in _whole_batches(batches.range):
+            first, end = whole.header.base_offset, whole.header.next_offset
+            here = wanted[bisect_left(wanted, first) : bisect_left(wanted, end)]
+            found = _records(whole, dict.fromkeys(here, NoCopy.DAMAGED), output_max_bytes) if here else {}
+            if not all(read.take(offset, each) for offset, each in found.items()):
+                return False
+    read.end = max(read.end, batches.next_offset, wanted[0] + 1)
+    return True
+
+
+def _whole_batches(part: ChunkRange) -> Iterator[WholeBatch]:
+    try:
+        data = memoryview(part.file.pread(part.length, part.position))
+        for position, header in split(data):
+            yield WholeBatch(position, data[position : position + header.size], header)
+    except (OSError, ProtocolError) as error:
+        raise StorageError(f"a cached chunk cannot be read: {error}") from error
 
 
 async def _read_on(

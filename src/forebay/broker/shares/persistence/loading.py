@@ -62,7 +62,9 @@ class ShareLoading:
         if not share.is_current:
             return None
         self.reads.loaded(key, partition)
-        machine.log_start(partition.log.start_offset)
+        known_start = partition.known_start_offset
+        if known_start is not None:
+            machine.log_start(known_start)
         return machine
 
     async def _choose_start(self, share: Share, state_epoch: int) -> int:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.cold_headers import RETRY_MS
 from forebay.broker.shares.live_share import LiveShare
+from forebay.broker.tiers.missed_chunk import ChunkRange
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
 from forebay.core.shares.partition.share_partition import SharePartition
 from forebay.storage.log.intact_reads import Unreadable
@@ -24,8 +25,11 @@ from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import CONTROL, BatchHeader
 from forebay.wire.parts import FileRange
+from forebay.wire.tiers.segment_object import AbortedSpan
 
 log = logging.getLogger(__name__)
+
+Aborted = AbortedTxn | AbortedSpan
 
 _READS_MAX = 8
 """The most reads of one request while they find nothing, as in a stretch of aborted transactions."""
@@ -74,7 +78,9 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
         batches, last = _batches(share, part, offset + records_max - 1)
         if last < offset:
             return None  # a thread looks for the end of the first of them
-        visible = _visible(partition, batches, share.settings.is_read_committed, offset, last + 1)
+        visible = _visible(batches, offset)
+        if share.settings.is_read_committed:
+            visible = _without_aborted(visible, _aborted(partition, part, offset, last + 1))
         read = LogRead(offset, last, [(each.first, each.last) for each in visible])
         ranges, write, hold = machine.acquire(member_id, read, demand, now_ms=now_ms)
         share.changed()
@@ -124,7 +130,7 @@ def _batches(share: LiveShare, part: LogSlice, upto: int) -> tuple[list[_Batch],
     """
     batches: list[_Batch] = []
     last = part.next_offset - 1
-    for position, header in share.partition.log.headers(part):
+    for position, header in share.headers.of(part):
         first = header.base_offset
         batch_last = min(first + header.last_offset_delta, last)
         last_record = batch_last
@@ -145,24 +151,27 @@ def _may_be_widened(header: BatchHeader) -> bool:
     return has_gaps and header.producer_id < 0 and not header.attributes & CONTROL
 
 
-def _visible(
-    partition: Partition, batches: list[_Batch], committed: bool, offset: int, end: int
-) -> list[_Batch]:
-    """The batches with records for consumers, from an offset on: no markers, and with read_committed no
-    aborted ones."""
-    visible = [
+def _visible(batches: list[_Batch], offset: int) -> list[_Batch]:
+    """The batches with records for consumers, from an offset on: no markers."""
+    return [
         each
         for each in batches
         if each.header.record_count and not each.header.attributes & CONTROL and each.last >= offset
     ]
-    if not (committed and partition.log.has_aborted):
-        return visible
-    return _without_aborted(visible, partition.log.aborted_transactions(offset, end))
 
 
-def _without_aborted(batches: list[_Batch], aborted: Iterable[AbortedTxn]) -> list[_Batch]:
+def _aborted(partition: Partition, part: LogSlice, offset: int, end: int) -> Sequence[Aborted]:
+    """The aborted transactions with messages in [offset, end)."""
+    if isinstance(part.range, ChunkRange):
+        return part.range.aborted
+    return partition.log.aborted_transactions(offset, end) if partition.log.has_aborted else ()
+
+
+def _without_aborted(batches: list[_Batch], aborted: Sequence[Aborted]) -> list[_Batch]:
     """The batches outside the aborted transactions. There may be thousands of both. The transactions of one
     producer do not overlap, so a batch can only belong to the first one that ends after it."""
+    if not aborted:
+        return batches
     ends: dict[int, list[int]] = {}
     begins: dict[int, list[int]] = {}
     for producer_id, first, last, _ in aborted:
