@@ -72,7 +72,9 @@ def test_a_topic_comes_back_from_the_store_alone(
     manifest = manifest_of(store, topic_id)
     assert manifest is not None
     with local_broker(tmp_path / "other") as other:
-        done = forebay("topic", "restore", topic, "--remote", str(store), bootstrap=other.bootstrap)
+        done = forebay(
+            "topic", "restore", topic, "--new-offsets", "--remote", str(store), bootstrap=other.bootstrap
+        )
         assert done.code == 0, done.err
         with WireClient(other.bootstrap) as client:
             found = read_all(client, topic)

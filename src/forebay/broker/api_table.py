@@ -49,7 +49,7 @@ APIS: dict[int, ServedApi] = {
     ApiKey.LIST_GROUPS: ServedApi(0, 5, "groups"),
     ApiKey.SASL_HANDSHAKE: ServedApi(0, 1, "logins"),
     ApiKey.API_VERSIONS: ServedApi(0, 4, "api_versions"),
-    ApiKey.CREATE_TOPICS: ServedApi(2, 7, "topic_changes view_creation settings quotas"),
+    ApiKey.CREATE_TOPICS: ServedApi(2, 7, "topic_changes view_creation adoption settings quotas"),
     ApiKey.DELETE_TOPICS: ServedApi(1, 6, "metadata settings quotas time"),
     ApiKey.DELETE_RECORDS: ServedApi(0, 2, "partitions metadata write_cycle loop remote_start", waits=True),
     ApiKey.INIT_PRODUCER_ID: ServedApi(0, 5, "transactions coordinators.producer_ids time"),

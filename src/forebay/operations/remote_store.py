@@ -23,7 +23,7 @@ from forebay.tiers.reading import (
 )
 from forebay.wire.batch import records
 from forebay.wire.records import Record
-from forebay.wire.tiers.layout import MANIFEST, SEGMENT_SUFFIX, TOPICS, partition_prefix
+from forebay.wire.tiers.layout import MANIFEST, SEGMENT_SUFFIX, TOPICS
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment, decode_manifest
 from forebay.wire.tiers.segment_object import AbortedSpan, SegmentIndex, batch_headers
 
@@ -141,17 +141,6 @@ def find_topic(store: ObjectStore, name: str) -> RemoteTopic:
         ids = ", ".join(topic.topic_id.hex() for topic in found)
         raise CommandError(f"{store.url} has several topics {name!r}: name one by its id, {ids}")
     return found[0]
-
-
-def partition_count(store: ObjectStore, topic: RemoteTopic) -> int:
-    """How many partitions the topic had: those that were noted, or more if there are manifests of more."""
-    prefix = partition_prefix(topic.topic_id, 0).removesuffix("0/")
-    numbers = [
-        int(part)
-        for listed in store.list(prefix)
-        if (part := listed.key.removeprefix(prefix).partition("/")[0]).isdigit()
-    ]
-    return max([topic.partitions, *(number + 1 for number in numbers)])
 
 
 def committed_messages(store: ObjectStore, topic: RemoteTopic, partition: int) -> Iterator[Record]:

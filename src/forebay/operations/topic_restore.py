@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, settle
-from forebay.operations.remote_store import committed_messages, partition_count
+from forebay.operations.remote_store import committed_messages
 from forebay.tiers.object_store import ObjectStore, ObjectStoreError
-from forebay.tiers.reading import RemoteTopic
+from forebay.tiers.reading import RemoteTopic, partition_count
 
 _FLUSH_SECONDS = 60.0
 _NOT_TAKEN_OVER = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes")

@@ -208,9 +208,10 @@ class DataDir:
         *,
         topic_id: bytes | None = None,
         clock: Clock | None = None,
+        first_offset: int = 0,
     ) -> Log:
         """Open or create the log of a partition, in any thread. Blocks: it is checked after an unclean
-        stop."""
+        stop. `first_offset`: it begins there, or later."""
         key = (topic, partition)
         directory = self.directory(topic, partition)
         with self._naming:
@@ -221,7 +222,7 @@ class DataDir:
             directory,
             config,
             clock=clock,
-            start_offset=self.checkpoints.of(LOG_START_OFFSETS, key) or 0,
+            start_offset=max(self.checkpoints.of(LOG_START_OFFSETS, key) or 0, first_offset),
             recovery_point=self.checkpoints.of(RECOVERY_POINTS, key) or 0,
             clean=self.clean and unchecked is None,
             power_lost=self._began_without_power or unchecked == _POWER_LOST,

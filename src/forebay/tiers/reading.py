@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from forebay.errors import ProtocolError
 from forebay.tiers.object_store import Missing, ObjectStore, ObjectStoreError
-from forebay.wire.tiers.layout import TOPIC, TOPICS, manifest_key, topic_id_of, topic_key
+from forebay.wire.tiers.layout import TOPIC, TOPICS, manifest_key, topic_id_of, topic_key, topic_prefix
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment, decode_manifest
 from forebay.wire.tiers.segment_object import Chunk, SegmentIndex, check_chunk, decode_tail
 
@@ -123,3 +123,14 @@ def list_topics(store: ObjectStore) -> Iterator[RemoteTopic]:
             topic = read_topic(store, topic_id)
             if topic is not None:
                 yield topic
+
+
+def partition_count(store: ObjectStore, topic: RemoteTopic) -> int:
+    """How many partitions the topic had: those that were noted, or more if there are manifests of more."""
+    prefix = topic_prefix(topic.topic_id)
+    numbers = [
+        int(part)
+        for listed in store.list(prefix)
+        if (part := listed.key.removeprefix(prefix).partition("/")[0]).isdigit()
+    ]
+    return max([topic.partitions, *(number + 1 for number in numbers)])

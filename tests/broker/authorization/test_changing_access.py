@@ -231,6 +231,19 @@ def test_who_makes_a_view_must_be_allowed_to_read_its_source(admin: KnownClient,
     assert (made.configs, made.topic_config_error_code) == ([], DENIED), "its settings are not for everybody"
 
 
+def test_who_restores_a_topic_from_the_object_store_must_be_an_administrator(
+    admin: KnownClient, ada: KnownClient
+) -> None:
+    """It would show messages of a topic that the caller may not read, under a name of its own."""
+    add_acls(admin, [allow(Operation.CREATE, "r-restored")])
+    config = CreatableTopicConfig(name="forebay.remote.restore", value="00" * 16)
+    topic = CreatableTopic(name="r-restored", num_partitions=-1, replication_factor=-1, configs=[config])
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    assert ada.call(request, 7).topics[0].error_code == DENIED
+    (answer,) = admin.call(request, 7).topics
+    assert answer.error_code == ErrorCode.INVALID_CONFIG, "this broker has no object store"
+
+
 def name_dead_letter_topics(group: str, *topics: str) -> IncrementalAlterConfigsRequest:
     configs = [
         AlterableConfig(name="errors.deadletterqueue.topic.name", config_operation=0, value=topic)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
     from forebay.broker.shares.dead_letters.circles import CircleCheck
     from forebay.broker.shares.requests.service import ShareService
+    from forebay.broker.tiers.adoption import Adoption
     from forebay.broker.tiers.remote_offsets import RemoteOffsets
     from forebay.broker.tiers.remote_reads import RemoteReads
     from forebay.broker.tls.setting_changes import TlsSettingChanges
@@ -201,6 +202,19 @@ class OptionalParts:
     @property
     def remote_reads(self) -> Callable[[], RemoteReads | None]:
         return lambda: self.tiers.reads if self.has_store else None
+
+    @property
+    def adoption(self) -> Callable[[], Adoption]:
+        """Finds topics in the object store that are to be restored."""
+        return self._adoption
+
+    def _adoption(self) -> Adoption:
+        if not self.has_store:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "this broker has no object store: start all brokers with forebay.remote.url",
+            )
+        return self.tiers.adoption
 
     @property
     def remote_start(self) -> Callable[[Partition, int], Awaitable[None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forebay.broker.tiers.adoption import Adoption
 from forebay.broker.tiers.chunk_files import ChunkFiles
 from forebay.broker.tiers.known_object_store import KnownObjectStore
 from forebay.broker.tiers.remote_offsets import RemoteOffsets
@@ -66,6 +67,7 @@ class Tiers:
             paces=set(),
         )
         self.producers = RemoteProducers(host, base.background)
+        self.adoption = Adoption(host)
         self.service = TierService(
             host,
             base.background,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
 from forebay.broker.live_config import LiveConfig
@@ -17,17 +18,23 @@ from forebay.broker.views.creation import ViewCreation
 from forebay.config import Source, describe_topic
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.images.topic_image import TopicImage
-from forebay.core.cluster.topics.topic_requests import NewTopic, create_topic
+from forebay.core.cluster.topics.tier_rules import RESTORE
+from forebay.core.cluster.topics.topic_requests import DEFAULT, NewTopic, create_topic
 from forebay.core.views.catalog import names_view_settings, new_view, readable_topic, view_settings
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import create_topics as wire
 
+if TYPE_CHECKING:
+    from forebay.broker.tiers.adoption import Adoption
+
 QUOTA_ERROR_FROM = 6
+TOPIC_ID_BYTES = 16
 
 
 async def handle(
     topic_changes: TopicChanges,
     view_creation: ViewCreation,
+    adoption: Callable[[], Adoption],
     settings: LiveConfig,
     quotas: ClientQuotas,
     context: RequestContext,
@@ -41,7 +48,13 @@ async def handle(
             results[topic.name] = _failed(topic.name, repeated(topic.name))
         else:
             results[topic.name] = await _create(
-                topic_changes, view_creation, settings, quota, topic, validate_only=request.validate_only
+                topic_changes,
+                view_creation,
+                adoption,
+                settings,
+                quota,
+                topic,
+                validate_only=request.validate_only,
             )
     return quota.answered(wire.CreateTopicsResponse(topics=list(results.values())))
 
@@ -49,6 +62,7 @@ async def handle(
 async def _create(
     topic_changes: TopicChanges,
     view_creation: ViewCreation,
+    adoption: Callable[[], Adoption],
     settings: LiveConfig,
     quota: MutationQuota,
     topic: wire.CreatableTopic,
@@ -61,6 +75,8 @@ async def _create(
             view_id = topic_changes.new_topic_id()
             image = await _create_view(view_creation, new, view_id, quota, validate_only=validate_only)
             return _view_created(image, topic.name, validate_only=validate_only)
+        if RESTORE in new.configs:
+            new = await _restored(adoption(), new)
         image = await topic_changes.carry_out(
             lambda image: create_topic(image, settings.current, new),
             validate_only=validate_only,
@@ -71,6 +87,25 @@ async def _create(
         return _created(settings, image, topic.name, validate_only=validate_only)
     except KafkaError as error:
         return _failed(topic.name, error)
+
+
+async def _restored(adoption: Adoption, new: NewTopic) -> NewTopic:
+    """The request, for a topic that goes on with one of the object store. Raises KafkaError."""
+    configs = dict(new.configs)
+    text = configs.pop(RESTORE) or ""
+    try:
+        topic_id = bytes.fromhex(text)
+    except ValueError:
+        topic_id = b""
+    if len(topic_id) != TOPIC_ID_BYTES:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{RESTORE} is the id of a topic in the object store, not {text!r}"
+        )
+    adopted = await adoption.find(topic_id)
+    is_counted = new.num_partitions != DEFAULT or new.assignment
+    count = new.num_partitions if is_counted else len(adopted)
+    configs["remote.storage.enable"] = "true"
+    return replace(new, topic_id=topic_id, num_partitions=count, configs=configs, adopted=adopted)
 
 
 async def _create_view(

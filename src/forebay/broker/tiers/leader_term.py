@@ -51,7 +51,8 @@ class LeaderTerm:
         self._remote = partition.remote
         self._file = ManifestFile(host.store, host.threads, partition.topic_id, partition.index)
         self._lock = asyncio.Lock()
-        self._described = False
+        self._described = b""
+        """What this term has written down of the topic."""
         self.fenced = False
         """True if a later leader has claimed the manifest: this one has only to learn of it."""
 
@@ -338,14 +339,13 @@ class LeaderTerm:
         await self._store(manifest)
 
     async def _describe_topic(self) -> None:
-        """Write down the topic's name and settings, for a restore: once in each term."""
-        if self._described:
-            return
+        """Write down the topic's name and settings, for a restore, if they have changed in this term."""
         partition, host = self.partition, self._host
         count, settings = host.topic_settings(partition.topic)
         data = encode_topic(RemoteTopic(partition.topic, partition.topic_id, count, settings))
-        await host.threads.run(lambda: host.store.put(topic_key(partition.topic_id), data))
-        self._described = True
+        if data != self._described:
+            await host.threads.run(lambda: host.store.put(topic_key(partition.topic_id), data))
+            self._described = data
 
     # -- objects that no longer count ------------------------------------------------------------------
 

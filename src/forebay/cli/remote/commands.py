@@ -21,8 +21,8 @@ def remote() -> None:
 @json_option
 def list_(url: str, as_json: bool) -> None:
     """List the topics in the store at URL, a directory or s3://bucket/prefix."""
-    from forebay.operations.remote_store import open_remote, partition_count
-    from forebay.tiers.reading import list_topics, read_manifest
+    from forebay.operations.remote_store import open_remote
+    from forebay.tiers.reading import list_topics, partition_count, read_manifest
 
     store = open_remote(url)
     rows = []

@@ -19,6 +19,7 @@ from forebay.cli.client import (
 )
 from forebay.cli.durations import Duration
 from forebay.cli.output import json_option, print_json, print_table
+from forebay.cli.topic.restoring import restore
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.operations.settings import alter_configs
 from forebay.operations.topics.partition_counts import fold
@@ -190,30 +191,7 @@ def delete(names: tuple[str, ...], yes: bool, client: Client) -> None:
         raise CommandError("\n".join([str(error), *shown_by(client, names)])) from None
 
 
-@topic.command()
-@click.argument("name")
-@click.option("--remote", "url", metavar="DIR-OR-URL", required=True, help="The object store.")
-@click.option("--as", "new_name", metavar="NEW", help="The name of the new topic. [default: the same]")
-@click.option(
-    "--tiered", is_flag=True, help="Keep old segments of the new topic in the brokers' object store."
-)
-@client_options
-def restore(name: str, url: str, new_name: str | None, tiered: bool, client: Client) -> None:
-    """Bring a topic back from the object store of tiered storage alone.
-
-    NAME is a topic, or its id, as `forebay remote list` shows it. All messages that were copied there are
-    produced again into a new topic, in their partitions and with their timestamps. Their offsets begin anew.
-    """
-    from forebay.operations.remote_store import find_topic, open_remote
-    from forebay.operations.topic_restore import create_restored, restore_messages
-
-    store = open_remote(url)
-    found = find_topic(store, name)
-    target = new_name or found.name
-    count = create_restored(client, store, found, target, tiered=tiered)
-    click.echo(f"created topic {target} with {count} partitions; retention is off until you set it")
-    restored = restore_messages(client, store, found, target, range(count))
-    click.echo(f"restored {restored} messages")
+topic.add_command(restore)
 
 
 def _print_description(topic: Mapping[str, Any]) -> None:

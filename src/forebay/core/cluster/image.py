@@ -342,7 +342,7 @@ class _Draft:
             self._delete_topic(record.name)
         self._partitions.pop(record.name, None)
         added = [
-            PartitionState.initial(index, record.assignment[index], record.restored).as_of(self._restore)
+            record.initial_state(index).as_of(self._restore)
             for index in range(len(kept), len(record.assignment))
         ]
         topics[record.name] = TopicImage(

@@ -57,13 +57,15 @@ class PartitionState:
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @staticmethod
-    def initial(index: int, replicas: tuple[int, ...], restored: int = 0) -> PartitionState:
+    def initial(
+        index: int, replicas: tuple[int, ...], restored: int = 0, first_epoch: int = 0
+    ) -> PartitionState:
         """The state of a new partition. Its leader epoch is above those of an earlier partition with this
         index, which a restored store has forgotten: brokers that were absent since may still have its log."""
         return PartitionState(
             index=index,
             leader=replicas[0],
-            leader_epoch=restored * EPOCHS_SKIPPED,
+            leader_epoch=max(restored * EPOCHS_SKIPPED, first_epoch),
             isr=replicas,
             replicas=replicas,
             restored=restored,

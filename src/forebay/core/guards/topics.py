@@ -2,7 +2,8 @@
 
 A view is created like a topic, and shows records of another topic. So its creator must be allowed to read its
 source: otherwise anybody who may create topics could read everything. To read a view, a client needs
-permission for the view only.
+permission for the view only. For the same reason, only an administrator (Alter of the cluster) restores a
+topic from the object store.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from forebay.config import DEAD_LETTER_TOPIC
 from forebay.core.acls.bindings import CLUSTER_NAME, Operation, ResourceType
+from forebay.core.cluster.topics.tier_rules import RESTORE
 from forebay.core.guards.guard import (
     CLUSTER,
     DENIED,
@@ -63,6 +65,10 @@ def create_topics(access: Access, _version: int, request: creating.CreateTopicsR
 def _refuses_creation(access: Access, topic: creating.CreatableTopic) -> bool:
     if not access.may(Operation.CREATE, CLUSTER, CLUSTER_NAME) and access.refuses(
         Operation.CREATE, TOPIC, topic.name
+    ):
+        return True
+    if any(config.name == RESTORE for config in topic.configs) and access.refuses(
+        Operation.ALTER, CLUSTER, CLUSTER_NAME
     ):
         return True
     source = next((config.value for config in topic.configs if config.name == SOURCE), None)

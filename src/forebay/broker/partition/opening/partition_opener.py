@@ -84,7 +84,8 @@ class PartitionOpener:
         """
         key = (topic.name, state.index)
         try:
-            return self._open(key, topic.topic_id, self._resolve(image, topic.name))
+            first_offset = topic.record.first_offset(state.index)
+            return self._open(key, topic.topic_id, self._resolve(image, topic.name), first_offset)
         except Exception as error:
             log.exception("a partition cannot be opened", extra={"partition": f"{topic.name}-{state.index}"})
             self._data.distrust(*key)
@@ -92,9 +93,13 @@ class PartitionOpener:
             kind = OpeningRefused if by_system else StorageError
             return kind(f"partition {state.index} of {topic.name!r}: {error}")
 
-    def _open(self, key: TopicPartition, topic_id: bytes, resolved: _Resolved) -> Partition:
+    def _open(
+        self, key: TopicPartition, topic_id: bytes, resolved: _Resolved, first_offset: int
+    ) -> Partition:
         storage, config = resolved.broker.storage, resolved.config
-        log_ = self._data.open_log(*key, resolved.log_config, topic_id=topic_id, clock=self._clock)
+        log_ = self._data.open_log(
+            *key, resolved.log_config, topic_id=topic_id, clock=self._clock, first_offset=first_offset
+        )
         notes: list[bool] = []
         is_new = log_.report.in_new_directory
         try:

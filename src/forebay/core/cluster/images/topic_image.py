@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from forebay.core.cluster.images.topic_folds import Folding, Stop
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import dataclass
+
+
+class Adopted(NamedTuple):
+    """Where a partition goes on whose messages were in the object store before its topic was created here."""
+
+    first_offset: int
+    """Everything below is in the object store, or was deleted. No log here begins earlier."""
+    leader_epoch: int
+    """Of the first leader here: above those of all leaders that have written to the object store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +31,17 @@ class TopicRecord:
     """Which partitions are folded into which others; None if none are."""
     restored: int = 0
     """The last restore of the store before the partitions were created: see `PartitionState.restored`."""
+    adopted: tuple[Adopted, ...] = ()
+    """Of the first partitions, if the topic was restored from the object store; empty for other topics."""
+
+    def first_offset(self, index: int) -> int:
+        """Where the log of a partition begins."""
+        return self.adopted[index].first_offset if index < len(self.adopted) else 0
+
+    def initial_state(self, index: int) -> PartitionState:
+        """The state of a new partition."""
+        first_epoch = self.adopted[index].leader_epoch if index < len(self.adopted) else 0
+        return PartitionState.initial(index, self.assignment[index], self.restored, first_epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from forebay.core.cluster.images.deleted_topics import DeletedTopic
 from forebay.core.cluster.images.topic_folds import GENERATIONS_END, Fold, Folding, Gone, Growth
-from forebay.core.cluster.images.topic_image import TopicRecord
+from forebay.core.cluster.images.topic_image import Adopted, TopicRecord
 from forebay.core.cluster.images.view_image import FORMAT, FORMAT_MATERIALIZED, ViewImage
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import FIRST_FORMAT, BrokerRegistration
@@ -59,6 +59,8 @@ def encode_topic(record: TopicRecord) -> bytes:
         fields |= _folding_fields(record.folding)
     if record.restored:
         fields |= {"restored": record.restored}
+    if record.adopted:
+        fields |= {"adopted": record.adopted}
     return dump_fields(fields)
 
 
@@ -100,9 +102,14 @@ def decode_topic(name: str, value: bytes) -> TopicRecord:
             assignment=assignment,
             folding=_folding(fields, len(assignment)) if "folds" in fields else None,
             restored=_within(fields.get("restored", 0), 0, GENERATION_MAX),
+            adopted=tuple(_adopted(*_ids(each)) for each in fields.get("adopted", ())),
         )
 
     return load_fields(f"topic {name}", value, read)
+
+
+def _adopted(first_offset: int, leader_epoch: int) -> Adopted:
+    return Adopted(_within(first_offset, 0, 2**63 - 1), _within(leader_epoch, 0, 2**31 - 1))
 
 
 def _folding(fields: Mapping[str, Any], count: int) -> Folding:

@@ -14,7 +14,7 @@ from forebay.config import BrokerConfig, validate_topic_override
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, ConfigOwner, ConfigPut, TopicDeleted, TopicPut
 from forebay.core.cluster.images.topic_folds import GENERATIONS_END, Folding
-from forebay.core.cluster.images.topic_image import TopicImage, TopicRecord
+from forebay.core.cluster.images.topic_image import Adopted, TopicImage, TopicRecord
 from forebay.core.cluster.images.view_image import ViewDeleted
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.partition_state import PartitionState
@@ -57,6 +57,8 @@ class NewTopic:
     assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Partition to replicas, when the administrator chose them."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
+    adopted: tuple[Adopted, ...] = ()
+    """Where the partitions go on, if the topic was restored from the object store."""
 
 
 def validate_topic_name(name: str) -> None:
@@ -96,11 +98,14 @@ def create_topic(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> li
     check_new_name(image, new.name)
     overrides = _check_configs(new.configs)
     _check_tiers(broker, new.name, overrides)
+    if new.adopted:
+        load(f"{_TIER_RULES}:check_adopted")(image, new)
     record = TopicRecord(
         name=new.name,
         topic_id=new.topic_id,
         assignment=_assignment(image, broker, new),
         restored=image.restore.generation,
+        adopted=new.adopted,
     )
     changes: list[Change] = [TopicPut(record=record)]
     if overrides or image.topic_config(new.name).overrides:
