@@ -74,7 +74,7 @@ class Broker:
     @property
     def leaves_threads(self) -> bool:
         """True if a thread was given up when the broker was stopped: it may end much later."""
-        return self.node is not None and self.node.has("filters") and self.node.filters.is_late
+        return self.node is not None and self.node.leaves_threads
 
     def reload_certificates(self) -> None:
         if self.node is not None:

@@ -14,20 +14,27 @@ from support.brokers.forebay_command import forebay
 from support.brokers.local_broker import local_broker
 from support.brokers.local_cluster import eventually as eventually_on_loop
 from support.brokers.local_cluster import local_cluster
-from support.brokers.tiered import copied_to, create_tiered, eventually, fill, manifest_of, settings, value
+from support.brokers.tiered import (
+    copied_to,
+    create_tiered,
+    eventually,
+    fill,
+    is_readable,
+    manifest_of,
+    settings,
+    value,
+    values_from,
+)
 from support.clients.config_calls import increment
 from support.clients.wire_client import (
     CREATE_TOPICS,
     EARLIEST,
     LATEST,
-    LIST_OFFSETS,
     WireClient,
     create_topic,
     fetch,
-    list_offsets,
     offset_at,
     only_partition,
-    read,
     values_of,
 )
 
@@ -48,21 +55,6 @@ def copied(tmp_path: Path, store: Path, *topics: str, **configs: str) -> list[by
             fill(client, topic, 60)
         assert eventually(lambda: min(copied_to(store, each) for each in ids) > 40)
     return ids
-
-
-def values_from(client: WireClient, topic: str, offset: int) -> list[tuple[int, bytes | None]]:
-    end, found = offset_at(client, topic, LATEST), list[tuple[int, bytes | None]]()
-    while offset < end:
-        data = read(client, topic, offset, max_wait_ms=5000)
-        assert data.error_code == 0, data.error_code
-        found += [item for item in values_of(data.records) if item[0] >= offset]
-        offset = found[-1][0] + 1 if found else offset
-    return found
-
-
-def is_readable(client: WireClient, topic: str) -> bool:
-    (found,) = client.call(list_offsets(topic, EARLIEST), LIST_OFFSETS).topics
-    return bool(found.partitions[0].error_code == 0)
 
 
 def test_a_restored_topic_goes_on_at_its_offsets(tmp_path: Path, store: Path, topic: str) -> None:

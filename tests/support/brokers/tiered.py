@@ -9,7 +9,19 @@ from pathlib import Path
 from forebay.tiers.local_directory import LocalDirectory
 from forebay.tiers.reading import read_manifest
 from forebay.wire.tiers.manifest import Manifest
-from support.clients.wire_client import WireClient, append, batch, create
+from support.clients.wire_client import (
+    EARLIEST,
+    LATEST,
+    LIST_OFFSETS,
+    WireClient,
+    append,
+    batch,
+    create,
+    list_offsets,
+    offset_at,
+    read,
+    values_of,
+)
 
 SECONDS = 60.0
 TIERED = {
@@ -65,3 +77,20 @@ def manifest_of(store: Path, topic_id: bytes, partition: int = 0) -> Manifest | 
 def copied_to(store: Path, topic_id: bytes) -> int:
     found = manifest_of(store, topic_id)
     return -1 if found is None else found.next_offset
+
+
+def values_from(client: WireClient, topic: str, offset: int) -> list[tuple[int, bytes | None]]:
+    """All messages from an offset on, by fetches that wait for what is in the object store."""
+    end, found = offset_at(client, topic, LATEST), list[tuple[int, bytes | None]]()
+    while offset < end:
+        data = read(client, topic, offset, max_wait_ms=5000)
+        assert data.error_code == 0, data.error_code
+        found += [item for item in values_of(data.records) if item[0] >= offset]
+        offset = found[-1][0] + 1 if found else offset
+    return found
+
+
+def is_readable(client: WireClient, topic: str) -> bool:
+    """True once the leader knows what is in the object store."""
+    (found,) = client.call(list_offsets(topic, EARLIEST), LIST_OFFSETS).topics
+    return bool(found.partitions[0].error_code == 0)

@@ -427,6 +427,12 @@ class OptionalParts:
         if self.has("tokens"):
             closing.callback(self.tokens.close)
 
+    @property
+    def leaves_threads(self) -> bool:
+        """True if a thread was given up, because it takes long."""
+        parts = [part for name, part in vars(self).items() if name in ("filters", "tiers")]
+        return any(part.is_late for part in parts)
+
 
 class RunWhenNeeded:
     """Runs a part for as long as the broker serves, from when it is needed on."""

@@ -11,9 +11,9 @@ from forebay.broker.tiers.remote_offsets import RemoteOffsets
 from forebay.broker.tiers.remote_producers import RemoteProducers
 from forebay.broker.tiers.remote_reads import RemoteReads
 from forebay.broker.tiers.service import TierService
+from forebay.broker.tiers.store_threads import StoreThreads
 from forebay.broker.tiers.tier_host import TierHost
 from forebay.broker.tiers.topic_removal import TopicRemoval
-from forebay.broker.worker_threads import LazyThreads
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -28,17 +28,22 @@ class Tiers:
         config, ports, loop = base.settings.current.tiers, base.ports, base.loop
         assert config.url is not None
         self.store = store = ports.open_objects(config.url)
-        copying = LazyThreads(loop, lambda: ports.executor(config.copy_threads, "forebay-tier"))
-        reading = ports.executor(config.read_threads, "forebay-remote")
+
+        def threads(count: int, name: str) -> StoreThreads:
+            return StoreThreads(loop, ports.clock, lambda: ports.executor(count, name))
+
+        copying = threads(config.copy_threads, "forebay-tier")
+        reading = threads(config.read_threads, "forebay-remote")
+        self._threads = (copying, reading)
         self.reads = RemoteReads(
             store,
-            ChunkFiles(ports.disk, str(base.settings.current.node.data_dir)),
+            ChunkFiles(ports.disk, str(base.settings.current.node.data_dir), ports.entropy(4).hex()),
             base.settings,
             base.metrics,
             reading,
             loop,
         )
-        self.offsets = RemoteOffsets(store, base.settings, reading, loop)
+        self.offsets = RemoteOffsets(store, base.settings, reading)
         image = base.metadata
 
         def topic_settings(topic: str) -> tuple[int, dict[str, str]]:
@@ -79,7 +84,14 @@ class Tiers:
     def close(self) -> None:
         self.service.close()
         self.reads.close()
+        for threads in self._threads:
+            threads.stop()
 
     def end_threads(self, closing: ExitStack) -> None:
-        closing.callback(self.reads.end_threads)
-        closing.callback(self.service.end_threads)
+        for threads in self._threads:
+            closing.callback(threads.close)
+
+    @property
+    def is_late(self) -> bool:
+        """True if a thread was left behind when the broker was stopped."""
+        return any(threads.is_late for threads in self._threads)

@@ -71,8 +71,10 @@ class ChunkFile:
 class ChunkFiles:
     """The cache. The event loop owns it; threads call `write` and `remove_gone` only."""
 
-    def __init__(self, disk: Disk, data_directory: str) -> None:
+    def __init__(self, disk: Disk, data_directory: str, process: str) -> None:
+        """`process`: in the names of files. A thread that an earlier broker has left behind uses another."""
         self._disk = disk
+        self._process = process
         self._directory = f"{data_directory}/{DIRECTORY}"
         self._files: OrderedDict[ChunkName, ChunkFile] = OrderedDict()
         self._gone: deque[File] = deque()
@@ -89,7 +91,7 @@ class ChunkFiles:
 
     def new_path(self) -> str:
         self._number += 1
-        return f"{self._directory}/{self._number}.chunk"
+        return f"{self._directory}/{self._process}-{self._number}.chunk"
 
     def make_directory(self) -> None:
         """Blocks. What an earlier process has left there is removed."""

@@ -17,14 +17,14 @@ from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore, O
 from forebay.wire.tiers.layout import STORE
 
 if TYPE_CHECKING:
-    from forebay.broker.worker_threads import LazyThreads
+    from forebay.broker.tiers.store_threads import StoreThreads
 
 
 class KnownObjectStore:
     def __init__(
         self,
         objects: ObjectStore,
-        threads: LazyThreads,
+        threads: StoreThreads,
         cluster: Store,
         key: str,
         *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from forebay.broker.worker_threads import LazyThreads
+from forebay.broker.tiers.store_threads import StoreThreads
 from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore
 from forebay.tiers.reading import read_tagged_manifest
 from forebay.wire.tiers.layout import manifest_key
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class ManifestFile:
-    def __init__(self, store: ObjectStore, threads: LazyThreads, topic_id: bytes, partition: int) -> None:
+    def __init__(self, store: ObjectStore, threads: StoreThreads, topic_id: bytes, partition: int) -> None:
         self._store = store
         self._threads = threads
         self._topic_id = topic_id

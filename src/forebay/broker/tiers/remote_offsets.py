@@ -6,13 +6,12 @@ exact. Chunks come straight from the store: such a search reads one or two.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from concurrent.futures import Executor
 
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.partition import Partition
 from forebay.broker.tiers.known_manifest import known_manifest
+from forebay.broker.tiers.store_threads import StoreThreads
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.tiers.object_store import ObjectStore, ObjectStoreError
 from forebay.tiers.reading import read_chunk, read_index
@@ -24,13 +23,10 @@ TimestampOffset = tuple[int, int]
 
 
 class RemoteOffsets:
-    def __init__(
-        self, store: ObjectStore, settings: LiveConfig, pool: Executor, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, store: ObjectStore, settings: LiveConfig, threads: StoreThreads) -> None:
         self._store = store
         self._settings = settings
-        self._pool = pool
-        self._loop = loop
+        self._threads = threads
 
     async def first_from(self, partition: Partition, timestamp: int) -> TimestampOffset | None:
         """(timestamp, offset) of the first record in the store that is not older. Raises KafkaError."""
@@ -39,9 +35,7 @@ class RemoteOffsets:
             return None
         limit = self._settings.current.storage.decompress_max_bytes
         try:
-            return await self._loop.run_in_executor(
-                self._pool, search, self._store, manifest, timestamp, limit
-            )
+            return await self._threads.run(lambda: search(self._store, manifest, timestamp, limit))
         except ObjectStoreError as error:
             raise KafkaError(
                 ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition} cannot be searched in the object store: {error}"

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.tiers.chunk_files import ChunkFile, ChunkFiles
 from forebay.broker.tiers.missed_chunk import ChunkName, ChunkRange, Missed
+from forebay.broker.tiers.store_threads import StoreThreads
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.tiers.object_store import ObjectStore, ObjectStoreError
@@ -51,14 +51,14 @@ class RemoteReads:
         files: ChunkFiles,
         settings: LiveConfig,
         metrics: Metrics,
-        pool: Executor,
+        threads: StoreThreads,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._store = store
         self._files = files
         self._settings = settings
         self._metrics = metrics
-        self._pool = pool
+        self._threads = threads
         self._loop = loop
         self._indexes: OrderedDict[str, SegmentIndex] = OrderedDict()
         self._index_bytes = 0
@@ -180,7 +180,7 @@ class RemoteReads:
         self._loading[name] = []
         index, file = self._indexes.get(segment.key), self._files.get(name)
         work = partial(self._work, segment, offset, index, file, self._files.new_path())
-        self._pool.submit(self._run, segment, name, work)
+        self._threads.submit(partial(self._run, segment, name, work))
 
     def _run(self, segment: RemoteSegment, name: ChunkName, work: Callable[[], _Loaded]) -> None:
         """Runs in a thread."""
@@ -188,7 +188,8 @@ class RemoteReads:
             loaded: _Loaded | Exception = work()
         except Exception as error:
             loaded = error
-        self._loop.call_soon_threadsafe(self._done, segment, name, loaded)
+        if not self._closed:
+            self._loop.call_soon_threadsafe(self._done, segment, name, loaded)
 
     def _work(
         self,
@@ -208,9 +209,10 @@ class RemoteReads:
         if file is not None:
             file.pread(file.size, 0)  # it was not in memory any more
             return _Loaded(index, -1, None)
-        return _Loaded(
-            index, number, self._files.write(path, read_chunk(self._store, segment, index.chunks[number]))
-        )
+        data = read_chunk(self._store, segment, index.chunks[number])
+        if self._closed:
+            return _Loaded(index, -1, None)  # it took long, and the broker has stopped meanwhile
+        return _Loaded(index, number, self._files.write(path, data))
 
     def _done(self, segment: RemoteSegment, name: ChunkName, loaded: _Loaded | Exception) -> None:
         waiting = self._loading.pop(name, [])
@@ -259,10 +261,6 @@ class RemoteReads:
 
     def close(self) -> None:
         self._closed = True
-
-    def end_threads(self) -> None:
-        """Blocks until the requests under way have ended."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _size(index: SegmentIndex) -> int:

@@ -109,6 +109,8 @@ class TierService:
             await self._host.known_store.check()
             await self._removal.remove_some()
         except ObjectStoreError as error:
+            if self._closed:
+                return
             self._pause()
             log.warning("the objects of deleted topics stay for now", extra={"reason": str(error)})
         finally:
@@ -149,6 +151,8 @@ class TierService:
             self._woken.set()
 
     def _failed(self, partition: Partition, error: Exception) -> None:
+        if self._closed:
+            return  # it was given up: the next leader finds it pending
         self._host.metrics.remote_failures += 1
         if partition.remote is not None:
             partition.remote.failure = str(error)
@@ -181,7 +185,3 @@ class TierService:
         self._closed = True
         for pace in self._host.paces:
             pace.stopped = True
-
-    def end_threads(self) -> None:
-        """Blocks until the work under way has ended."""
-        self._host.threads.close()

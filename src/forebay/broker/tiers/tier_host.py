@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from forebay.broker.live_config import LiveConfig
     from forebay.broker.telemetry.metrics import Metrics
     from forebay.broker.tiers.known_object_store import KnownObjectStore
-    from forebay.broker.worker_threads import LazyThreads
+    from forebay.broker.tiers.store_threads import StoreThreads
     from forebay.clock import Clock
     from forebay.config import TierConfig
     from forebay.tiers.object_store import ObjectStore
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class TierHost:
     store: ObjectStore
     known_store: KnownObjectStore
-    threads: LazyThreads
+    threads: StoreThreads
     writer: str
     """Names this process in manifests."""
     settings: LiveConfig

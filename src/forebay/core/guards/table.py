@@ -93,8 +93,8 @@ RULES: dict[int, Rule] = {
     ApiKey.SASL_HANDSHAKE: Rule("nothing", "", unguarded),
     ApiKey.API_VERSIONS: Rule("nothing", "", unguarded),
     ApiKey.CREATE_TOPICS: Rule(
-        "Create Cluster or Topic; for a view also Read of its source; its settings are shown with"
-        " DescribeConfigs Topic",
+        "Create Cluster or Topic; for a view also Read of its source; to restore one from the object store"
+        " also Alter Cluster; its settings are shown with DescribeConfigs Topic",
         "29 per topic",
         topics.create_topics,
     ),
