@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 import pytest
 
 from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore, ObjectStoreError
 from forebay.tiers.opening import open_store
+from support.spark.object_store import ObjectStore as S3Server
 from support.spark.object_store import running_object_store
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -131,3 +139,60 @@ def test_of_many_writers_at_once_each_change_counts_once(store: ObjectStore) -> 
 def test_a_place_that_cannot_be_used_is_refused(url: str) -> None:
     with pytest.raises(ObjectStoreError):
         open_store(url)
+
+
+class FailingParts:
+    """Between an S3 server and its clients: answers uploads of one part with 503, so many times."""
+
+    def __init__(self, server: S3Server, failures: int) -> None:
+        self._application = server.gate._application
+        self._left = failures
+        self.seen: list[str] = []
+        """The method and the first parameter of each request."""
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        query = environ["QUERY_STRING"].partition("&")[0]
+        self.seen.append(f"{environ['REQUEST_METHOD']} {query.partition('=')[0]}")
+        if query == "partNumber=2" and self._left:
+            self._left -= 1
+            environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+            start_response("503 Slow Down", [("Content-Type", "text/plain")])
+            return [b"slow down"]
+        return self._application(environ, start_response)
+
+
+@contextmanager
+def failing(server: S3Server, failures: int) -> Iterator[tuple[FailingParts, ObjectStore]]:
+    parts = FailingParts(server, failures)
+    server.gate._application, before = parts, server.gate._application
+    options = {
+        "endpoint": server.environment()["AWS_ENDPOINT_URL"],
+        "access_key_id": "test",
+        "secret_access_key": "test",
+        "region": "us-east-1",
+    }
+    try:
+        yield parts, open_store(server.location(), options)
+    finally:
+        server.gate._application = before
+
+
+def test_a_part_that_fails_is_sent_again_and_the_others_are_not() -> None:
+    with running_object_store() as server, failing(server, 5) as (parts, store):
+        store.upload("large", (bytes([number]) * MIB for number in range(30)))
+        assert parts.seen.count("PUT partNumber") == 4 + 5, "30 MiB are four parts"
+        assert parts.seen.count("POST uploads") == 1
+        assert store.get_range("large", 20 * MIB - 1, 2) == bytes([19, 20])
+
+
+def test_an_upload_that_fails_leaves_no_parts() -> None:
+    def broken() -> Iterator[bytes]:
+        yield from (bytes(MIB) for _ in range(20))
+        raise OSError("the local disk is damaged")
+
+    with running_object_store() as server, failing(server, 0) as (parts, store):
+        with pytest.raises(ObjectStoreError):
+            store.upload("broken", broken())
+        assert parts.seen[-1] == "DELETE uploadId", "it was aborted"
+        with pytest.raises(Missing):
+            store.get("broken")

@@ -2,6 +2,10 @@
 
 Credentials come from the usual environment variables and files of each service, never from a setting of
 Forebay. Requests are retried by obstore for a few seconds, and then by whoever wants the object.
+
+Large objects are uploaded in parts. A part that fails is sent again, for longer than other requests are, and
+the others are not. If that does not help, the upload is aborted, so that the store keeps no parts of it.
+obstore cannot go on with an upload of another process, nor find one that was killed.
 """
 
 from __future__ import annotations
@@ -22,6 +26,9 @@ _PART_BYTES = 8 << 20
 _PARTS_AT_A_TIME = 2
 _REQUEST_SECONDS = 30
 _RETRY_SECONDS = 10
+_PART_RETRIES_MAX = 12
+_PART_RETRY_SECONDS = 60
+"""After a shorter trouble of the store, no segment has to be sent from its start."""
 
 
 def _import() -> None:
@@ -43,16 +50,26 @@ class ObstoreStore:
         _import()
         parts = urlsplit(url)
         self._url = f"{parts.scheme}://{parts.hostname or ''}{parts.path}".rstrip("/")
+        self._place = url, dict(options or {})
+        self._store: Any = self._open(retries_max=3, retry_seconds=_RETRY_SECONDS)
+        self._uploads: Any = None
+        """For large objects; made for the first."""
+
+    def _open(self, *, retries_max: int, retry_seconds: int) -> Any:
+        url, options = self._place
         try:
-            self._store: Any = obstore.store.from_url(
+            return obstore.store.from_url(
                 url,
-                config=dict(options or {}),
+                config=options,
                 client_options={
                     "timeout": timedelta(seconds=_REQUEST_SECONDS),
                     "connect_timeout": timedelta(seconds=5),
                     "allow_http": True,
                 },
-                retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)},
+                retry_config={
+                    "max_retries": retries_max,
+                    "retry_timeout": timedelta(seconds=retry_seconds),
+                },
             )
         except Exception as error:
             raise ObjectStoreError(f"cannot use {self._url} as an object store: {error}") from error
@@ -81,9 +98,11 @@ class ObstoreStore:
             return _tag(obstore.put(self._store, key, data, mode=mode, use_multipart=False))
 
     def upload(self, key: str, parts: Iterable[bytes]) -> None:
+        if self._uploads is None:
+            self._uploads = self._open(retries_max=_PART_RETRIES_MAX, retry_seconds=_PART_RETRY_SECONDS)
         with _failures("write", key):
             obstore.put(
-                self._store, key, iter(parts), chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_A_TIME
+                self._uploads, key, iter(parts), chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_A_TIME
             )
 
     def delete(self, key: str) -> None:
