@@ -399,6 +399,26 @@ PLOTS: dict[str, Plot] = {
         tiered=True,
         deposing_pause_s=1.0,
     ),
+    # Views and share groups read what is in the object store only: what is copied leaves the disks.
+    "tiered-readers": Plot(
+        cast=("exact", "plain", "transactions", "views", "shares"),
+        faults=("objects_away", "objects_fail", "kill", "pause", "isolate"),
+        settings={**_TWO, **_TIERS, "log.local.retention.bytes": "1"},
+        value_bytes=400,
+        tiered=True,
+        step_s=(0.5, 3.0),
+    ),
+    # All brokers but one end. The last one continues alone, copies its messages, and ends: the others
+    # continue without these, and must not serve them from the object store.
+    "lost-tiers": Plot(
+        cast=("shares",),
+        faults=("leave_one_behind",),
+        settings={**_ONE, **_TIERS, "replica.lag.time.max.ms": "1500"},
+        share_rules=ShareRules(lock_ms=2_000, delivery_limit=10, backoff_ms=0, loses_records=True),
+        value_bytes=400,
+        tiered=True,
+        step_s=(4.0, 8.0),
+    ),
     # All brokers but one end, the last one continues alone, and ends: the others continue without its
     # messages.
     "lost-records": Plot(

@@ -138,9 +138,11 @@ from support.mutants.stores import (
     take_producer_ids_by_any_answer,
 )
 from support.mutants.tiers import (
+    begin_share_groups_at_the_local_log,
     copy_without_the_aborted_transactions,
     delete_local_segments_before_the_manifest_has_them,
     serve_a_lost_history,
+    show_aborted_messages_from_the_store,
     write_manifests_over_those_of_others,
 )
 from support.mutants.views import (
@@ -231,6 +233,9 @@ MUTANTS: dict[Mutant, str] = {
     delete_local_segments_before_the_manifest_has_them: "tiers",
     copy_without_the_aborted_transactions: "tiers",
     write_manifests_over_those_of_others: "deposed-tiers",
+    serve_a_lost_history: "lost-tiers",
+    begin_share_groups_at_the_local_log: "tiered-readers",
+    show_aborted_messages_from_the_store: "tiered-readers",
 }
 """Each with the plot whose stories show it."""
 
@@ -261,8 +266,6 @@ BEGIN_WITH: dict[Mutant, int] = {
 """Of the stories of its plot the one that showed it when this was written, to be quick; the others follow."""
 
 CAUGHT_BY_TESTS: dict[Mutant, str] = {
-    serve_a_lost_history: "broker/tiers/test_tiered_cluster.py::"
-    "test_messages_that_an_unclean_election_lost_are_never_served",
     end_any_registration_of_the_broker: "broker/cluster/test_refused_brokers.py::"
     "test_a_broker_that_registers_anew_while_it_is_judged_keeps_its_registration",
     report_deliveries_that_are_not_committed: "broker/delays/test_delays_disk.py::"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
+from forebay.broker.fetch.view_read import ViewRead
+from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.remote_log import RemoteLog
+from forebay.broker.shares.requests import acquiring
 from forebay.broker.tiers import leader_term, manifest_file
 from forebay.broker.tiers.leader_term import LeaderTerm
+from forebay.broker.tiers.missed_chunk import ChunkRange
 from forebay.broker.tiers.uploads import Upload
 from forebay.core.tiers.planning import Copy
+from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.tiers.object_store import ObjectStore
 from forebay.wire.tiers.manifest import Manifest, encode_manifest
+from forebay.wire.tiers.segment_object import AbortedSpan
 
 
 def delete_local_segments_before_the_manifest_has_them(patch: pytest.MonkeyPatch) -> None:
@@ -44,3 +50,24 @@ def copy_without_the_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
         return make(self, copy)._replace(aborted=())
 
     patch.setattr(LeaderTerm, "_upload", without)
+
+
+def begin_share_groups_at_the_local_log(patch: pytest.MonkeyPatch) -> None:
+    """What has left the disk counts as deleted."""
+    patch.setattr(Partition, "known_start_offset", property(lambda self: self.log.start_offset))
+
+
+def show_aborted_messages_from_the_store(patch: pytest.MonkeyPatch) -> None:
+    """Readers of views, and share groups, are not told of aborted transactions there."""
+    noted, looked_up = ViewRead.note_aborted, acquiring._aborted
+
+    def note_local(self: ViewRead, aborted: Iterable[acquiring.Aborted]) -> None:
+        noted(self, [each for each in aborted if not isinstance(each, AbortedSpan)])
+
+    def look_up_local(
+        partition: Partition, part: LogSlice, offset: int, end: int
+    ) -> Sequence[acquiring.Aborted]:
+        return () if isinstance(part.range, ChunkRange) else looked_up(partition, part, offset, end)
+
+    patch.setattr(ViewRead, "note_aborted", note_local)
+    patch.setattr(acquiring, "_aborted", look_up_local)

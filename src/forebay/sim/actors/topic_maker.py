@@ -32,7 +32,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
     LATER[0]: {"forebay.delay.ms": str(LATER_DELAY_MS)},
     ALARMS[0]: {"forebay.delay.enable": "true", "forebay.delay.max.ms": str(2**63 - 1)},
 }
-_TIERED = ("exact", "plain", "loose", "source", "target", "brief")
+_TIERED = ("exact", "plain", "loose", "source", "target", "brief", "jobs")
 _ALARM_SETTINGS: tuple[dict[str, str], ...] = (
     {},
     {"segment.bytes": "1000", "cleanup.policy": "compact", "delete.retention.ms": "0", **_CLEAN_SOON},
@@ -74,7 +74,9 @@ class TopicMaker(Actor):
             self._settings |= {name: {"remote.storage.enable": "true"} for name in _TIERED}
             self._settings["brief"] = {"remote.storage.enable": "true", "local.retention.bytes": "1024"}
         if model.shares.rules.loses_records:
-            self._settings[JOBS[0][0]] = {"unclean.leader.election.enable": "true"}
+            jobs = JOBS[0][0]
+            unclean = {"unclean.leader.election.enable": "true"}
+            self._settings[jobs] = self._settings.get(jobs, {}) | unclean
 
     async def act(self) -> None:
         await self.retry(self._make)
