@@ -44,6 +44,36 @@ def test_the_store_lists_its_topics_and_is_found_in_order(
     assert done.code == 0 and "1 topics, 1 partitions" in done.out
 
 
+def test_a_tiered_topic_is_described_with_what_lies_where(
+    broker: LocalBroker, store: Path, topic: str
+) -> None:
+    topic_id = copied(broker, store, topic)
+    manifest = manifest_of(store, topic_id)
+    assert manifest is not None
+    found = forebay("topic", "describe", topic, "--json", bootstrap=broker.bootstrap).json()
+    (described,) = found["partitions"]
+    assert described["copied_to"] >= manifest.next_offset > described["local_start_offset"] - 60
+    assert described["remote_bytes"] >= manifest.data_bytes > 0
+    assert described["waiting_segments"] * 2000 >= described["waiting_bytes"] >= 0
+    assert described["remote_problem"] is None
+    shown = forebay("topic", "describe", topic, bootstrap=broker.bootstrap)
+    assert "REMOTE BYTES" in shown.out and "NOT COPIED" in shown.out and shown.err == ""
+
+
+def test_why_a_store_fails_is_told_by_describe_and_top(broker: LocalBroker, store: Path, topic: str) -> None:
+    copied(broker, store, topic)
+    store.rename(store.with_name("away"))
+    store.mkdir()
+    with WireClient(broker.bootstrap) as client:
+        fill(client, topic, 40, start=60)
+    assert eventually(
+        lambda: "not the object store" in forebay("topic", "describe", topic, bootstrap=broker.bootstrap).err
+    )
+    (problem,) = forebay("top", "--once", "--json", bootstrap=broker.bootstrap).json()["problems"]
+    assert problem.startswith("the object store fails for 1 partitions: ")
+    assert problem.endswith(f"`forebay topic describe {topic}`")
+
+
 def test_orphans_and_damage_are_found_and_orphans_deleted(
     broker: LocalBroker, store: Path, topic: str
 ) -> None:

@@ -126,6 +126,7 @@ NEEDS: dict[int, list[Need]] = {
     ApiKey.DESCRIBE_DISK: [DESCRIBE],
     ApiKey.DESCRIBE_POSITIONS: [(O.DESCRIBE, T)],
     ApiKey.DESCRIBE_ACTIVITY: [DESCRIBE],
+    ApiKey.DESCRIBE_REMOTE_LOGS: [DESCRIBE],
 }
 """What each API needs, and therefore which code it answers with."""
 NEVER_REFUSED = {

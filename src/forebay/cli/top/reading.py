@@ -30,6 +30,11 @@ from forebay.wire.messages.describe_positions import (
     PositionsPartition,
     PositionsTopic,
 )
+from forebay.wire.messages.describe_remote_logs import (
+    DescribedRemoteLog,
+    DescribeRemoteLogsRequest,
+    DescribeRemoteLogsResponse,
+)
 from forebay.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -107,6 +112,7 @@ class _Asked:
         self._starts: dict[Place, int] = {}
         self._disks: dict[int, Disk] = {}
         self._groups: dict[str, GroupSeen] = {}
+        self._remote_logs: list[DescribedRemoteLog] = []
         self._ages: dict[tuple[Place, int], float] = {}
         """By partition and position, in seconds."""
         self.silent: set[int] = set()
@@ -119,6 +125,7 @@ class _Asked:
         self._positions(connection, {at: [] for at in led})
         self._connections[node] = connection
         self._disk(node, connection)
+        self._add_remote_logs(connection)
         self._add_groups(connection)
 
     def _positions(self, connection: WireConnection, wanted: Mapping[Place, list[int]]) -> None:
@@ -146,6 +153,12 @@ class _Asked:
                 self._disks[node] = Disk(
                     total_bytes=each.total_bytes, free_bytes=each.usable_bytes, topic_bytes=sizes
                 )
+
+    def _add_remote_logs(self, connection: WireConnection) -> None:
+        """The tiered partitions that a broker leads; none without the right Describe on the cluster."""
+        if connection.serves(DescribeRemoteLogsRequest):
+            answer = connection.ask(DescribeRemoteLogsRequest(), DescribeRemoteLogsResponse)
+            self._remote_logs += answer.partitions
 
     # -- groups ----------------------------------------------------------------------------------------
 
@@ -235,6 +248,7 @@ class _Asked:
             leaders=self._leaders,
             ends=self._ends,
             disks=self._disks,
+            remote_logs=self._remote_logs,
             groups={name: self._with_lag(group) for name, group in self._groups.items()},
             silent=frozenset(self.silent),
             leaderless=sum(leader == NO_LEADER for leader in self._leaders.values()),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from forebay.lazy import dataclass
 from forebay.operations.cluster.cluster_state import BrokerLoad
 from forebay.operations.messages.log_offsets import Place
+from forebay.operations.remote_logs import is_behind
+
+if TYPE_CHECKING:
+    from forebay.wire.messages.describe_remote_logs import DescribedRemoteLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,8 @@ class Snapshot:
     leaderless: int
     under_replicated: int
     moving: int
+    remote_logs: Sequence[DescribedRemoteLog] = ()
+    """The tiered partitions, as their leaders tell of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +176,26 @@ def _problems(now: Snapshot, groups: list[GroupRow]) -> list[str]:
         found.append(f"{now.under_replicated} partitions are under-replicated: `forebay cluster describe`")
     if now.moving:
         found.append(f"{now.moving} partitions are being moved: `forebay cluster describe`")
+    found += _of_tiers(now.remote_logs)
     for node, disk in sorted(now.disks.items()):
         if disk.total_bytes > 0 and disk.free_bytes < disk.total_bytes * _DISK_FREE_MIN:
             found.append(f"the disk of broker {node} is {1 - disk.free_bytes / disk.total_bytes:.0%} full")
     return found + [_about_group(row.group) for row in groups if _is_behind(row.group)][:_NAMED_MAX]
+
+
+def _of_tiers(logs: Sequence[DescribedRemoteLog]) -> Iterator[str]:
+    failing = [log for log in logs if log.problem]
+    if failing:
+        first = failing[0]
+        yield (
+            f"the object store fails for {len(failing)} partitions: {first.problem}: "
+            f"`forebay topic describe {first.topic}`"
+        )
+    behind = [log for log in logs if is_behind(log) and not log.problem]
+    if behind:
+        segments = sum(log.waiting_segments for log in behind)
+        most = max(behind, key=lambda log: log.waiting_bytes)
+        yield f"{segments} closed segments wait for the object store: `forebay topic describe {most.topic}`"
 
 
 def _is_behind(group: GroupSeen) -> bool:

@@ -206,6 +206,11 @@ def _print_description(topic: Mapping[str, Any]) -> None:
         click.echo(topic["closed"]["note"])
         for reason in topic["closed"]["waits_for"]:
             click.echo(f"waits: {reason}")
+    for part in topic["partitions"] if topic["tiered"] else ():
+        if part["remote_problem"]:
+            click.echo(
+                f"partition {part['partition']}: the object store fails: {part['remote_problem']}", err=True
+            )
     rows = [
         (
             part["partition"],
@@ -216,12 +221,13 @@ def _print_description(topic: Mapping[str, Any]) -> None:
             part["end_offset"],
             part["offsets"],
             *((part["local_start_offset"], part["copied_to"]) if topic["tiered"] else ()),
+            *((part["remote_bytes"], part["waiting_bytes"]) if topic["tiered"] else ()),
             *(() if topic["closed"] is None else (part["folded_into"],)),
         )
         for part in topic["partitions"]
     ]
     headers: tuple[str, ...] = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "MESSAGES")
     if topic["tiered"]:
-        headers = (*headers, "LOCAL START", "COPIED TO")
+        headers = (*headers, "LOCAL START", "COPIED TO", "REMOTE BYTES", "NOT COPIED")
     print_table((*headers, *(() if topic["closed"] is None else ("FOLDED INTO",))), rows)
     click.echo()

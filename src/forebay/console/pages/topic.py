@@ -9,9 +9,11 @@ from forebay.console.watch.snapshot import Snapshot, TopicSeen
 from forebay.console.web.asking import Ask, Change, NotThere, WrongInput, whole_number
 from forebay.console.web.page import Page
 from forebay.operations.client import REQUEST_SECONDS, CommandError, settle
+from forebay.operations.remote_logs import is_behind
 from forebay.operations.settings import alter_configs, read_configs
 from forebay.operations.topics.partition_counts import fold
 from forebay.operations.topics.topic_admin import add_partitions, describe_topics, shown_by
+from forebay.wire.messages.describe_remote_logs import DescribedRemoteLog
 
 PAGE = Page()
 
@@ -46,6 +48,7 @@ def topic(ask: Ask) -> dict[str, Any]:
                 "end": part.end,
                 "messages": part.messages,
                 "size": part.size,
+                "remote": None if part.remote is None else _remote(part.remote),
             }
             for part in found.partitions
         ],
@@ -60,6 +63,22 @@ def topic(ask: Ask) -> dict[str, Any]:
             }
             for name in picture.readers.get(found.name, ())
         ],
+    }
+
+
+def _remote(log: DescribedRemoteLog) -> dict[str, Any]:
+    """The part of a tiered partition that is in the object store; None for what its leader does not know."""
+    return {
+        "known": log.is_known,
+        "local_start": log.local_start_offset,
+        "start": log.remote_start_offset if log.remote_start_offset >= 0 else None,
+        "end": log.remote_end_offset if log.remote_end_offset >= 0 else None,
+        "size": log.remote_bytes if log.is_known else None,
+        "waiting_segments": log.waiting_segments if log.is_known else None,
+        "waiting": log.waiting_bytes if log.is_known else None,
+        "copies": log.copies,
+        "behind": is_behind(log),
+        "problem": log.problem,
     }
 
 

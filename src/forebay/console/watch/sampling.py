@@ -1,8 +1,8 @@
 """One look at a cluster: few requests, each of them for everything that one broker knows.
 
 Metadata from any broker; from each leader the ends of its partitions; from each broker the groups that it
-coordinates, and their offsets. Sizes on disk are asked for less often. A user without a right gets an answer
-with less in it; what was refused is named in the picture.
+coordinates, and their offsets. Sizes on disk and in object stores are asked for less often. A user without a
+right gets an answer with less in it; what was refused is named in the picture.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ from forebay.console.watch.timeline import Timeline
 from forebay.errors import ErrorCode
 from forebay.operations.wire import BrokerConnections
 from forebay.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from forebay.wire.messages.describe_remote_logs import (
+    DescribedRemoteLog,
+    DescribeRemoteLogsRequest,
+    DescribeRemoteLogsResponse,
+)
 from forebay.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -44,23 +49,26 @@ EARLIEST, LATEST = -2, -1
 _SHARE = "share"
 _BY_NAME_VERSION = 9
 """The last version of OffsetFetch that names topics."""
-_SLOWLY_SECONDS = 15.0
 _RATE_SECONDS_MIN = 0.5
 
 
 class Sampler:
     """Takes the pictures of one cluster, one after the other, with connections that it keeps."""
 
-    def __init__(self, connections: BrokerConnections, timeline: Timeline) -> None:
+    def __init__(self, connections: BrokerConnections, timeline: Timeline, *, slowly_s: float) -> None:
+        """`slowly_s`: how often that is asked for which changes slowly: sizes, and where logs begin."""
         self._connections = connections
+        self._slowly_s = slowly_s
         self._before: Snapshot | None = None
         self._sizes: dict[tuple[int, str, int], int] = {}
         self._disks: dict[int, tuple[int, int | None, int | None]] = {}
         self._sizes_refused = False
+        self._remote: dict[Place, DescribedRemoteLog] = {}
         self._starts: dict[tuple[str, int], int] = {}
         """By the id of the topic: one of the same name may begin elsewhere."""
+        self._starts_before: dict[tuple[str, int], int] = {}
+        """Used where a leader does not know it now, since its object store is away, say."""
         self._slowly_at = -math.inf
-        """When that was asked for which changes slowly: sizes, and where logs begin."""
         self._activity = ActivityWatch(timeline)
 
     def look(self, now_s: float) -> Snapshot:
@@ -78,10 +86,10 @@ class Sampler:
         silent: set[int] = set()
         asking = Asking(self._connections, brokers, silent)
         topics = _topics_of(metadata)
-        slowly = began - self._slowly_at >= _SLOWLY_SECONDS
+        slowly = began - self._slowly_at >= self._slowly_s
         if slowly:
             self._slowly_at = began
-            self._starts.clear()
+            self._starts = {}
         ends, starts = _log_ends(asking, topics, LATEST), self._log_starts(asking, topics)
         found = _groups(asking, ends, starts, hidden)
         ledgers = take_ledgers(found)
@@ -91,6 +99,7 @@ class Sampler:
             ledgers = ledgers_moved(self._before.ledgers, ledgers, self._before.time_s, now_s, bool(silent))
         if slowly:
             self._read_sizes(asking)
+            self._remote = _remote_logs(asking)
         if self._sizes_refused:
             hidden.add("sizes on disk: the right Describe on the cluster is missing")
         seen = {name: self._measured(topic, starts, ends, now_s) for name, topic in sorted(topics.items())}
@@ -134,6 +143,7 @@ class Sampler:
                 start=starts.get((name, part.index)),
                 end=ends.get((name, part.index)),
                 size=self._sizes.get((part.leader, name, part.index)),
+                remote=self._remote.get((name, part.index)),
             )
             for part in topic.partitions
         )
@@ -174,11 +184,15 @@ class Sampler:
         }
         for (name, index), offset in _log_ends(asking, unknown, EARLIEST).items():
             self._starts[topics[name].id, index] = offset
-        return {
-            (name, part.index): self._starts[topic.id, part.index]
+        places = [
+            (name, part.index, (topic.id, part.index))
             for name, topic in topics.items()
             for part in topic.partitions
-            if (topic.id, part.index) in self._starts
+        ]
+        known = {**self._starts_before, **self._starts}
+        self._starts_before = {at: known[at] for _, _, at in places if at in known}
+        return {
+            (name, index): self._starts_before[at] for name, index, at in places if at in self._starts_before
         }
 
     def _read_sizes(self, asking: Asking) -> None:
@@ -248,6 +262,17 @@ def _log_ends(asking: Asking, topics: Mapping[str, TopicSeen], which: int) -> di
             for each in topic_answer.partitions:
                 if not each.error_code and each.offset >= 0:
                     found[topic_answer.name, each.partition_index] = each.offset
+    return found
+
+
+def _remote_logs(asking: Asking) -> dict[Place, DescribedRemoteLog]:
+    """The tiered partitions, as their leaders tell of them."""
+    found: dict[Place, DescribedRemoteLog] = {}
+    for node in asking.brokers:
+        if asking.serves(node, DescribeRemoteLogsRequest):
+            answer = asking.ask(node, DescribeRemoteLogsRequest(), DescribeRemoteLogsResponse)
+            for each in () if answer is None else answer.partitions:
+                found[each.topic, each.partition_index] = each
     return found
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.lazy import dataclass
 from forebay.operations.client import join_address
+
+if TYPE_CHECKING:
+    from forebay.wire.messages.describe_remote_logs import DescribedRemoteLog
 
 Place = tuple[str, int]
 
@@ -42,6 +46,9 @@ class PartitionSeen:
     end: int | None = None
     """The next offset that readers of all messages will see."""
     size: int | None = None
+    """Bytes on the leader's disk."""
+    remote: DescribedRemoteLog | None = None
+    """Of a tiered partition: what is in the object store."""
 
     @property
     def messages(self) -> int | None:
@@ -68,6 +75,12 @@ class TopicSeen:
     @property
     def size(self) -> int | None:
         known = [part.size for part in self.partitions if part.size is not None]
+        return sum(known) if known else None
+
+    @property
+    def remote_bytes(self) -> int | None:
+        """Bytes in the object store; None if the topic is not tiered, or no leader has said it yet."""
+        known = [part.remote.remote_bytes for part in self.partitions if part.remote is not None]
         return sum(known) if known else None
 
     @property

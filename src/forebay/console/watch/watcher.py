@@ -30,6 +30,8 @@ _AGAIN_SECONDS = 1.0
 """After a failed look."""
 _EARLY_LOOKS = 3
 """These are taken at the set interval, whatever they cost: a page that was just opened wants rates."""
+_SLOWLY_INTERVALS = 3
+"""What changes slowly is asked for after that many intervals."""
 _PLOTTED = ("Produce", "OffsetCommit", "FetchConsumer")
 
 
@@ -110,7 +112,7 @@ class Watcher:
 
     def _run(self) -> None:
         connections = BrokerConnections(self._client, answer_s=_ANSWER_SECONDS)
-        sampler = Sampler(connections, self.timeline)
+        sampler = Sampler(connections, self.timeline, slowly_s=_SLOWLY_INTERVALS * self._interval_s)
         while not self._stopped:
             began = time.monotonic()
             succeeded = self._look(sampler)

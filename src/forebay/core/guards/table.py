@@ -23,6 +23,7 @@ from forebay.wire.messages import (
     describe_failovers,
     describe_log_dirs,
     describe_quorum,
+    describe_remote_logs,
     describe_user_scram_credentials,
     folded_produce,
     folded_producers,
@@ -351,6 +352,11 @@ RULES: dict[int, Rule] = {
         _DESCRIBE,
         "31",
         on_cluster(Operation.DESCRIBE, with_code(describe_activity.DescribeActivityResponse)),
+    ),
+    ApiKey.DESCRIBE_REMOTE_LOGS: Rule(
+        _DESCRIBE,
+        "31",
+        on_cluster(Operation.DESCRIBE, with_code(describe_remote_logs.DescribeRemoteLogsResponse)),
     ),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, settle
+from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, join_address, settle
 from forebay.operations.messages.log_offsets import Place, ends_of
 from forebay.operations.settings import read_configs
 from forebay.operations.topics.partition_counts import Closed, closed_partitions, closing_note
@@ -113,16 +113,34 @@ def _with_tiers(
     entries: Sequence[Mapping[str, Any]],
     rows: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """The rows of a tiered topic also say which part of each partition is where."""
+    """The rows of a tiered topic also say which part of each partition is where.
+
+    Offsets need the right Describe on the topic, bytes and problems Describe on the cluster.
+    """
     if not _is_tiered(entries):
         return rows
+    from forebay.operations.remote_logs import remote_logs
     from forebay.operations.tiered_offsets import tiered_offsets
+    from forebay.operations.wire import BrokerConnections
 
     offsets = tiered_offsets(client, topic)
+    connections = BrokerConnections(client)
+    try:
+        leaders = {
+            join_address(part.leader.host, part.leader.port) for part in topic.partitions if part.leader
+        }
+        logs = remote_logs(connections, sorted(leaders), [topic.name])
+    finally:
+        connections.close()
     for row in rows:
-        found = offsets.get(row["partition"])
+        found, log = offsets.get(row["partition"]), logs.get((topic.name, row["partition"]))
+        known = log if log is not None and log.is_known else None
         row["local_start_offset"] = None if found is None else found.local_start
         row["copied_to"] = None if found is None else found.copied_to
+        row["remote_bytes"] = None if known is None else known.remote_bytes
+        row["waiting_segments"] = None if known is None else known.waiting_segments
+        row["waiting_bytes"] = None if known is None else known.waiting_bytes
+        row["remote_problem"] = None if log is None else log.problem or None
     return rows
 
 

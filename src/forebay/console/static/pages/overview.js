@@ -31,7 +31,7 @@ function Shown({ cluster, data }) {
       <${Stat} label="Coming in" value=${rate(data.rate)} hint=${data.produce ? `${bytes(data.produce.bytes_in)}/s` : "messages"} />
       <${Stat} label="Produce" value=${millis(data.produce?.slow_ms)} hint="99 of 100 are faster" />
       <${Stat} label="Topics" value=${compact(data.topics)} hint=${plural(data.partitions, "partition")} link=${href(cluster, ["topics"])} />
-      <${Stat} label="Messages" value=${compact(data.messages)} hint=${data.size === null ? "kept" : `${bytes(data.size)} on disk`} />
+      <${Stat} label="Messages" value=${compact(data.messages)} hint=${data.size === null ? "kept" : data.remote === null ? `${bytes(data.size)} on disk` : `${bytes(data.size)} on disk, ${bytes(data.remote)} remote`} />
       <${Stat} label="Groups" value=${compact(data.groups)} hint=${`${compact(data.lag)} behind`} link=${href(cluster, ["groups"])} />
     </div>
     <div class="columns">

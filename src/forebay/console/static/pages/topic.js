@@ -6,9 +6,10 @@ import { change, isReadOnly } from "../lib/change.js";
 import { Badge, Button, Card, Dialog, Empty, Field, Loaded, PageHead, Stat, Tabs, toast } from "../lib/ui.js";
 import { Table } from "../lib/table.js";
 import { Producers } from "./producers.js";
+import { Tiers } from "./tiers.js";
 import { Source } from "../lib/settings.js";
 import { HistoryPlot } from "../lib/plot.js";
-import { bytes, compact, count, duration, rate } from "../lib/format.js";
+import { bytes, compact, count, duration, plural, rate } from "../lib/format.js";
 
 export default function Topic({ cluster, rest }) {
   const [name] = rest;
@@ -21,6 +22,7 @@ export default function Topic({ cluster, rest }) {
     { id: "partitions", title: "Partitions", count: state.data?.partitions },
     { id: "readers", title: "Readers", count: state.data?.groups.length },
     { id: "producers", title: "Producers" },
+    ...(isTiered(state.data) ? [{ id: "tiers", title: "Disk and object store" }] : []),
     { id: "settings", title: "Settings" },
   ];
   return html`<${PageHead} title=${name} crumbs=${[{ text: "Topics", href: href(cluster, ["topics"]) }]}>
@@ -32,7 +34,8 @@ export default function Topic({ cluster, rest }) {
       ${(topic) => html`<div class="stats">
           <${Stat} label="Coming in" value=${rate(topic.rate)} hint="messages" />
           <${Stat} label="Messages" value=${compact(topic.messages)} hint=${topic.messages >= 10000 ? count(topic.messages) : "kept"} />
-          <${Stat} label="Size" value=${bytes(topic.size)} hint="of the leaders" />
+          <${Stat} label=${isTiered(topic) ? "On disk" : "Size"} value=${bytes(topic.size)} hint="of the leaders" />
+          ${isTiered(topic) && html`<${Remote} cluster=${cluster} topic=${topic} />`}
           <${Stat} label="Lag" value=${compact(topic.lag)} hint=${topic.groups.length ? "the slowest group" : "nobody reads it"} />
           <${Stat} label="Replicas" value=${topic.replication} tone=${topic.under_replicated ? "warning" : ""} hint=${topic.under_replicated ? `${topic.under_replicated} partitions lack one` : "all in sync"} />
         </div>
@@ -40,9 +43,23 @@ export default function Topic({ cluster, rest }) {
         ${tab === "partitions" && html`<${Partitions} cluster=${cluster} base=${base} topic=${topic} />`}
         ${tab === "readers" && html`<${Readers} cluster=${cluster} topic=${topic} />`}
         ${tab === "producers" && html`<${Producers} cluster=${cluster} base=${base} name=${name} />`}
+        ${tab === "tiers" && html`<${Tiers} topic=${topic} />`}
         ${tab === "settings" && html`<${Settings} base=${base} />`}
         ${asking === "count" && html`<${PartitionCount} base=${base} topic=${topic} onClose=${() => setAsking("")} />`}`}
     <//>`;
+}
+
+function isTiered(topic) {
+  return Boolean(topic?.rows.some((row) => row.remote));
+}
+
+function Remote({ cluster, topic }) {
+  const logs = topic.rows.map((row) => row.remote).filter(Boolean);
+  const waiting = logs.reduce((sum, log) => sum + (log.waiting ?? 0), 0);
+  const failing = logs.filter((log) => log.problem).length;
+  const hint = failing ? `fails for ${plural(failing, "partition")}` : waiting ? `${bytes(waiting)} not copied yet` : "all closed segments";
+  const tone = failing ? "severe" : logs.some((log) => log.behind) ? "warning" : "";
+  return html`<${Stat} label="In the object store" value=${bytes(topic.remote)} tone=${tone} hint=${hint} link=${href(cluster, ["topics", topic.name], { tab: "tiers" })} />`;
 }
 
 function Partitions({ cluster, base, topic }) {

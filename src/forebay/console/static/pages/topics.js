@@ -32,7 +32,7 @@ export default function Topics({ cluster }) {
     },
     { key: "rate", title: "Coming in", sort: true, number: true, render: (topic) => rate(topic.rate) },
     { key: "messages", title: "Messages", sort: true, number: true, wide: true, render: (topic) => html`<span title=${count(topic.messages)}>${compact(topic.messages)}</span>` },
-    { key: "size", title: "Size", sort: true, number: true, wide: true, render: (topic) => bytes(topic.size) },
+    { key: "size", title: "Size", sort: true, number: true, wide: true, render: (topic) => html`${bytes(topic.size)}${topic.remote !== null && html`<span class="quiet-text no-break" title="In the object store"> + ${bytes(topic.remote)}</span>`}` },
     { key: "lag", title: "Lag", sort: true, number: true, render: (topic) => (topic.lag === null ? "–" : html`<span class=${topic.lag > 0 ? "lagging" : ""} title=${count(topic.lag)}>${compact(topic.lag)}</span>`) },
     { key: "readers", title: "Read by", sort: true, wide: true, render: (topic) => html`<${Readers} cluster=${cluster} names=${topic.readers} />` },
     { key: "partitions", title: "Partitions", sort: true, number: true, wide: true, render: (topic) => html`${count(topic.partitions)}<span class="quiet-text"> × ${topic.replication}</span>` },
