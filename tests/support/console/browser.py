@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PICTURES = os.environ.get("FOREBAY_CONSOLE_PICTURES")
-"""A directory for pictures of the pages; none are made without it."""
+PICTURES = os.environ.pop("FOREBAY_CONSOLE_PICTURES", None)
+"""A directory for pictures of the pages; none are made without it. Brokers refuse names like settings."""
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: make tools installs it")
 

@@ -44,6 +44,7 @@ def group_row(group: GroupSeen) -> dict[str, Any]:
     return {
         "name": group.name,
         "kind": group.kind,
+        "spark": group.is_spark,
         "state": group.state,
         "lag": group.lag,
         "behind": sum(lag > 0 for lag in group.lags.values()),

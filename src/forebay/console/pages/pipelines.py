@@ -83,7 +83,11 @@ def read_steps(url: str) -> Iterator[dict[str, Any]]:
     except (OSError, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         reason = getattr(reason, "strerror", None) or reason
-        yield {"at": url, "step": None, "problem": f"{address} does not answer: {reason}"}
+        yield {
+            "at": url,
+            "step": None,
+            "problem": f"{address} does not answer ({reason}): it is there while its pipeline runs",
+        }
         return
     yield from ({"at": url, "step": step, **values} for step, values in parse_steps(text).items())
 

@@ -3,6 +3,7 @@ import { html } from "./dom.js";
 import { count } from "./format.js";
 
 const LEVELS = 6;
+const MOST_MIN = 1000; // a few messages are no alarm, also where nobody is further behind
 
 /** 0 for none, 1 to 6 for more: each level is a multiple of the one before. */
 export function heatLevel(lag, most) {
@@ -12,7 +13,7 @@ export function heatLevel(lag, most) {
 
 /** strips: [{topic, partitions, lags}], lag null where it is not known. */
 export function HeatStrips({ strips }) {
-  const most = Math.max(0, ...strips.flatMap((strip) => strip.lags.map((lag) => lag ?? 0)));
+  const most = Math.max(MOST_MIN, ...strips.flatMap((strip) => strip.lags.map((lag) => lag ?? 0)));
   return html`<div class="heat">
     ${strips.map((strip) => html`<${Strip} key=${strip.topic} strip=${strip} most=${most} />`)}
     <p class="heat-legend" aria-hidden="true">

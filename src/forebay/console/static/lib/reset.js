@@ -15,7 +15,7 @@ const PLACES = {
 };
 
 /** base: the address of the group; topics: those that it knows; verb: what the offsets are called. */
-export function ResetDialog({ base, name, topics, places, blocked, verb = "Committed", onClose }) {
+export function ResetDialog({ base, name, topics, places, note, blocked, verb = "Committed", onClose }) {
   const [to, setTo] = useState("to_earliest");
   const [value, setValue] = useState("");
   const [chosen, setChosen] = useState("");
@@ -42,6 +42,7 @@ export function ResetDialog({ base, name, topics, places, blocked, verb = "Commi
     setValue(PLACES[next].first ?? "");
   };
   return html`<${Dialog} title=${`Reset offsets of ${name}`} onClose=${() => onClose(null)} wide>
+    ${note && html`<p class="quiet-text preview-head">${note}</p>`}
     <form class="form" onSubmit=${submit}>
       <${Field} label="Go to" error=${wrong("to")}>
         <select value=${to} onChange=${(event) => choose(event.target.value)}>

@@ -9,7 +9,7 @@ import { HistoryPlot } from "../lib/plot.js";
 import { HeatStrips } from "../lib/heat.js";
 import { ResetDialog } from "../lib/reset.js";
 import { compact, count, plural, seconds } from "../lib/format.js";
-import { Lag, StateBadge, TopicLinks } from "./groups.js";
+import { GroupState, Lag, TopicLinks } from "./groups.js";
 
 export default function Group({ cluster, rest }) {
   const [name] = rest;
@@ -32,7 +32,7 @@ export default function Group({ cluster, rest }) {
     <//>
     <${Loaded} state=${state}>
       ${(group) => html`<div class="stats">
-          <${Stat} label="State" value=${html`<${StateBadge} state=${group.state} />`} hint=${`${group.kind}${group.protocol ? ` · ${group.protocol}` : ""}`} />
+          <${Stat} label="State" value=${html`<${GroupState} row=${group} />`} hint=${group.spark ? "a stream commits to it" : `${group.kind}${group.protocol ? ` · ${group.protocol}` : ""}`} link=${group.spark ? href(cluster, ["pipelines"]) : undefined} />
           <${Stat} label="Lag" value=${compact(group.lag)} tone=${group.lag > 0 ? "warning" : ""} hint=${group.lag >= 10000 ? `${count(group.lag)} messages` : "messages"} />
           <${Stat} label="Behind" value=${seconds(more.data?.[name]?.seconds)} hint="age of the oldest unread" />
           <${Stat} label="Members" value=${count(group.members_all)} hint=${`coordinated by broker ${group.coordinator}`} />
@@ -46,6 +46,7 @@ export default function Group({ cluster, rest }) {
         html`<${ResetDialog}
           base=${base} name=${name} topics=${group.topics}
           places=${["to_earliest", "to_latest", "to_time", "to_offset", "shift_by"]}
+          note=${group.spark ? "A stream of Spark goes on from its checkpoint, not from these offsets: a reset changes only what is shown, until its next batch." : ""}
           blocked=${group.members_all > 0 ? `The group has ${plural(group.members_all, "member")}: stop its consumers first, else they would commit over the reset.` : ""}
           onClose=${(done) => { setResetting(false); if (done) state.reload(); }}
         />`}`}
@@ -86,7 +87,7 @@ function Members({ group, onRemove }) {
     { key: "lag", title: "Lag", number: true, render: (row) => html`<${Lag} lag=${row.lag} />` },
     { key: "remove", title: html`<span class="visually-hidden">Remove</span>`, number: true, render: (row) => !isReadOnly() && html`<${Button} kind="quiet small" label=${`Remove ${row.client} ${row.id}`} onClick=${() => onRemove(row.id)}>Remove<//>` },
   ];
-  const empty = html`<${Empty} title="Nobody reads for this group now."><p>Its offsets are kept. Start a consumer to go on:</p><${Command} line=${`forebay consume ${group.topics[0] ?? "TOPIC"} --group ${group.name}`} /><//>`;
+  const empty = html`<${Empty} title=${group.spark ? "A stream of Spark commits to this group, without being a member." : "Nobody reads for this group now."}>${!group.spark && html`<p>Its offsets are kept. Start a consumer to go on:</p><${Command} line=${`forebay consume ${group.topics[0] ?? "TOPIC"} --group ${group.name}`} />`}<//>`;
   return html`<${Table} columns=${columns} data=${{ rows: group.members }} keyOf=${(row) => row.id} label="Members" empty=${empty} />
     ${group.members_all > group.members.length && html`<p class="quiet-text">The first ${count(group.members.length)} of ${count(group.members_all)}.</p>`}`;
 }

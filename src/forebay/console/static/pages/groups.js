@@ -12,6 +12,12 @@ export function StateBadge({ state }) {
   return html`<${Badge} tone=${TONES[state.toLowerCase().replaceAll("_", "")] ?? "plain"}>${state}<//>`;
 }
 
+/** The state of a group; a stream of Spark has no members, whatever it does. */
+export function GroupState({ row }) {
+  if (row.spark && row.state.toLowerCase() === "empty") return html`<${Badge} tone="info" title="A stream of Spark commits to it, and is no member">Spark<//>`;
+  return html`<${StateBadge} state=${row.state} />`;
+}
+
 export function Lag({ lag }) {
   if (lag === null || lag === undefined) return "–";
   return html`<span class=${lag > 0 ? "lagging" : ""} title=${count(lag)}>${compact(lag)}</span>`;
@@ -30,7 +36,7 @@ export default function Groups({ cluster }) {
   const known = (row) => more.data?.[row.name] ?? {};
   const columns = [
     { key: "name", title: "Group", sort: true, render: (row) => html`<a class="strong" href=${href(cluster, ["groups", row.name])}>${row.name}</a>` },
-    { key: "state", title: "State", sort: true, render: (row) => html`<${StateBadge} state=${row.state} />` },
+    { key: "state", title: "State", sort: true, render: (row) => html`<${GroupState} row=${row} />` },
     { key: "members", title: "Members", number: true, render: (row) => count(known(row).members) },
     { key: "lag", title: "Lag", sort: true, number: true, render: (row) => html`<${Lag} lag=${row.lag} />` },
     { key: "seconds", title: "Behind", number: true, render: (row) => html`<span title="The age of the oldest message that it has not read">${seconds(known(row).seconds)}</span>` },
