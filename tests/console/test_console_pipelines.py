@@ -9,7 +9,7 @@ import pytest
 
 from forebay.cli.pipeline.metrics_page import bound
 from forebay.client import Admin, Producer, Record
-from forebay.console.pages.pipelines import parse_steps
+from forebay.console.pages.groups.pipelines import parse_steps
 from forebay.spark.sink.transactions.batch_decisions import Ledger
 from forebay.spark.sink.transactions.participants import Decision, group_of, pieces_of
 from forebay.spark.source.offset_lookup import commit_offsets

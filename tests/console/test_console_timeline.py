@@ -109,4 +109,4 @@ def test_a_timeline_keeps_a_bounded_number_of_events() -> None:
     for number in range(3000):
         timeline.add(1, [BrokerEvent(id=number + 1, at_ms=number, kind="change", what=str(number))])
     events = timeline.events()
-    assert (len(events), events[0].what, timeline.last_id(1)) == (2000, "1000", 3000)
+    assert (len(events), events[0].event.what, timeline.last_id(1)) == (2000, "1000", 3000)

@@ -1,6 +1,6 @@
 """The console's web application: pages, sessions, live streams and static files, put together.
 
-A page has one module in `pages/` with a `PAGE`, and one module in `static/pages/`, named in
+A page has one module below `pages/` with a `PAGE`, and one module in `static/pages/`, named in
 `static/pages/index.js`. docs/console.md says how to add one.
 """
 
@@ -12,9 +12,10 @@ import importlib
 import os
 import pkgutil
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -45,8 +46,7 @@ def make_app(settings: ConsoleSettings, *, cookie_name: str = "forebay_console")
         Route("/api/logout", entrance.log_out, methods=["POST"]),
     ]
     sources: dict[str, LiveSource] = {}
-    for found in pkgutil.iter_modules(pages.__path__):
-        module = importlib.import_module(f"{pages.__name__}.{found.name}")
+    for module in _page_modules():
         page: Page = module.PAGE
         sources |= getattr(module, "LIVE", {})
         for route in page.routes:
@@ -68,6 +68,12 @@ def make_app(settings: ConsoleSettings, *, cookie_name: str = "forebay_console")
     page_text = (STATIC / "index.html").read_text(encoding="utf-8")
     safety = Middleware(Safety, policy=policy(inline_hashes(page_text)), names=settings.names)
     return Starlette(routes=routes, middleware=[safety], lifespan=lifespan)
+
+
+def _page_modules() -> Iterator[ModuleType]:
+    for found in pkgutil.walk_packages(pages.__path__, f"{pages.__name__}."):
+        if not found.ispkg:
+            yield importlib.import_module(found.name)
 
 
 def inline_hashes(page: str) -> list[str]:
@@ -117,7 +123,7 @@ class _Entrance:
         return response
 
     async def session(self, request: Request) -> Response:
-        """What the script asks first: who is this, and which clusters are there."""
+        """Answers the first question of the script: who is this, and which clusters are there."""
         session = self._answering.session_of(request)
         if session is None:
             return self._answering.unauthorized()

@@ -13,6 +13,9 @@ from typing import NamedTuple
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
+JMX, EXPORTER, CLIENTS = "JMX exporter", "kafka_exporter", "Prometheus clients"
+"""Whose dashboards know a name."""
+
 _TOTAL = "_total"
 _LINES_AT_ONCE = 2000
 
@@ -25,6 +28,14 @@ class Family(NamedTuple):
     labels: tuple[str, ...] = ()
     known_from: str = ""
     """Whose dashboards know the name."""
+
+
+def counter(name: str, text: str, *labels: str, known_from: str = "") -> Family:
+    return Family(name, "counter", text, labels, known_from)
+
+
+def gauge(name: str, text: str, *labels: str, known_from: str = "") -> Family:
+    return Family(name, "gauge", text, labels, known_from)
 
 
 def labels(**values: object) -> str:

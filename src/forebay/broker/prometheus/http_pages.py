@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from forebay.errors import ConfigError
@@ -24,8 +25,8 @@ _REQUEST_S_MAX = 5.0
 _ANSWER_S_MAX = 30.0
 
 
-class HttpPages:
-    """A subclass has the pages (`page_at`)."""
+class HttpPages(ABC):
+    """Serves pages; a subclass makes them (`page_at`)."""
 
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
@@ -50,9 +51,9 @@ class HttpPages:
         if self._server is not None:
             self._server.close()
 
+    @abstractmethod
     async def page_at(self, path: bytes, head: bytes) -> list[bytes]:
         """The whole answer, made by `response`; `head` is the visitor's request."""
-        raise NotImplementedError
 
     # -- one visitor -----------------------------------------------------------------------------------
 

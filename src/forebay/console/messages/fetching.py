@@ -109,7 +109,7 @@ class TopicReader:
         wait_ms: int = 0,
         bytes_max: int = FETCH_BYTES,
     ) -> list[Fetched]:
-        """What a leader has from these offsets on. Raises CommandError or Moved."""
+        """Fetch from a leader, from these offsets on. Raises CommandError or Moved."""
         request = FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=1,
@@ -159,12 +159,12 @@ class TopicReader:
 
 
 class Batches(NamedTuple):
-    """What is in fetched bytes."""
+    """The batches in fetched bytes."""
 
     visible: list[memoryview]
     """Whole batches with messages, without markers and aborted ones."""
     next_offset: int
-    """Where to go on; the offset that was asked for if there was no whole batch."""
+    """The offset to go on from: the one that was asked for if there was no whole batch."""
 
 
 def batches_of(fetched: Fetched, offset: int) -> Batches:

@@ -1,4 +1,4 @@
-"""What a person searches for in messages: text, a key, a header, a condition in SQL as views have it."""
+"""Filters of messages: by text, a key, a header, or a condition in SQL as views have it."""
 
 from __future__ import annotations
 

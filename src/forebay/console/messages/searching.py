@@ -29,7 +29,7 @@ Show = Callable[[int, Record], dict[str, Any]]
 class Found(NamedTuple):
     rows: list[dict[str, Any]]
     cursor: str
-    """Where the next page begins; empty at the end."""
+    """The cursor of the next page; empty at the end."""
     examined: int
     bytes: int
     complete: bool
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 
 class Effort:
-    """What a search has cost so far."""
+    """Counts the work of a search so far."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -68,7 +68,7 @@ class _Partition:
         self.waiting: deque[tuple[int, int, dict[str, Any]]] = deque()
         """Offset, time, and the row: only that is kept of a message."""
         self.place = high if backwards else low
-        """Where the next page goes on, if it begins now."""
+        """The offsets at which the next page goes on, if it begins now."""
 
     @property
     def at_end(self) -> bool:

@@ -1,4 +1,4 @@
-"""How this console shows messages: with its registry and its masks, if it has them."""
+"""Shows messages with the registry and the masks of this console, if it has them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def show_for(settings: ConsoleSettings, limit: int = PREVIEW_BYTES) -> Show:
 
 
 def mask_of(cluster: ClusterAccess, topic: str, user: str) -> Mask | None:
-    """What hides fields from this user; None if nothing does."""
+    """The mask that hides fields from this user; None if nothing is hidden."""
     return mask_for(cluster, topic, user, _decode(cluster.settings))
 
 

@@ -1,1 +1,1 @@
-"""One module per page: its addresses, and what is behind them (`web/page.py`)."""
+"""One module per page, in folders by subject: its addresses, and what is behind them (`web/page.py`)."""

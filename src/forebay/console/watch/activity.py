@@ -1,4 +1,4 @@
-"""What brokers have served since the last look: bytes, requests and how long these took; and their events.
+"""Asks brokers for the bytes and requests that they have served, how long these took, and for their events.
 
 Brokers count since their start. The differences between two looks are what happened in between; those of a
 broker that was restarted begin anew. Times of all brokers are put together by their histograms, since

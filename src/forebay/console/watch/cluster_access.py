@@ -44,7 +44,7 @@ class ClusterAccess:
     ) -> None:
         self.name = cluster.name
         self.user = user
-        """Who has logged in; empty for holders of the token."""
+        """The user who has logged in; empty for holders of the token."""
         self.settings = settings
         self.client = client
         self.message_times = MessageTimes(client)

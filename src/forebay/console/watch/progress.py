@@ -1,4 +1,4 @@
-"""How far groups and Spark's writers have come since the last look.
+"""Compares groups and Spark's writers with the last look: what they have read, and when they last moved.
 
 A stream of Spark that reads commits offsets to a group, with a word in their metadata. One that writes
 exactly once keeps the number of its last batch as the offset of a group of another type: that is a ledger,

@@ -104,14 +104,14 @@ class GroupSeen:
     state: str
     coordinator: int
     offsets: Mapping[Place, int] = field(default_factory=dict)
-    """What the group has committed, or where a share group begins."""
+    """The offsets that the group has committed, or at which a share group begins."""
     lags: Mapping[Place, int] = field(default_factory=dict)
     is_spark: bool = False
     """Its offsets were committed by a stream of Spark."""
     read_rate: float | None = None
     """Messages a second since the last look, by what was committed; None at the first."""
     moved_s: float | None = None
-    """When its offsets were last seen to change; None if they have not, since the console watches."""
+    """The time of the last change of its offsets; None if the console has seen none."""
 
     @property
     def lag(self) -> int | None:
@@ -124,7 +124,7 @@ class GroupSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSeen:
-    """What a stream or a job of Spark that writes exactly once has committed."""
+    """The last commit of a stream or a job of Spark that writes exactly once."""
 
     name: str
     topics: tuple[str, ...]
@@ -149,7 +149,7 @@ class RequestsSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivitySeen:
-    """What brokers have served since the picture before, a second."""
+    """The traffic of brokers since the picture before, a second."""
 
     bytes_in: float
     bytes_out: float
@@ -178,7 +178,7 @@ class Snapshot:
     took_s: float
     """The time that was spent on waiting for answers: the brokers' work, at most."""
     hidden: tuple[str, ...] = ()
-    """What this user may not see, in words."""
+    """The things that this user may not see, in words."""
     activity: ActivitySeen | None = None
     """None at the first picture, and of brokers that do not tell."""
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from forebay.lazy import dataclass
 from forebay.wire.messages.describe_activity import BrokerEvent
 
 _KEPT_MAX = 2_000
@@ -17,18 +17,10 @@ _SAME_MS = 15_000
 _SEEN_BY_ALL = ("broker", "controller")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEvent:
-    at_ms: int
-    kind: str
+class TimelineEvent(NamedTuple):
     broker: int
     """The one that told of it."""
-    what: str
-    principal: str = ""
-    client: str = ""
-    api: str = ""
-    result: str = ""
-    partitions: int = 0
+    event: BrokerEvent
 
 
 class Timeline:
@@ -49,8 +41,8 @@ class Timeline:
             for event in events:
                 self._last_ids[node] = max(event.id, self._last_ids.get(node, 0))
                 if not self._is_known(event):
-                    self._events.append(_from(node, event))
-            self._events.sort(key=lambda each: each.at_ms)
+                    self._events.append(TimelineEvent(node, event))
+            self._events.sort(key=lambda each: each.event.at_ms)
             del self._events[:-_KEPT_MAX]
 
     def events(self) -> list[TimelineEvent]:
@@ -60,20 +52,7 @@ class Timeline:
 
     def _is_known(self, event: BrokerEvent) -> bool:
         return event.kind in _SEEN_BY_ALL and any(
-            (each.kind, each.what) == (event.kind, event.what) and abs(each.at_ms - event.at_ms) < _SAME_MS
+            (each.event.kind, each.event.what) == (event.kind, event.what)
+            and abs(each.event.at_ms - event.at_ms) < _SAME_MS
             for each in self._events
         )
-
-
-def _from(node: int, event: BrokerEvent) -> TimelineEvent:
-    return TimelineEvent(
-        at_ms=event.at_ms,
-        kind=event.kind,
-        broker=node,
-        what=event.what,
-        principal=event.principal,
-        client=event.client,
-        api=event.api,
-        result=event.result,
-        partitions=event.partitions,
-    )

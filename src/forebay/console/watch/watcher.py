@@ -31,7 +31,7 @@ _AGAIN_SECONDS = 1.0
 _EARLY_LOOKS = 3
 """These are taken at the set interval, whatever they cost: a page that was just opened wants rates."""
 _SLOWLY_INTERVALS = 3
-"""What changes slowly is asked for after that many intervals."""
+"""Sizes and other slow figures are asked for after that many intervals."""
 _PLOTTED = ("Produce", "OffsetCommit", "FetchConsumer")
 
 

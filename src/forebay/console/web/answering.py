@@ -28,7 +28,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Answering:
-    """What all endpoints share."""
+    """Answers requests: finds the session, runs a page's function in a thread, makes answers of errors."""
 
     def __init__(self, settings: ConsoleSettings, sessions: Sessions, cookie_name: str) -> None:
         self.settings = settings

@@ -1,4 +1,4 @@
-"""What a page gets of a request, and what it answers with.
+"""The request that a page gets (`Ask`), and its answers: data, a `Download` or a `Change`.
 
 A page's functions are plain, blocking functions of an `Ask`. They run in threads, never on the event loop,
 and their answers are turned into JSON there too.
@@ -25,7 +25,7 @@ class NotThere(CommandError):
 
 
 class WrongInput(CommandError):
-    """What the person typed cannot be used: answered with 422. `field` names the input."""
+    """The input of a person cannot be used: answered with 422. `field` names it."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class Change:
     verb: str = ""
     """The text of the button; Delete if there is danger, else Do it."""
     stdin: str | None = None
-    """What the command reads, if it reads something."""
+    """The input of the command, if it reads something."""
     then: str = ""
     """A second command, which reads what the first one prints."""
 

@@ -33,7 +33,7 @@ class Event(NamedTuple):
     id: str = ""
     """For `Last-Event-ID`: where a source goes on after a lost connection."""
     weight: int = 1
-    """How many things are lost with it."""
+    """The number of things that are lost with it."""
 
     def encoded(self) -> bytes:
         head = f"id: {self.id}\n" if self.id else ""

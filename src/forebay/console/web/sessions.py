@@ -1,4 +1,4 @@
-"""Who uses the console: sessions behind a cookie, begun with the token or with a login to the cluster.
+"""Sessions of people behind a cookie, begun with the token or with a login to the cluster.
 
 With the token, all sessions share the console's own access to each cluster. With logins, each user has an
 access of their own, with their own credentials, so that the brokers decide what they may do.
@@ -37,7 +37,7 @@ class Session:
     clusters: dict[str, ClusterAccess]
     used_at: float = 0.0
     problems: dict[str, str] = field(default_factory=dict)
-    """Why a cluster did not let this user in."""
+    """The reason of each cluster that did not let this user in."""
 
 
 class Sessions:

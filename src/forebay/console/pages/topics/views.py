@@ -52,7 +52,7 @@ def views(ask: Ask) -> dict[str, Any]:
 
 @PAGE.get("/view-preview")
 def preview(ask: Ask) -> dict[str, Any]:
-    """What a view would show of the newest messages. The query: source, where, select, keep_tombstones."""
+    """Preview what a view shows of the newest messages. The query: source, where, select, keep_tombstones."""
     compiled = _compiled(ask.text("where"), ask.text("select"), ask.flag("keep_tombstones"))
     picture = ask.cluster.snapshot()
     topic = picture.topics.get(ask.text("source"))

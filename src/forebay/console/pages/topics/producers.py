@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from forebay.console.pages.topic import seen
+from forebay.console.pages.topics.topic import seen
 from forebay.console.web.asking import Ask
 from forebay.console.web.page import Page
 from forebay.console.web.paging import page_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from forebay.console.offset_resets import Plan, choice_of, plan_of
-from forebay.console.pages.groups import group_row, unread
+from forebay.console.pages.groups.group_list import group_row, unread
 from forebay.console.watch.snapshot import GroupSeen, Snapshot
 from forebay.console.web.asking import Ask, Change, NotThere, body_text
 from forebay.console.web.page import Page
@@ -135,7 +135,7 @@ def _place(row: dict[str, Any]) -> Place:
 
 @PAGE.get("/groups/{group:path}/reset")
 def preview(ask: Ask) -> dict[str, Any]:
-    """What a reset would commit, partition by partition. Changes nothing."""
+    """Preview what a reset would commit, partition by partition. Changes nothing."""
     return {**_plan(ask).shown(), "state": group_state(describe_group(ask.cluster.admin(), _name(ask)))}
 
 

@@ -11,6 +11,7 @@ from forebay.console.web.page import Page
 from forebay.console.web.paging import page_of
 from forebay.operations.client import CommandError
 from forebay.operations.cluster.failovers import read_failovers
+from forebay.wire.messages.describe_activity import BrokerEvent
 from forebay.wire.messages.describe_failovers import DescribedFailover
 
 PAGE = Page()
@@ -26,21 +27,21 @@ def timeline(ask: Ask) -> dict[str, Any]:
     hours = ask.number("hours", 0, most=24 * 366)
     since_ms = now_ms - hours * 3_600_000 if hours else 0
     kinds = set(ask.text("kinds").split(",")) - {""}
-    events = [each for each in _all(ask) if each.at_ms >= since_ms]
-    chosen = [each for each in events if not kinds or each.kind in kinds]
+    events = [each for each in _all(ask) if each.event.at_ms >= since_ms]
+    chosen = [each for each in events if not kinds or each.event.kind in kinds]
     listed = page_of(
         ask,
         chosen,
-        name=lambda each: f"{each.what} {each.principal} {each.api} broker {each.broker}",
-        columns={"at": lambda each: each.at_ms},
+        name=lambda each: f"{each.event.what} {each.event.principal} {each.event.api} broker {each.broker}",
+        columns={"at": lambda each: each.event.at_ms},
         default="-at",
         show=_shown,
     )
     return {
         **listed,
         "now_ms": now_ms,
-        "since_ms": since_ms or min((each.at_ms for each in events), default=now_ms),
-        "marks": [[each.at_ms, each.kind, _is_bad(each)] for each in events[-_MARKS_MAX:]],
+        "since_ms": since_ms or min((each.event.at_ms for each in events), default=now_ms),
+        "marks": [[each.event.at_ms, each.event.kind, _is_bad(each.event)] for each in events[-_MARKS_MAX:]],
     }
 
 
@@ -56,7 +57,7 @@ def latest(ask: Ask) -> dict[str, Any]:
 def _all(ask: Ask) -> list[TimelineEvent]:
     ask.cluster.snapshot()
     events = [*ask.cluster.watcher.timeline.events(), *map(_failover, _failovers(ask))]
-    return sorted(events, key=lambda each: each.at_ms)
+    return sorted(events, key=lambda each: each.event.at_ms)
 
 
 def _failovers(ask: Ask) -> list[DescribedFailover]:
@@ -69,24 +70,25 @@ def _failovers(ask: Ask) -> list[DescribedFailover]:
 
 def _failover(found: DescribedFailover) -> TimelineEvent:
     total_ms = found.detect_ms + found.fence_ms + found.elect_ms + found.announce_ms
-    return TimelineEvent(
+    event = BrokerEvent(
         at_ms=found.at_ms,
         kind="failover",
-        broker=found.by,
         what=f"broker {found.broker} was found dead; led again after {total_ms:,} ms",
         partitions=found.partitions,
     )
+    return TimelineEvent(found.by, event)
 
 
-def _is_bad(event: TimelineEvent) -> bool:
+def _is_bad(event: BrokerEvent) -> bool:
     return event.kind == "failover" or event.what.endswith(" left")
 
 
-def _shown(event: TimelineEvent) -> dict[str, Any]:
+def _shown(told: TimelineEvent) -> dict[str, Any]:
+    event = told.event
     return {
         "at": event.at_ms,
         "kind": event.kind,
-        "broker": event.broker,
+        "broker": told.broker,
         "what": event.what,
         "who": event.principal,
         "client": event.client,

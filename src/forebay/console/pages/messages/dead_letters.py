@@ -134,7 +134,7 @@ def _masked(ask: Ask, letter: Letter) -> Letter:
 
 @PAGE.get("/dead-letters/{topic}/redrive")
 def preview(ask: Ask) -> dict[str, Any]:
-    """What a redrive would move, and what it would leave and why. Changes nothing."""
+    """Preview what a redrive would move, and what it would leave and why. Changes nothing."""
     outcome = _redrive(ask, ask.query, execute=False)
     to = _to(ask.query)
     return {

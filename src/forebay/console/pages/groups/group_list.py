@@ -57,7 +57,7 @@ def group_row(group: GroupSeen) -> dict[str, Any]:
 
 @PAGE.get("/more-of-groups")
 def more(ask: Ask) -> dict[str, Any]:
-    """What has to be asked for: members, protocol and lag in seconds of the groups in `names`."""
+    """Ask the brokers for more: members, protocol and lag in seconds of the groups in `names`."""
     picture = ask.cluster.snapshot()
     wanted = [name for name in ask.text("names").split("\n") if name in picture.groups][:ROWS_MAX]
     seconds = ages_of(ask, {name: most_lagging(picture, picture.groups[name]) for name in wanted})

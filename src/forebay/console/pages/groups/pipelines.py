@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from forebay.console.pages.groups import ages_of, most_lagging
+from forebay.console.pages.groups.group_list import ages_of, most_lagging
 from forebay.console.watch.snapshot import GroupSeen, LedgerSeen
 from forebay.console.web.asking import Ask
 from forebay.console.web.page import Page

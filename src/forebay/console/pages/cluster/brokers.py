@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from forebay.console.pages.overview import broker_rows
+from forebay.console.pages.cluster.overview import broker_rows
 from forebay.console.watch.snapshot import BrokerSeen
 from forebay.console.web.asking import Ask, Change, NotThere, WrongInput, whole_number
 from forebay.console.web.page import Page

@@ -1,4 +1,4 @@
-"""How the partitions and leaders of topics lie over the brokers."""
+"""Shows on which brokers the partitions and leaders of topics lie."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from forebay.console.messages.searching import Effort, Found, Show, parse_cursor
 from forebay.console.messages.showing import mask_of, show_for
 from forebay.console.messages.shown import WHOLE_BYTES_MAX
 from forebay.console.messages.tail import tail
-from forebay.console.pages.topic import seen
+from forebay.console.pages.topics.topic import seen
 from forebay.console.watch.snapshot import TopicSeen
 from forebay.console.web.asking import Ask, Download, NotThere, WrongInput, whole_number
 from forebay.console.web.page import Page
@@ -196,7 +196,7 @@ def message_at(ask: Ask) -> Record:
 
 @PAGE.get("/topics/{topic}/export")
 def export(ask: Ask) -> Download:
-    """What a search finds, as a file: `format` is json (an object on each line) or csv."""
+    """The result of a search as a file: `format` is json (an object on each line) or csv."""
     _, topic = seen(ask)
     limit = ask.number("limit", 1000, least=1, most=_EXPORT_MAX)
     kind = ask.text("format", "json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.console.pages.topics import configs_of, topic_row
+from forebay.console.pages.topics.topic_list import configs_of, topic_row
 from forebay.console.watch.snapshot import Snapshot, TopicSeen
 from forebay.console.web.asking import Ask, Change, NotThere, WrongInput, whole_number
 from forebay.console.web.page import Page

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from forebay.console.pages.messages import message_at
-from forebay.console.pages.topic import seen
+from forebay.console.pages.messages.message_search import message_at
+from forebay.console.pages.topics.topic import seen
 from forebay.console.watch.snapshot import TopicSeen
 from forebay.console.web.asking import Ask, Change, WrongInput, body_text, whole_number
 from forebay.console.web.page import Page

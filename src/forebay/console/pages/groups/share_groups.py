@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from forebay.console.offset_resets import Plan, choice_of, plan_of
-from forebay.console.pages.group import seen
-from forebay.console.pages.groups import ages_of, group_row, most_lagging
+from forebay.console.pages.groups.group import seen
+from forebay.console.pages.groups.group_list import ages_of, group_row, most_lagging
 from forebay.console.web.asking import Ask, Change
 from forebay.console.web.page import Page
 from forebay.console.web.paging import ROWS_DEFAULT, page_of
@@ -43,7 +43,7 @@ def share_groups(ask: Ask) -> dict[str, Any]:
 
 @PAGE.get("/more-of-share-groups")
 def more(ask: Ask) -> dict[str, Any]:
-    """What has to be asked for: members, lag in seconds and deliveries under way of the groups in `names`."""
+    """Ask the brokers for more: members, lag in seconds and deliveries under way of the groups in `names`."""
     picture = ask.cluster.snapshot()
     wanted = [name for name in ask.text("names").split("\n") if name in picture.groups][:ROWS_DEFAULT]
     seconds = ages_of(ask, {name: most_lagging(picture, picture.groups[name]) for name in wanted})

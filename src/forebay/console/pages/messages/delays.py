@@ -61,7 +61,7 @@ def topics(ask: Ask) -> dict[str, Any]:
 
 
 def _pending(ask: Ask, picture: Snapshot) -> dict[str, tuple[int, int]]:
-    """How many wait in each topic, and when the first of them is due."""
+    """Count the messages that wait in each topic, and say when the first of them is due."""
     found: dict[str, tuple[int, int]] = {}
     with ask.cluster.connections() as connections:
         served = {

@@ -1,0 +1,1 @@
+"""Readers: groups, share groups, and pipelines of Spark."""

@@ -1,0 +1,1 @@
+"""Users, access rules and quotas."""

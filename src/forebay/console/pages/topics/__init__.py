@@ -1,0 +1,1 @@
+"""Topics, who writes to them, and views of them."""
