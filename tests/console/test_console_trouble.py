@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -15,8 +13,9 @@ from forebay.console.settings import ClusterSettings
 from forebay.local.ports import ReservedPort
 from forebay.testing import Broker
 from support.console.browser import needs_browser, opened_page, picture
+from support.console.event_stream import Events
 from support.console.running_console import RunningConsole, running_console
-from support.waiting import SECONDS_MAX, Patience
+from support.waiting import Patience
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -34,34 +33,6 @@ def broker() -> Iterator[Broker]:
 def console(broker: Broker) -> Iterator[RunningConsole]:
     with running_console(broker.bootstrap_servers) as started:
         yield started
-
-
-class Events:
-    """A stream of events, as a browser reads it."""
-
-    def __init__(self, console: RunningConsole, query: str, last_id: str = "") -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=SECONDS_MAX)
-        headers = {"cookie": console.cookie} | ({"last-event-id": last_id} if last_id else {})
-        self._connection.request("GET", f"/api/local/events?{query}", headers=headers)
-        self._response = self._connection.getresponse()
-        assert self._response.headers["content-type"].startswith("text/event-stream")
-        self.last_id = ""
-
-    def next(self, kind: str) -> Any:
-        """The data of the next event of a kind."""
-        seen = ""
-        while True:
-            line = self._response.readline().decode().rstrip("\n")
-            if line.startswith("id: "):
-                self.last_id = line.removeprefix("id: ")
-            elif line.startswith("event: "):
-                seen = line.removeprefix("event: ")
-            elif line.startswith("data: ") and seen == kind:
-                return json.loads(line.removeprefix("data: "))
-
-    def close(self) -> None:
-        self._response.close()
-        self._connection.close()
 
 
 def _send(broker: Broker, *values: str) -> None:

@@ -29,8 +29,9 @@ class Answer(NamedTuple):
 class RunningConsole:
     """Requests with the cookie of a person who has used the token."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, settings: ConsoleSettings) -> None:
         self._console = console
+        self.settings = settings
         self.cookie = ""
 
     @property
@@ -91,14 +92,15 @@ def running_console(bootstrap: str, **settings: Any) -> Iterator[RunningConsole]
     """A console for a broker, which looks at it often."""
     cluster = ClusterSettings(name="local", bootstrap=bootstrap, properties=settings.pop("properties", {}))
     given = {"clusters": (cluster,), "token": TOKEN, "sample_seconds": 0.5, "sample_share": 0.9}
-    console = Console(ConsoleSettings(**{**given, **settings}))
+    chosen = ConsoleSettings(**{**given, **settings})
+    console = Console(chosen)
     console.bind()
     ready = threading.Event()
     thread = threading.Thread(target=console.run, args=(ready.set,), name="console")
     thread.start()
     try:
         assert ready.wait(SECONDS_MAX)
-        running = RunningConsole(console)
+        running = RunningConsole(console, chosen)
         if not settings.get("login"):
             running.enter()
         yield running
