@@ -11,6 +11,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from forebay.errors import ErrorCode
 from forebay.wire.batch import build_batch, records, split
+from forebay.wire.messages.describe_positions import (
+    DescribePositionsRequest,
+    PositionsPartition,
+    PositionsTopic,
+)
 from forebay.wire.records import Record
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.tiered import create_tiered, eventually, fill, settings, value
@@ -238,6 +243,20 @@ def test_a_dead_letter_is_copied_from_the_object_store(client: WireClient, topic
     assert eventually(lambda: offset_at(client, DEAD_LETTERS, LATEST) == 1)
     (letter,) = records(memoryview(read(client, DEAD_LETTERS, 0).records or b""))
     assert letter.value == value(0)
+
+
+def test_the_age_of_a_position_is_that_of_its_segment_in_the_object_store(
+    client: WireClient, topic: str
+) -> None:
+    create_tiered(client, topic)
+    fill(client, topic, COUNT)
+    assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 70)
+    wanted = PositionsPartition(partition_index=0, positions=[2, 99])
+    request = DescribePositionsRequest(topics=[PositionsTopic(name=topic, partitions=[wanted])])
+    (found,) = client.call(request, 0).topics[0].partitions
+    old, new = found.timestamps
+    assert TIME + 2 <= old < TIME + 20, "a segment has a few messages"
+    assert new == TIME + 99
 
 
 def test_messages_wait_for_their_time_although_their_segment_has_left_the_disk(

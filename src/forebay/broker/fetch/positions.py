@@ -1,7 +1,8 @@
 """Where partitions that this broker leads begin and end, and how old their messages are at some positions.
 
 The age of a message needs a look into the log, by a thread. That is bounded in number and time: a position
-that was not looked at has no timestamp.
+that was not looked at has no timestamp. Where messages are in an object store only, nothing is read: the
+newest message of the segment stands for all of it.
 """
 
 from __future__ import annotations
@@ -79,6 +80,11 @@ class Positions:
             await asyncio.gather(*(self._look_at(*look) for look in looks[start : start + _AT_ONCE]))
 
     async def _look_at(self, partition: Partition, position: int, timestamps: dict[int, int]) -> None:
+        if partition.remote is not None and position < partition.log.start_offset:
+            segment = None if partition.remote.manifest is None else partition.remote.manifest.find(position)
+            if segment is not None and segment.max_timestamp >= 0:
+                timestamps[position] = segment.max_timestamp
+            return
         with contextlib.suppress(KafkaError):
             first = await self._by_time.first_message_from(partition.log, 0, position)
             if first is not None:

@@ -51,4 +51,5 @@ def _adopted(manifest: Manifest | None) -> Adopted:
     if manifest is None:
         return Adopted(0, EPOCHS_SKIPPED)
     # There may have been later leaders, which have not written to the object store.
-    return Adopted(manifest.next_offset, manifest.leader_epoch + EPOCHS_SKIPPED)
+    generation = manifest.leader_epoch // EPOCHS_SKIPPED + 2
+    return Adopted(manifest.next_offset, generation * EPOCHS_SKIPPED)
