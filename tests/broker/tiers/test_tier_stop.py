@@ -1,4 +1,4 @@
-"""A broker stops although its object store does not answer, and what was under way is found by the next."""
+"""A broker stops, and keeps its disk small, although its object store does not answer."""
 
 from __future__ import annotations
 
@@ -79,6 +79,21 @@ def test_a_broker_that_stops_gives_up_an_upload_that_hangs(
             return manifest is not None and objects == {segment.key for segment in manifest.segments}
 
         assert eventually(is_clean), "what was given up is deleted"
+
+
+def test_what_was_copied_leaves_the_disk_while_the_next_upload_takes_long(
+    tmp_path: Path, topic: str, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        topic_id = create_tiered(client, topic)
+        fill(client, topic, 60)
+        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 30)
+        held.hold(monkeypatch, "upload")
+        fill(client, topic, 60, 60)
+        assert held.reached.wait(60)
+        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) == copied_to(store, topic_id))
+        assert not held.let_go.is_set()
 
 
 @pytest.mark.parametrize("name", ["get_range", "put"])

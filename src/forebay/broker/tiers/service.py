@@ -93,6 +93,7 @@ class TierService:
                 self._forget_terms()
                 self._background.spawn(self._remove_topics(), "removing the objects of deleted topics")
             self._begin_some()
+            self._delete_copied()
             self._woken.clear()
             delay_s = next_round - self._loop.time()
             if self._due:
@@ -119,6 +120,13 @@ class TierService:
     def _forget_terms(self) -> None:
         for partition in [p for p, term in self._terms.items() if term.is_over]:
             del self._terms[partition]
+
+    def _delete_copied(self) -> None:
+        """Where an upload takes long, what was copied before it leaves the local disk meanwhile."""
+        for partition in tuple(self._busy):
+            term = self._terms.get(partition)
+            if term is not None and not term.is_over:
+                term.delete_local()
 
     def _begin_some(self) -> None:
         while self._due and len(self._busy) < self._host.config.copy_threads:
