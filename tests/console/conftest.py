@@ -1,4 +1,4 @@
-"""One broker, one console and one browser for a module of tests."""
+"""One broker and one console for a module of tests, and one browser for all modules."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from support.console.running_console import RunningConsole, running_console
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from support.console.browser import SharedBrowser
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
@@ -26,9 +28,16 @@ def console(broker: Broker) -> Iterator[RunningConsole]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    from support.console.browser import running_browser
+@pytest.fixture(scope="session")
+def shared_browser() -> Iterator[SharedBrowser]:
+    from support.console.browser import SharedBrowser
 
-    with running_browser() as started:
+    shared = SharedBrowser()
+    yield shared
+    shared.close()
+
+
+@pytest.fixture(scope="module")
+def browser(shared_browser: SharedBrowser) -> Iterator[Browser]:
+    with shared_browser.used() as started:
         yield started

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from forebay.testing import Broker
 from support.brokers.forebay_command import forebay
 from support.console.accessibility import accessibility_problems
-from support.console.browser import needs_browser, opened_page, picture
+from support.console.browser import needs_browser, opened_page, picture, show
 from support.console.running_console import RunningConsole, running_console
 from support.waiting import Patience
 
@@ -97,9 +97,12 @@ def fill(broker: Broker) -> None:
     consumer.close()
 
 
-def visited(page: Page, console: RunningConsole) -> Iterator[str]:
+def visited(page: Page) -> Iterator[str]:
+    """Every view, one after the other, without loading the page anew."""
     for address, text in PAGES.items():
-        page.goto(f"{console.origin}/local/{address}")
+        show(page, "nowhere")  # so that nothing of the view before is taken for the next
+        page.get_by_text("There is no such page.").wait_for()
+        show(page, address)
         page.get_by_text(text).first.wait_for(state="attached")
         page.locator("[role=status][aria-label=Loading]").first.wait_for(state="detached")
         yield address
@@ -108,7 +111,10 @@ def visited(page: Page, console: RunningConsole) -> Iterator[str]:
 def test_axe_finds_nothing_serious_on_any_page(browser: Browser, console: RunningConsole) -> None:
     with opened_page(browser, console.url) as page:
         page.get_by_role("heading", name="Overview").wait_for()
-        found = {address: accessibility_problems(page) for address in visited(page, console)}
+        found = {
+            address: accessibility_problems(page, menu=number == 0)
+            for number, address in enumerate(visited(page))
+        }
         assert {address: problems for address, problems in found.items() if problems} == {}
 
 
@@ -119,10 +125,9 @@ def test_axe_finds_nothing_serious_in_the_dark_on_a_phone_and_no_page_is_wider_t
         page.emulate_media(color_scheme="dark")
         page.get_by_role("heading", name="Overview").wait_for()
         found = {}
-        for number, address in enumerate(visited(page, console)):
-            problems = (
-                [] if number % 3 else accessibility_problems(page)
-            )  # what pages are made of is the same
+        for number, address in enumerate(visited(page)):
+            # What pages are made of is the same.
+            problems = [] if number % 3 else accessibility_problems(page, menu=number == 0)
             width = page.evaluate("document.documentElement.scrollWidth")
             found[address] = problems + ([f"it is {width} wide"] if width > 390 else [])
             picture(page, f"phone-{address.replace('/', '-').replace('?', '-')}")
@@ -130,16 +135,15 @@ def test_axe_finds_nothing_serious_in_the_dark_on_a_phone_and_no_page_is_wider_t
 
 
 def test_dialogs_are_as_usable_as_pages(browser: Browser, console: RunningConsole) -> None:
-    with opened_page(browser, console.url) as page:
-        page.goto(f"{console.origin}/local/topics")
+    with opened_page(browser, console.at("topics")) as page:
         page.get_by_role("button", name="Create topic").click()
         page.get_by_label("Name").fill("new")
         assert accessibility_problems(page) == []
-        page.goto(f"{console.origin}/local/groups/billing")
+        show(page, "groups/billing")
         page.get_by_role("button", name="Reset offsets").click()
         page.get_by_role("dialog").wait_for()
         assert accessibility_problems(page) == []
-        page.goto(f"{console.origin}/local/topics/orders")
+        show(page, "topics/orders")
         page.get_by_role("button", name="Delete").click()
         page.get_by_role("dialog").get_by_role("textbox").wait_for()
         assert accessibility_problems(page) == []

@@ -9,7 +9,7 @@ from playwright.sync_api import Error
 
 from forebay.client import Admin, Producer
 from forebay.testing import Broker
-from support.console.browser import needs_browser, opened_page, picture
+from support.console.browser import needs_browser, opened_page, picture, show
 from support.console.running_console import RunningConsole
 from support.waiting import Patience
 
@@ -55,7 +55,7 @@ def test_a_person_creates_finds_stars_and_deletes_a_topic(
         assert "search=oth" in page.url
         picture(page, "topics")
 
-        page.goto(f"{console.origin}/local/topics/orders")
+        show(page, "topics/orders")
         page.get_by_role("button", name="Delete").click()
         delete = page.get_by_role("dialog").get_by_role("button", name="Delete")
         assert delete.is_disabled()
@@ -69,8 +69,7 @@ def test_settings_are_changed_and_a_refusal_is_shown(
 ) -> None:
     with Producer(broker.bootstrap_servers) as producer:
         producer.send("kept", "something")
-    with opened_page(browser, console.url) as page:
-        page.goto(f"{console.origin}/local/topics/kept?tab=settings")
+    with opened_page(browser, console.at("topics/kept?tab=settings")) as page:
         page.get_by_label("Change retention.ms", exact=True).click()
         page.get_by_label("Value").fill("soon")
         page.get_by_role("button", name="Continue").click()

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from forebay.client import Admin
 from forebay.testing import Broker
-from support.console.browser import needs_browser, opened_page, picture
+from support.console.browser import needs_browser, opened_page, picture, show
 from support.console.running_console import RunningConsole
 from support.waiting import Patience
 
@@ -42,8 +42,7 @@ def filled(broker: Broker, console: RunningConsole) -> None:
 
 
 def test_a_person_finds_opens_changes_and_sends_a_message(browser: Browser, console: RunningConsole) -> None:
-    with opened_page(browser, console.url) as page:
-        page.goto(f"{console.origin}/local/messages/orders")
+    with opened_page(browser, console.at("messages/orders")) as page:
         page.get_by_role("button", name="Show more").wait_for()
         picture(page, "messages")
         page.get_by_role("button", name="More", exact=True).click()
@@ -63,7 +62,7 @@ def test_a_person_finds_opens_changes_and_sends_a_message(browser: Browser, cons
         page.get_by_role("button", name="Continue").click()
         page.get_by_role("button", name="Do it").click()
         page.get_by_text("sent orders-").wait_for()
-        page.goto(f"{console.origin}/local/messages/orders?key=changed")
+        show(page, "messages/orders?key=changed")
         page.get_by_text("changed", exact=True).first.wait_for()
 
 
@@ -71,8 +70,7 @@ def test_a_live_view_shows_new_messages_and_can_be_paused(
     browser: Browser, console: RunningConsole, broker: Broker
 ) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    with opened_page(browser, console.url) as page:
-        page.goto(f"{console.origin}/local/messages/orders?live=1")
+    with opened_page(browser, console.at("messages/orders?live=1")) as page:
         page.get_by_text("Waiting for the next message").wait_for()
         patience = Patience("a message is seen")
         while not page.get_by_text("live one").first.is_visible():  # it begins when the stream is open
@@ -91,17 +89,18 @@ def test_a_live_view_shows_new_messages_and_can_be_paused(
 
 
 def test_hostile_messages_stay_text(browser: Browser, console: RunningConsole) -> None:
-    with opened_page(browser, console.url) as page:
-        page.goto(f"{console.origin}/local/messages/hostile")
+    with opened_page(browser, console.at("messages/hostile")) as page:
         page.get_by_text("That is all.").wait_for()
         assert page.locator("table.messages tbody tr").count() == 4
         for offset in range(4):
-            page.goto(f"{console.origin}/local/messages/hostile?at=0-{offset}")
+            show(page, f"messages/hostile?at=0-{offset}")
             page.get_by_role("dialog").get_by_text("Send again").wait_for()
+            show(page, "messages/hostile")
+            page.get_by_role("dialog").wait_for(state="detached")
         picture(page, "hostile")
         assert page.locator("img[src=x]").count() == 0
         assert page.title() == "Messages · Forebay"
         with page.expect_download() as download:
-            page.goto(f"{console.origin}/local/messages/hostile?at=0-1")
+            show(page, "messages/hostile?at=0-1")
             page.get_by_text("Download all of it").click()
         assert download.value.path().stat().st_size == 10_000_000

@@ -76,8 +76,7 @@ def test_a_person_sees_where_messages_are_and_that_the_store_fails(
     browser: Browser, console: RunningConsole, broker: Broker, store: Path
 ) -> None:
     wait_until_copied(console)
-    with opened_page(browser, console.url) as page:
-        page.goto(f"{console.origin}/local/topics/history")
+    with opened_page(browser, console.at("topics/history")) as page:
         page.get_by_text("all closed segments").wait_for()
         page.get_by_role("link", name="Disk and object store").click()
         page.get_by_role("img", name="in the object store").wait_for()

@@ -12,7 +12,7 @@ from forebay.console.watch.activity import quantile
 from forebay.console.watch.timeline import Timeline
 from forebay.testing import Cluster
 from forebay.wire.messages.describe_activity import BrokerEvent
-from support.console.browser import needs_browser, opened_page, picture
+from support.console.browser import needs_browser, opened_page, picture, show
 from support.console.running_console import RunningConsole, running_console
 from support.waiting import Patience
 
@@ -83,15 +83,14 @@ def test_every_replica_is_in_the_picture_of_partitions_over_brokers(console: Run
 
 @needs_browser
 def test_a_person_sees_and_searches_the_timeline(browser: Browser, console: RunningConsole) -> None:
-    with opened_page(browser, console.url) as page:
-        page.goto(f"{console.origin}/local/timeline")
+    with opened_page(browser, console.at("timeline")) as page:
         page.get_by_text("somebody created topic orders").wait_for()
         page.get_by_role("img", name="Changes:").wait_for()
         picture(page, "timeline")
         page.get_by_role("button", name="Brokers", exact=True).click()
         page.get_by_text("somebody created topic orders").wait_for(state="detached")
         assert "kinds=broker" in page.url
-        page.goto(f"{console.origin}/local/brokers")
+        show(page, "brokers")
         page.get_by_text("leads 2 of 6").or_(page.get_by_text("of 6")).first.wait_for()
         picture(page, "spread")
 

@@ -111,8 +111,7 @@ def test_a_broker_that_goes_away_is_reported_and_its_return_is_seen(
         page.get_by_label("Token").fill("wrong")
         page.get_by_role("button", name="Log in").click()
         page.get_by_text("this is not the token").wait_for()
-        page.goto(console.url)
-        page.goto(f"{console.origin}/local/topics")
+        page.goto(console.at("topics"))
         page.get_by_role("link", name="flow").wait_for()
 
         broker.kill()

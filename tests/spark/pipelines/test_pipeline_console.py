@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.brokers.broker_process import BrokerProcess
-from support.console.browser import needs_browser, opened_page, picture, running_browser
+from support.console.browser import needs_browser, opened_page, picture, running_browser, show
 from support.console.running_console import running_console
 from support.spark.pipeline_process import running
 from support.spark.topics import Sent, make, send
@@ -45,7 +45,7 @@ def test_a_person_sees_a_pipeline_work_and_end(
         started("run", "steps.yml", "--metrics", str(port)) as process,
     ):
         page.set_default_timeout(600_000)  # until Spark has started
-        page.goto(f"{console.origin}/local/pipelines")
+        show(page, "pipelines")
         steps = page.get_by_role("region", name="Steps of running pipelines")
         steps.get_by_text("works").nth(1).wait_for()
         send(broker.bootstrap, "shown-orders", [Sent(b'{"id": %d}' % n) for n in range(5)])

@@ -46,6 +46,10 @@ class RunningConsole:
     def origin(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def at(self, address: str) -> str:
+        """The address of a view, with the token: it takes one load of the page."""
+        return f"{self.origin}/local/{address}{'&' if '?' in address else '?'}token={TOKEN}"
+
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
