@@ -22,12 +22,14 @@ pytestmark = needs_browser
 def test_a_person_creates_finds_stars_and_deletes_a_topic(
     browser: Browser, console: RunningConsole, broker: Broker
 ) -> None:
-    with Admin(broker.bootstrap_servers) as admin:
-        admin.create_topic("other", partitions=1)
     with opened_page(browser, console.url) as page:
         page.get_by_role("heading", name="Overview").wait_for()
         assert "token" not in page.url
         page.get_by_text("All is well.").wait_for()
+        page.get_by_text("forebay topic create orders").wait_for()
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("other", partitions=1)
+        page.get_by_text("First steps").wait_for(state="detached")
         picture(page, "overview")
 
         page.get_by_role("link", name="Topics", exact=True).click()
@@ -70,6 +72,9 @@ def test_settings_are_changed_and_a_refusal_is_shown(
     with Producer(broker.bootstrap_servers) as producer:
         producer.send("kept", "something")
     with opened_page(browser, console.at("topics/kept?tab=settings")) as page:
+        page.get_by_label("Change cleanup.policy", exact=True).wait_for()
+        page.get_by_label("Search settings").fill("retention.ms")
+        page.get_by_label("Change cleanup.policy", exact=True).wait_for(state="detached")
         page.get_by_label("Change retention.ms", exact=True).click()
         page.get_by_label("Value").fill("soon")
         page.get_by_role("button", name="Continue").click()

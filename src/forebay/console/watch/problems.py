@@ -28,7 +28,13 @@ class Problem(NamedTuple):
 
 def problems(picture: Snapshot) -> list[Problem]:
     """The worst first."""
-    found = [*_of_brokers(picture), *_of_partitions(picture), *_of_tiers(picture), *_of_disks(picture)]
+    found = [
+        *_of_brokers(picture),
+        *_of_partitions(picture),
+        *_of_tiers(picture),
+        *_of_disks(picture),
+        *_of_groups(picture),
+    ]
     return sorted(found, key=lambda problem: problem.severity != "severe")
 
 
@@ -124,6 +130,25 @@ def _of_disks(picture: Snapshot) -> Iterator[Problem]:
             f"The disk of broker {broker.id} is {100 - 100 * free // total} % full",
             "Shorten the retention of the largest topics, delete what nobody needs, or add a disk.",
             "topics?sort=-size",
+        )
+
+
+def _of_groups(picture: Snapshot) -> Iterator[Problem]:
+    """A stream of Spark is never a member of the group to which it commits."""
+    idle = [
+        group
+        for group in picture.groups.values()
+        if group.state == "Empty" and group.lag and not group.is_spark
+    ]
+    if idle:
+        idle.sort(key=lambda group: -(group.lag or 0))
+        link = "share-groups" if all(group.kind == "share" for group in idle) else "groups?sort=-lag"
+        yield Problem(
+            "warning",
+            f"{_count(len(idle), 'group is', 'groups are')} behind, and nobody reads for "
+            f"{'it' if len(idle) == 1 else 'them'}",
+            f"{_named([group.name for group in idle])}: start its consumers, or delete what is not needed.",
+            link,
         )
 
 

@@ -30,7 +30,7 @@ def overview(ask: Ask) -> dict[str, Any]:
         "partitions": sum(len(topic.partitions) for topic in shown),
         "messages": sum(topic.messages or 0 for topic in shown),
         "groups": len(picture.groups),
-        "rate": sum(rates) if rates else None,
+        "rate": sum(rates) if rates or (not shown and picture.number > 1) else None,
         "produce": None if picture.activity is None else _produce_times(picture.activity),
         "size": sum(sizes) if sizes else None,
         "remote": _remote_bytes(picture),

@@ -46,6 +46,11 @@ function clockTimes(seconds) {
   return seconds.map((each) => new Date(each * 1000).toLocaleTimeString("en-GB", options));
 }
 
+/** Of ticks that read alike, as 0.5 and 1 of whole numbers do, only the highest has a label. */
+function distinct(labels) {
+  return labels.map((label, at) => (label === labels[at + 1] ? "" : label));
+}
+
 /** One plot. times: seconds; series: [{label, values, colour}]; format: for the axis and the legend. */
 export function Plot({ times, series, format, height = 180, label }) {
   const place = useRef(null);
@@ -68,7 +73,7 @@ export function Plot({ times, series, format, height = 180, label }) {
         scales: { y: { range: (_, _low, high) => [0, high > 0 ? high * 1.15 : 1] } },
         axes: [
           { stroke: text, grid, ticks: grid, font: "11px system-ui", space: 70, incrs: TICKS, values: (_, all) => clockTimes(all) },
-          { stroke: text, grid, ticks: grid, font: "11px system-ui", size: 66, values: (_, all) => all.map((value) => format(value)) },
+          { stroke: text, grid, ticks: grid, font: "11px system-ui", size: 66, values: (_, all) => distinct(all.map((value) => format(value))) },
         ],
         series: [
           { label: "At", value: (_, value) => (value === null ? "now" : new Date(value * 1000).toLocaleTimeString("en-GB")) },

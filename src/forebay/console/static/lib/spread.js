@@ -27,7 +27,7 @@ export function Spread({ cluster }) {
               </div>
               <p class="spread-legend" aria-hidden="true"><i class="tile leads"></i>leads<i class="tile follows"></i>follows<i class="tile behind"></i>behind or away</p>
               <${Pages} data=${data} />`
-          : html`<p class="quiet-text">No topic is like that.</p>`}
+          : html`<p class="quiet-text">${data.all ? "No topic is like that." : "No topics yet."}</p>`}
     <//>
   <//>`;
 }

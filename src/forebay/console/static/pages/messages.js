@@ -5,7 +5,7 @@ import { get, queryText } from "../lib/api.js";
 import { useData } from "../lib/data.js";
 import { useLive } from "../lib/live.js";
 import { isReadOnly } from "../lib/change.js";
-import { Badge, Button, Empty, Field, Loading, PageHead, Search, Trouble } from "../lib/ui.js";
+import { Badge, Button, Command, Empty, Field, Loading, PageHead, Search, Trouble } from "../lib/ui.js";
 import { List, listParams } from "../lib/table.js";
 import { bytes, compact, count, moment, plural, rate } from "../lib/format.js";
 import { Message, Preview } from "./message.js";
@@ -29,7 +29,12 @@ function Choose({ cluster }) {
   ];
   return html`<${PageHead} title="Messages" />
     <div class="toolbar"><${Search} placeholder="Which topic?" /></div>
-    <${List} state=${state} columns=${columns} keyOf=${(row) => row.name} label="Topics" empty="No topic is like that." />`;
+    <${List} state=${state} columns=${columns} keyOf=${(row) => row.name} label="Topics" empty=${html`<${NoTopics} cluster=${cluster} all=${state.data?.all} />`} />`;
+}
+
+function NoTopics({ cluster, all }) {
+  if (all) return html`<${Empty} title="No topic is like that."><p>Change the search.</p><//>`;
+  return html`<${Empty} title="No topics yet."><p>Messages live in topics. <a href=${href(cluster, ["topics"])}>Create one</a>, or send the first message:</p><${Command} line="echo hello | forebay produce orders" /><//>`;
 }
 
 function OfTopic({ cluster, topic }) {

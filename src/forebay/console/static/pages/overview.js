@@ -2,7 +2,7 @@
 import { html } from "../lib/dom.js";
 import { href } from "../lib/router.js";
 import { useData } from "../lib/data.js";
-import { Badge, Card, Loaded, PageHead, Stat } from "../lib/ui.js";
+import { Badge, Card, Command, Loaded, PageHead, Stat } from "../lib/ui.js";
 import { HistoryPlot } from "../lib/plot.js";
 import { ago, bytes, bytesRate, compact, count, millis, moment, plural, rate } from "../lib/format.js";
 import { Kind, eventText } from "../lib/events.js";
@@ -10,7 +10,7 @@ import { Kind, eventText } from "../lib/events.js";
 const PLOT = 150;
 const LATENCY = [
   { series: "median-ms:Produce", label: "median" },
-  { series: "slow-ms:Produce", label: "99 of 100 below" },
+  { series: "slow-ms:Produce", label: "p99" },
 ];
 const BYTES = [
   { series: "bytes-in", label: "in" },
@@ -25,7 +25,7 @@ export default function Overview({ cluster }) {
 
 function Shown({ cluster, data }) {
   const up = data.brokers.filter((broker) => broker.answers).length;
-  return html`<${Health} cluster=${cluster} problems=${data.problems} />
+  return html`<${Health} cluster=${cluster} problems=${data.problems} partitions=${data.partitions} />
     <div class="stats">
       <${Stat} label="Brokers" value=${`${up} of ${data.brokers.length}`} tone=${up < data.brokers.length ? "severe" : ""} hint="answer" />
       <${Stat} label="Coming in" value=${rate(data.rate)} hint=${data.produce ? `${bytes(data.produce.bytes_in)}/s` : "messages"} />
@@ -34,6 +34,7 @@ function Shown({ cluster, data }) {
       <${Stat} label="Messages" value=${compact(data.messages)} hint=${data.size === null ? "kept" : data.remote === null ? `${bytes(data.size)} on disk` : `${bytes(data.size)} on disk, ${bytes(data.remote)} remote`} />
       <${Stat} label="Groups" value=${compact(data.groups)} hint=${`${compact(data.lag)} behind`} link=${href(cluster, ["groups"])} />
     </div>
+    ${data.topics === 0 && html`<${FirstSteps} cluster=${cluster} />`}
     <div class="columns">
       <${Card} title="Throughput">
         <${HistoryPlot} cluster=${cluster} lines=${[{ series: "in", label: "messages/s" }]} format=${rate} height=${PLOT} label="Messages per second in the last hour" />
@@ -52,7 +53,7 @@ function Shown({ cluster, data }) {
         <${Bars} rows=${data.busiest} value=${(row) => row.rate} text=${(row) => rate(row.rate)} link=${(row) => href(cluster, ["topics", row.name])} empty="Nothing comes in just now." />
       <//>
       <${Card} title="Groups that are behind">
-        <${Bars} rows=${data.lagging} value=${(row) => row.lag} text=${(row) => compact(row.lag)} link=${(row) => href(cluster, ["groups", row.name])} empty="Every group has read everything." />
+        <${Bars} rows=${data.lagging} value=${(row) => row.lag} text=${(row) => compact(row.lag)} link=${(row) => href(cluster, ["groups", row.name])} empty=${data.groups ? "Every group has read everything." : "No groups yet."} />
       <//>
     </div>
     <${Card} title="Brokers">
@@ -62,9 +63,9 @@ function Shown({ cluster, data }) {
     ${data.hidden.length > 0 && html`<p class="quiet-text">Not shown to this user: ${data.hidden.join("; ")}.</p>`}`;
 }
 
-function Health({ cluster, problems }) {
+function Health({ cluster, problems, partitions }) {
   if (!problems.length) {
-    return html`<div class="health good" role="status"><span class="dot"></span><p><b>All is well.</b> Every partition has its leader and all its replicas.</p></div>`;
+    return html`<div class="health good" role="status"><span class="dot"></span><p><b>All is well.</b> ${partitions ? "Every partition has its leader and all its replicas." : "The brokers answer."}</p></div>`;
   }
   return html`<div class="problems" role="status">
     ${problems.map(
@@ -75,6 +76,17 @@ function Health({ cluster, problems }) {
       </div>`,
     )}
   </div>`;
+}
+
+/** For a cluster without topics: what a person does first. */
+function FirstSteps({ cluster }) {
+  return html`<${Card} title="First steps" actions=${html`<a href=${href(cluster, ["topics"])}>Create a topic here</a>`}>
+    <ol class="first-steps">
+      <li><span>Create a topic</span><${Command} line="forebay topic create orders" /></li>
+      <li><span>Send a message</span><${Command} line="echo hello | forebay produce orders" /></li>
+      <li><span>Read it</span><${Command} line="forebay consume orders" /></li>
+    </ol>
+  <//>`;
 }
 
 function Bars({ rows, value, text, link, empty }) {

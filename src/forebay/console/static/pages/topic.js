@@ -3,7 +3,7 @@ import { html, useState } from "../lib/dom.js";
 import { go, href, route } from "../lib/router.js";
 import { useData } from "../lib/data.js";
 import { change, isReadOnly } from "../lib/change.js";
-import { Badge, Button, Card, Dialog, Empty, Field, Loaded, PageHead, Stat, Tabs, toast } from "../lib/ui.js";
+import { Badge, Button, Card, Dialog, Empty, Field, Loaded, PageHead, Search, Stat, Tabs, toast } from "../lib/ui.js";
 import { Table } from "../lib/table.js";
 import { Producers } from "./producers.js";
 import { Tiers } from "./tiers.js";
@@ -105,8 +105,11 @@ function Settings({ base }) {
     { key: "source", title: "From", wide: true, render: (row) => html`<${Source} row=${row} own="DYNAMIC_TOPIC_CONFIG" />` },
     { key: "edit", title: html`<span class="visually-hidden">Change</span>`, number: true, render: (row) => !isReadOnly() && !row.read_only && html`<${Button} kind="quiet small" label=${`Change ${row.name}`} onClick=${() => setEdited(row)}>Change<//>${row.source === "DYNAMIC_TOPIC_CONFIG" && html`<${Button} kind="quiet small" label=${`Reset ${row.name}`} onClick=${() => reset(row)}>Reset<//>`}` },
   ];
-  return html`<${Loaded} state=${state}>
-      ${(data) => html`<${Table} columns=${columns} data=${data} keyOf=${(row) => row.name} label="Settings" />`}
+  const wanted = (route.value.query.search ?? "").toLowerCase();
+  const found = (data) => data.rows.filter((row) => row.name.includes(wanted));
+  return html`<div class="toolbar"><${Search} placeholder="Search settings" /></div>
+    <${Loaded} state=${state}>
+      ${(data) => html`<${Table} columns=${columns} data=${{ rows: found(data) }} keyOf=${(row) => row.name} label="Settings" empty="No setting is like that." />`}
     <//>
     ${edited && html`<${EditSetting} base=${base} row=${edited} onClose=${(done) => { setEdited(null); after(done); }} />`}`;
 }
