@@ -125,7 +125,7 @@ APIS: dict[int, ServedApi] = {
     ApiKey.DESCRIBE_DISK: ServedApi(0, 0, "disk_report background"),
     ApiKey.DESCRIBE_POSITIONS: ServedApi(0, 0, "positions"),
     ApiKey.DESCRIBE_ACTIVITY: ServedApi(0, 0, "metrics events server"),
-    ApiKey.DESCRIBE_REMOTE_LOGS: ServedApi(0, 0, "partitions"),
+    ApiKey.DESCRIBE_REMOTE_LOGS: ServedApi(0, 0, "partitions background"),
 }
 
 

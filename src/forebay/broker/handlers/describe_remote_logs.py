@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from forebay.broker.net.responses.deferred_replies import Reply, answer_later
 from forebay.core.tiers.planning import copy_lag
 from forebay.wire.messages.describe_remote_logs import (
     DescribedRemoteLog,
@@ -12,22 +14,43 @@ from forebay.wire.messages.describe_remote_logs import (
 )
 
 if TYPE_CHECKING:
+    from forebay.broker.background import Background
     from forebay.broker.net.request_context import RequestContext
     from forebay.broker.partition.partition import Partition
     from forebay.broker.partition.table import PartitionTable
 
 
+_SEGMENTS_AT_ONCE = 5_000
+"""Between two turns of the loop: bytes are added up over all segments of a partition."""
+
+
 def handle(
-    partitions: PartitionTable, _: RequestContext, request: DescribeRemoteLogsRequest
+    partitions: PartitionTable,
+    background: Background,
+    context: RequestContext,
+    request: DescribeRemoteLogsRequest,
+) -> Reply:
+    reply = context.defer()
+    answer_later(background, reply, _answer(partitions, request), "describing remote logs")
+    return reply
+
+
+async def _answer(
+    partitions: PartitionTable, request: DescribeRemoteLogsRequest
 ) -> DescribeRemoteLogsResponse:
     wanted = None if request.topics is None else frozenset(request.topics)
-    return DescribeRemoteLogsResponse(
-        partitions=[
-            _described(each)
-            for each in partitions.all()
-            if each.remote is not None and each.is_leader and (wanted is None or each.topic in wanted)
-        ]
-    )
+    found: list[DescribedRemoteLog] = []
+    segments = 0
+    for partition in partitions.all():
+        if partition.remote is None or not partition.is_leader:
+            continue
+        if wanted is None or partition.topic in wanted:
+            found.append(_described(partition))
+            segments += 1 + found[-1].remote_segments + len(partition.log.segments())
+        if segments > _SEGMENTS_AT_ONCE:
+            segments = 0
+            await asyncio.sleep(0)
+    return DescribeRemoteLogsResponse(partitions=found)
 
 
 def _described(partition: Partition) -> DescribedRemoteLog:
