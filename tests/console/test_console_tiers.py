@@ -11,6 +11,7 @@ import pytest
 from forebay.testing import Broker
 from support.brokers.tiered import create_tiered, fill, settings
 from support.clients.wire_client import WireClient
+from support.console.accessibility import accessibility_problems
 from support.console.browser import needs_browser, opened_page, picture
 from support.console.running_console import RunningConsole
 from support.waiting import Patience
@@ -81,6 +82,7 @@ def test_a_person_sees_where_messages_are_and_that_the_store_fails(
         page.get_by_role("link", name="Disk and object store").click()
         page.get_by_role("img", name="in the object store").wait_for()
         picture(page, "tiers")
+        assert accessibility_problems(page) == []
 
         away = store.rename(store.with_name("away"))
         store.mkdir()  # as if another volume was mounted there
