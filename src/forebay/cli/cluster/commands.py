@@ -62,7 +62,7 @@ def rebalance(dry_run: bool, at_once: int, seconds_max: int, as_json: bool, clie
     """Spread partitions and leaders evenly over all brokers, also those that have just joined."""
     from forebay.core.cluster.replicas.balancing import rebalance as decide
 
-    moves = _move(client, decide, dry_run, at_once, seconds_max, as_json)
+    moved = _move(client, decide, dry_run, at_once, seconds_max, as_json)
     led = _level_leaders(client, dry_run)
     if as_json or (dry_run and not led):
         return
@@ -71,7 +71,7 @@ def rebalance(dry_run: bool, at_once: int, seconds_max: int, as_json: bool, clie
         click.echo(f"{len(led)} leaderships {verb} to the first replica of their partition")
     if not dry_run:
         told = "the cluster is balanced" if led else "nothing to move"
-        click.echo(f"{count_text(moves)} moved; the cluster is balanced" if moves else told)
+        click.echo(f"{count_text(moved)} moved; the cluster is balanced" if moved else told)
 
 
 def _level_leaders(client: Client, dry_run: bool) -> Sequence[tuple[str, int]]:
@@ -123,9 +123,9 @@ def drain(
             cannot = error.code is ErrorCode.INVALID_REPLICATION_FACTOR and not fewer_replicas
             raise CommandError(error.message + (hint if cannot else "")) from None
 
-    moves = _move(client, decide_drain, dry_run, at_once, seconds_max, as_json, drained=node)
+    moved = _move(client, decide_drain, dry_run, at_once, seconds_max, as_json, drained=node)
     if not as_json and not dry_run:
-        click.echo(f"{count_text(moves)} moved; broker {node} holds nothing and can be stopped for good")
+        click.echo(f"{count_text(moved)} moved; broker {node} holds nothing and can be stopped for good")
 
 
 @cluster.command()
@@ -161,8 +161,10 @@ def _move(
     seconds_max: int,
     as_json: bool,
     drained: int | None = None,
-) -> Sequence[Move]:
-    from forebay.cli.cluster.showing import carry_out_showing
+) -> int:
+    """Returns how many partitions were moved, or would be."""
+    from forebay.cli.cluster.showing import carry_out_all, carry_out_showing
+    from forebay.core.cluster.replicas.balancing import holds_any
     from forebay.operations.cluster.cluster_state import mark_drained, read_image
     from forebay.operations.wire import WireConnection
 
@@ -173,14 +175,18 @@ def _move(
             print_moves_json(image, moves)
         elif dry_run:
             print_moves(image, moves)
-        if drained is not None and not dry_run:
-            mark_drained(connection, drained, drained=True)
         away = sorted({node for move in moves for node in move.replicas if node not in image.brokers})
         if away:
             click.echo(f"moves of partitions on broker {list_text(away)} wait until it is back", err=True)
+        limits = {"at_once": at_once, "seconds_max": seconds_max}
+        if drained is not None and not dry_run:
+            mark_drained(connection, drained, drained=True)
+            return carry_out_all(
+                connection, lambda now: decide(now) if holds_any(now, drained) else [], **limits
+            )
         if moves and not dry_run:
-            carry_out_showing(connection, moves, at_once=at_once, seconds_max=seconds_max)
-    return moves
+            carry_out_showing(connection, moves, **limits)
+    return len(moves)
 
 
 # -- what is shown ---------------------------------------------------------------------------------------

@@ -72,5 +72,5 @@ def list_text(nodes: Sequence[int]) -> str:
     return ",".join(map(str, nodes)) or "-"
 
 
-def count_text(moves: Sequence[Move]) -> str:
-    return "1 partition" if len(moves) == 1 else f"{len(moves)} partitions"
+def count_text(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"

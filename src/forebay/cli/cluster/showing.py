@@ -5,15 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
 from forebay.cli.output import print_table
+from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.replicas.balancing import Move
+from forebay.operations.cluster.cluster_state import read_image
 from forebay.operations.cluster.failovers import time_text
 from forebay.operations.cluster.reassignments import carry_out
 from forebay.operations.wire import WireConnection
 from forebay.wire.messages.describe_failovers import DescribedFailover
+
+_ROUNDS_MAX = 10
 
 
 def carry_out_showing(
@@ -21,6 +26,23 @@ def carry_out_showing(
 ) -> None:
     with _progress(len(moves)) as show, _said_when_interrupted():
         tell(carry_out(connection, moves, at_once=at_once, seconds_max=seconds_max, show=show))
+
+
+def carry_out_all(
+    connection: WireConnection, decide: Callable[[ClusterImage], Sequence[Move]], **limits: Any
+) -> int:
+    """Carry out what is decided until nothing is left to move, and return how much it was.
+
+    A broker that is drained may be given partitions of new topics until all brokers know of it.
+    """
+    count = 0
+    for _ in range(_ROUNDS_MAX):
+        moves = decide(read_image(connection))
+        if not moves:
+            break
+        carry_out_showing(connection, moves, **limits)
+        count += len(moves)
+    return count
 
 
 def tell(problems: Sequence[str]) -> None:

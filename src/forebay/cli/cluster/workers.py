@@ -44,7 +44,7 @@ def workers(
     with --workers COUNT. For more, start it with --workers COUNT first: then this gives all workers their
     share.
     """
-    from forebay.cli.cluster.showing import carry_out_showing
+    from forebay.cli.cluster.showing import carry_out_all, carry_out_showing
     from forebay.operations.cluster.cluster_state import mark_drained, read_image
     from forebay.operations.cluster.worker_hosts import read_workers, workers_of
     from forebay.operations.wire import WireConnection
@@ -69,10 +69,14 @@ def workers(
         _ask(moves, yes or as_json)
         for each in leaving:
             mark_drained(connection, each.broker, drained=True)
-        if moves:
-            carry_out_showing(connection, moves, at_once=at_once, seconds_max=seconds_max)
+        limits = {"at_once": at_once, "seconds_max": seconds_max}
+        moved = len(moves)
+        if leaving:
+            moved = carry_out_all(connection, lambda now: _moves(now, leaving, fewer_replicas), **limits)
+        elif moves:
+            carry_out_showing(connection, moves, **limits)
         if not as_json:
-            _tell(connection, leaving, moves, count)
+            _tell(connection, leaving, moved, count)
 
 
 def _moves(image: ClusterImage, leaving: Sequence[WorkerLoad], fewer_replicas: bool) -> Sequence[Move]:
@@ -93,22 +97,20 @@ def _ask(moves: Sequence[Move], is_sure: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError("moving needs --yes when nobody can be asked")
-    click.confirm(f"Move {count_text(moves)}?", abort=True)
+    click.confirm(f"Move {count_text(len(moves))}?", abort=True)
 
 
-def _tell(
-    connection: WireConnection, leaving: Sequence[WorkerLoad], moves: Sequence[Move], count: int
-) -> None:
+def _tell(connection: WireConnection, leaving: Sequence[WorkerLoad], moved: int, count: int) -> None:
     if leaving:
         names = ", ".join(str(each.number) for each in leaving)
         click.echo(
-            f"{count_text(moves)} moved; worker {names} holds nothing: start `forebay serve` with "
+            f"{count_text(moved)} moved; worker {names} holds nothing: start `forebay serve` with "
             f"--workers {count} now"
         )
         return
     _level_leaders(connection)
-    if moves:
-        click.echo(f"{count_text(moves)} moved; each worker has its share")
+    if moved:
+        click.echo(f"{count_text(moved)} moved; each worker has its share")
 
 
 def _level_leaders(connection: WireConnection) -> None:

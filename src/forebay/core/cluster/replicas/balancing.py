@@ -62,7 +62,7 @@ def drain(image: ClusterImage, node_id: int, *, fewer_replicas: bool = False) ->
     A replica that no other broker can take is an error; with `fewer_replicas` it is dropped, if another is
     left.
     """
-    if node_id not in image.brokers and not _holds_any(image, node_id):
+    if node_id not in image.brokers and not holds_any(image, node_id):
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}")
     return drain_all(image, [node_id], fewer_replicas=fewer_replicas)
 
@@ -244,7 +244,8 @@ def _level_leaders(image: ClusterImage, seats: Sequence[_Seat]) -> None:
     )
 
 
-def _holds_any(image: ClusterImage, node_id: int) -> bool:
+def holds_any(image: ClusterImage, node_id: int) -> bool:
+    """True if a broker has replicas, or is to have some."""
     return any(node_id in state.replicas for topic in image.topics.values() for state in topic.partitions)
 
 
