@@ -2,7 +2,9 @@
 
 `make siege` runs it: each attack for SIEGE_SECONDS on one secure broker and on a secure cluster of three,
 beside good clients. It prints a table, and writes the figures to SIEGE_JSON if that names a file.
-`make siege ARGS="-k headers"` runs one attack. The bars are for two cores, of which the attackers take one.
+`make siege ARGS="-k headers"` runs one attack. "peace" is without any, and "floor" only uses the attackers'
+core: what good clients wait for there, no broker can mend. The bars are for two cores, of which the attackers
+take one.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from support.siege.busy_core import FLOOR
 from support.siege.catalogue import ATTACKS
 from support.siege.figures import Figures, show, write_json
 from support.siege.place import Place, one_broker, three_brokers
@@ -28,7 +31,12 @@ PLACES: dict[str, Callable[[Path], AbstractContextManager[Place]]] = {
     "broker": one_broker,
     "cluster": three_brokers,
 }
-PHASES: dict[str, list[str]] = {"peace": [], **{name: [name] for name in ATTACKS}, "all": list(ATTACKS)}
+PHASES: dict[str, list[str]] = {
+    "peace": [],
+    "floor": list(FLOOR),
+    **{name: [name] for name in ATTACKS},
+    "all": list(ATTACKS),
+}
 
 
 @pytest.fixture(scope="module")

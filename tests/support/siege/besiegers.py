@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 
 from support.siege.attack import Attack
+from support.siege.busy_core import FLOOR
 from support.siege.catalogue import ATTACKS
 from support.siege.target import Target
 
+_KINDS = {**ATTACKS, **FLOOR}
 _END_S_MAX = 30.0
 _START_S_MAX = 60.0
 _HEAD_START_S = 1.0
@@ -37,8 +39,8 @@ def besiegers(target: Target, names: Sequence[str], share: float = 1.0) -> Itera
     Users come before strangers, and in a process of their own: otherwise they would be among the first whom
     a flood of strangers keeps from their logins.
     """
-    users = [name for name in names if ATTACKS[name].logged_in]
-    strangers = [name for name in names if not ATTACKS[name].logged_in]
+    users = [name for name in names if _KINDS[name].logged_in]
+    strangers = [name for name in names if not _KINDS[name].logged_in]
     result = Besiegers()
     done: Counter[str] = Counter()
     with contextlib.ExitStack() as stack:
@@ -76,7 +78,7 @@ def _besiege(target: Target, names: Sequence[str], share: float, pipe: Connectio
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     done: Counter[str] = Counter()
-    attacks = [ATTACKS[name](target, done, share) for name in names]
+    attacks = [_KINDS[name](target, done, share) for name in names]
     gc.freeze()
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     asyncio.run(_attack(attacks, pipe))
