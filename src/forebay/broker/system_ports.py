@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -19,6 +22,11 @@ from forebay.storage.real_disk import RealDisk
 
 if TYPE_CHECKING:
     from forebay.tiers.object_store import ObjectStore
+
+
+_STEPPING_BACK = frozenset({"forebay-login"})
+"""Threads whose work can wait, and holds no interpreter lock while it computes: the loop waits for none."""
+_STEPS_BACK = 10
 
 
 def _open_objects(url: str) -> ObjectStore:
@@ -39,9 +47,23 @@ def real_ports(
         clock=SystemClock(),
         disk=RealDisk(shares.files),
         network=network or SocketNetwork(),
-        executor=lambda workers, prefix: ThreadPoolExecutor(workers, thread_name_prefix=prefix),
+        executor=_threads,
         entropy=os.urandom,
         delay_indexes=DelayIndexFiles(shares.indexes),
         open_store=open_store,
         open_objects=_open_objects,
     )
+
+
+def _threads(count: int, name: str) -> ThreadPoolExecutor:
+    step_back = _step_back if name in _STEPPING_BACK else None
+    return ThreadPoolExecutor(count, thread_name_prefix=name, initializer=step_back)
+
+
+def _step_back() -> None:
+    """Let others have a core first. On Linux, a thread has a priority of its own."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            thread = threading.get_native_id()
+            now = os.getpriority(os.PRIO_PROCESS, thread)
+            os.setpriority(os.PRIO_PROCESS, thread, min(now + _STEPS_BACK, 19))
