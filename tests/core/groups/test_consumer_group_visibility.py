@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from forebay.core.groups.consumer.patterns import Pattern
 from forebay.core.groups.shard import TopicInfo
+from forebay.errors import ErrorCode
 from support.machines.consumer_runtime import ORDERS, PAYMENTS, ConsumerClient, ConsumerRuntime, parts, settle
 
 SECRET = b"s" * 16
@@ -130,3 +132,55 @@ def test_patterns_that_no_member_has_any_more_are_forgotten(runtime: ConsumerRun
     settle([a, b])
     known = runtime.consumers().subscriptions
     assert len(known._matches) <= 2 and len(known._visible) <= 2
+
+
+# -- what a pattern costs --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that were compared with a pattern, by the shard that answers."""
+    names: list[str] = []
+    matches = Pattern.matches
+
+    def noted(pattern: Pattern, name: str) -> bool:
+        names.append(name)
+        return matches(pattern, name)
+
+    monkeypatch.setattr(Pattern, "matches", noted)
+    return names
+
+
+def test_names_that_a_member_may_not_see_are_not_compared(
+    runtime: ConsumerRuntime, rules: Rules, compared: list[str]
+) -> None:
+    """A comparison may take milliseconds, and a member needs no right to any topic to send a pattern."""
+    rules.hide("User:a", "payments")
+    rules.hide("User:a", "orders")
+    come_to_rest(client(runtime, "a", "(?:.{0,5}x?){0,5}y"))
+    assert compared == []
+
+
+def test_a_name_is_compared_once_however_often_topics_and_rules_change(
+    runtime: ConsumerRuntime, rules: Rules, compared: list[str]
+) -> None:
+    a, b = client(runtime, "a", "pay.*"), client(runtime, "b", "pay.*")
+    come_to_rest(a, b)
+    first = len(compared)
+    rules.hide("User:a", "payments")
+    come_to_rest(a, b)
+    rules.show("User:a", "payments")
+    come_to_rest(a, b)
+    assert len(compared) == first
+    runtime.see_topics({**runtime.topics, "pay-more": TopicInfo(SECRET, 1)})
+    come_to_rest(a, b)
+    assert set(compared[first:]) == {"pay-more"}
+    assert parts(SECRET, 0) <= a.owned | b.owned
+
+
+def test_a_pattern_that_could_take_long_is_refused_with_what_to_do(runtime: ConsumerRuntime) -> None:
+    answer = runtime.enter_group("a", topics=None, regex=".*(?:(?:[^a])*){0,150}.*(?:(?:.{0,5}){0,150})y")
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "forebay.group.pattern.size.max" in (answer.error_message or "")
+    names = "|".join(f"topic-of-team-{number}" for number in range(60))
+    assert runtime.enter_group("a", topics=None, regex=names).error_code == ErrorCode.NONE

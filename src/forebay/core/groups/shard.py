@@ -139,7 +139,8 @@ class GroupShard:
         self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, info: RequestInfo, now: Now
     ) -> Step:
         try:
-            check_heartbeat(request, info, self._context.config.consumer_assignors)
+            config = self._context.config
+            check_heartbeat(request, info, config.consumer_assignors, config.pattern_size_max)
             group = self.groups.get(request.group_id)
             if not isinstance(group, ConsumerGroup):
                 step = self._become_consumer(group, ticket, request, info, now)

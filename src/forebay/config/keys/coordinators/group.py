@@ -72,6 +72,14 @@ class GroupsConfig:
         choices=ASSIGNORS,
         validate=_not_empty,
     )
+    pattern_size_max: int = int_key(
+        "forebay.group.pattern.size.max",
+        2_000,
+        "The instructions that the pattern of a new member of such a group may be compiled to. Each may be a "
+        "step for each character of each topic that the member may describe.",
+        1,
+        1_000_000,
+    )
     offsets_partitions: int = int_key(
         "offsets.topic.num.partitions", 4, "Partitions of __consumer_offsets, when it is created.", 1, 10_000
     )

@@ -157,7 +157,10 @@ class ConsumerGroup(ConsumerBase):
 
 
 def check_heartbeat(
-    request: ConsumerGroupHeartbeatRequest, info: RequestInfo, assignors: tuple[str, ...]
+    request: ConsumerGroupHeartbeatRequest,
+    info: RequestInfo,
+    assignors: tuple[str, ...],
+    pattern_size_max: int,
 ) -> None:
     """Check a request independently of the group; raises KafkaError."""
     for reason, is_wrong in _faults(request, info).items():
@@ -168,9 +171,15 @@ def check_heartbeat(
         raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{text}{', '.join(assignors)}.")
     if request.subscribed_topic_regex:
         try:
-            Pattern(request.subscribed_topic_regex)
+            size = Pattern(request.subscribed_topic_regex).size
         except ValueError as error:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
+        if size > pattern_size_max:
+            raise KafkaError(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"the pattern has {size} instructions, and may have {pattern_size_max}: make it simpler, for "
+                "example with fewer repetitions, or raise forebay.group.pattern.size.max",
+            )
 
 
 def _faults(request: ConsumerGroupHeartbeatRequest, info: RequestInfo) -> dict[str, bool]:

@@ -2,8 +2,8 @@
 
 Clients that subscribe by pattern expect RE2, as in Kafka: no back references, no look-around, and the whole
 name must match. Python's `re` would do for honest patterns, but it backtracks: `(a+)+b` against one long name
-keeps it busy for hours, and with it the broker. The time of RE2 grows with the name only, and its memory has
-a limit.
+keeps it busy for hours, and with it the broker. The time of RE2 grows with the name and with the size of the
+pattern only, and its memory has a limit. New patterns have a limit on their size, too.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ class Pattern:
             self._compiled = re2.compile(text, options)
         except re2.error as error:
             raise ValueError(error.args[0].decode(errors="replace")) from error
+
+    @property
+    def size(self) -> int:
+        """The instructions that it is compiled to. At worst each is a step for each character of a name."""
+        size: int = self._compiled.programsize
+        return size
 
     def matches(self, name: str) -> bool:
         return self._compiled.fullmatch(name) is not None

@@ -1,15 +1,18 @@
 """The topics that members of a KIP-848 group subscribe to, by name or by a pattern.
 
 A pattern never matches internal topics; a member has to name them. Nor does it match topics that its member
-may not describe, so two members with the same pattern may get different topics. The matches of a pattern are
-kept until the topics of the cluster change, or the rules on who may see them, because every new target
-assignment needs them. They are dropped with the last member that has the pattern, since members may send
-another one each time.
+may not describe, so two members with the same pattern may get different topics. Those are not even compared:
+a pattern may take long for each name, and a member that may see no topic must not have all of them compared.
+
+The topics of a pattern are kept until the topics of the cluster change, or the rules on who may see them,
+because every new target assignment needs them. Whether a name matches never changes, so then only names are
+compared that were not before. All is dropped with the last member that has the pattern, since members may
+send another one each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -30,9 +33,12 @@ class _Viewer(NamedTuple):
 class Subscriptions:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._matches: dict[str, frozenset[str]] = {}
+        self._matches: dict[str, dict[str, bool]] = {}
+        """By pattern, the names that were compared with it."""
         self._visible: dict[_Viewer, frozenset[str]] = {}
         """The matches that a member may describe."""
+        self._narrowed: set[_Viewer] = set()
+        """Those that may not describe all topics."""
         self._of: tuple[TopicsView, int] | None = None
         """The topics that were matched, and the visibility rules."""
 
@@ -52,23 +58,35 @@ class Subscriptions:
         topics, visibility = self._context.topics, self._context.visibility
         if self._of is None or self._of[0] is not topics or self._of[1] != visibility.revision:
             self._of = (topics, visibility.revision)
-            self._matches.clear()
+            self._forget_names(topics)
             self._visible.clear()
+            self._narrowed.clear()
         found = self._visible.get(viewer)
         if found is None:
-            every = self._matching(viewer.pattern)
-            _, principal, host = viewer
-            some = frozenset(name for name in every if visibility.may_describe(principal, host, name))
-            found = self._visible[viewer] = every if len(some) == len(every) else some
+            found = self._visible[viewer] = frozenset(self._matching(viewer))
         return found
 
-    def _matching(self, text: str) -> frozenset[str]:
-        found = self._matches.get(text)
-        if found is None:
-            matches = Pattern(text).matches
-            names = (name for name in self._context.topics if name not in INTERNAL_TOPICS)
-            found = self._matches[text] = frozenset(name for name in names if matches(name))
-        return found
+    def _matching(self, viewer: _Viewer) -> Iterator[str]:
+        text, principal, host = viewer
+        known, pattern = self._matches.setdefault(text, {}), None
+        may_describe = self._context.visibility.may_describe
+        for name in self._context.topics:
+            if name in INTERNAL_TOPICS:
+                continue
+            if not may_describe(principal, host, name):
+                self._narrowed.add(viewer)
+                continue
+            is_match = known.get(name)
+            if is_match is None:
+                pattern = pattern or Pattern(text)
+                is_match = known[name] = pattern.matches(name)
+            if is_match:
+                yield name
+
+    def _forget_names(self, topics: TopicsView) -> None:
+        for text, known in self._matches.items():
+            if len(known) > len(topics):
+                self._matches[text] = {name: found for name, found in known.items() if name in topics}
 
     def metadata_hash(self, members: Iterable[ConsumerMember]) -> int:
         """A hash that changes if a subscribed topic is created, deleted, extended, or hidden from members."""
@@ -77,8 +95,8 @@ class Subscriptions:
         subscriptions = {(member.topic_names, _viewer(member)) for member in members}
         names = {name for named, _ in subscriptions for name in named if name in topics}
         viewers = {viewer for _, viewer in subscriptions if viewer is not None}
-        narrowed = {each for each in viewers if self._meant(each) is not self._matching(each.pattern)}
         names.update(name for viewer in viewers for name in self._meant(viewer))
+        narrowed = viewers & self._narrowed
         self._keep(viewers)
         whole = topics_hash(names, self._context.topics)
         if not narrowed:
@@ -91,6 +109,7 @@ class Subscriptions:
         """Forget what no member needs any more."""
         patterns = {viewer.pattern for viewer in viewers}
         self._visible = {each: found for each, found in self._visible.items() if each in viewers}
+        self._narrowed &= viewers
         self._matches = {each: found for each, found in self._matches.items() if each in patterns}
 
 
