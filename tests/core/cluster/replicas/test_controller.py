@@ -138,6 +138,14 @@ def test_a_topic_decides_on_unclean_elections_before_the_broker(enabled: bool) -
     assert planned(image, config) == ([(2, 6, (2,))] if enabled else [])
 
 
+def test_partitions_without_a_leader_come_before_those_that_lose_a_follower() -> None:
+    """All of them change when a broker dies, and the first to be written are the first to be led again."""
+    leaders = [3, 1, 2, 1, 2, 3, 1]
+    states = [partition(leader, (1, 2, 3), index=index) for index, leader in enumerate(leaders)]
+    changes = plan(image_of(*states, alive={2, 3}), CONFIG)
+    assert [change.state.index for change in changes] == [1, 3, 6, 0, 2, 4, 5]
+
+
 def test_a_change_keeps_the_partition_epoch_that_it_was_made_from() -> None:
     (change,) = plan(image_of(partition(1, (1, 2)), alive={2}), CONFIG)
     assert change.state.partition_epoch == 77

@@ -11,13 +11,14 @@ from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, Put, Store, StoreError
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.replicas.early_fencing import leads
+from forebay.core.cluster.replicas.early_fencing import is_led_by, led_by
 from forebay.core.cluster.replicas.failover_times import (
     KEPT_MAX,
     Failover,
     decode_failovers,
     encode_failovers,
 )
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -49,13 +50,14 @@ class FailoverTimes:
     ) -> None:
         """Wait until others lead, and write down how long everything took. `before`: the image on which the
         verdict was passed."""
-        at_ms = self._time.now_ms()
-        elected_at, announced_at = await self._elections(broker_id, leads(before, broker_id))
+        at_ms, led = self._time.now_ms(), led_by(before, broker_id)
+        partitions = len(led)
+        elected_at, announced_at = await self._elections(broker_id, led)
         failover = Failover(
             broker=broker_id,
             by=self._node_id,
             at_ms=at_ms,
-            partitions=leads(before, broker_id),
+            partitions=partitions,
             detect_ms=_ms(broken_at, proven_at),
             fence_ms=_ms(proven_at, fenced_at),
             elect_ms=_ms(fenced_at, elected_at),
@@ -69,16 +71,24 @@ class FailoverTimes:
         log.warning("a failover is over", extra=asdict(failover))
         await self._keep(failover)
 
-    async def _elections(self, broker_id: int, led: int) -> tuple[float, float]:
+    async def _elections(self, broker_id: int, led: list[TopicPartition]) -> tuple[float, float]:
         """When the first, and when all of its partitions were seen to have another leader. A broker that
-        registers again may lead on."""
+        registers again may lead on.
+
+        `led` loses those that have another. Elections come in hundreds of images, so of those that are left
+        one is looked at, and no more before it has its leader.
+        """
         elected_at: float | None = None
         try:
             async with asyncio.timeout(_ELECTION_S_MAX):
                 image = self._metadata.image
-                while (left := leads(image, broker_id)) and broker_id not in image.brokers:
-                    if left < led and elected_at is None:
+                while broker_id not in image.brokers:
+                    if elected_at is None and not all(is_led_by(image, broker_id, key) for key in led):
                         elected_at = self._loop.time()
+                    while led and not is_led_by(image, broker_id, led[-1]):
+                        led.pop()
+                    if not led:
+                        break
                     image = await self._metadata.wait_for(image.revision + 1)
         except (StoreError, TimeoutError):
             pass

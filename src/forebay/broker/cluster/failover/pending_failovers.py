@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from forebay.core.cluster.replicas.early_fencing import leads
+from forebay.core.cluster.replicas.early_fencing import leads_any
 
 if TYPE_CHECKING:
     from forebay.coordination.metadata import Metadata
@@ -82,7 +82,7 @@ class PendingFailovers:
 
     def _look(self) -> None:
         image, over = self._metadata.image, self._over
-        if over is not None and not any(leads(image, broker_id) for broker_id in self._missing()):
+        if over is not None and not any(leads_any(image, broker_id) for broker_id in self._missing()):
             self._over = None
             over.set_result(None)
 

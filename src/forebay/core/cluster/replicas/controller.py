@@ -35,9 +35,14 @@ _UNCLEAN = "unclean.leader.election.enable"
 
 
 def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
-    """The changes that are due now that these brokers are alive; empty if all is as it should be."""
+    """The changes that are due now that these brokers are alive; empty if all is as it should be.
+
+    They are carried out in their order: new leaders come first, because nobody can use a partition without
+    one. Of the partitions of a broker that dies, most only lose a member of their in-sync set.
+    """
     alive, registered = image.brokers, image.registered
-    changes: list[PartitionPut] = []
+    elections: list[PartitionPut] = []
+    others: list[PartitionPut] = []
     for topic in image.topics.values():
         unclean = may_be_unclean(image, config, topic.name)
         minimum = min_insync(image, topic.name, config.min_insync_replicas)
@@ -46,8 +51,9 @@ def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
                 continue  # its leader is elected by comparing the replicas' logs (`restored_partitions.py`)
             after = desired_state(state, alive, registered=registered, unclean=unclean, minimum=minimum)
             if after is not state:
+                changes = elections if after.leader != state.leader else others
                 changes.append(PartitionPut(topic_id=topic.topic_id, state=after))
-    return changes
+    return elections + others
 
 
 def prefer(image: ClusterImage, *, imbalance_percent_max: int = 0) -> list[PartitionPut]:

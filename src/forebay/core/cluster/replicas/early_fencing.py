@@ -14,6 +14,7 @@ from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.partition_state import NO_LEADER
 from forebay.core.cluster.replicas.controller import desired_state, may_be_unclean
 from forebay.core.cluster.replicas.isr_changes import min_insync
+from forebay.core.topic_partition import TopicPartition
 
 
 def turn(image: ClusterImage, me: int, victim: int, refusing: Container[int]) -> int | None:
@@ -50,6 +51,21 @@ def obstacle(image: ClusterImage, victim: int, config: ControllerConfig) -> str 
     return None
 
 
-def leads(image: ClusterImage, broker_id: int) -> int:
-    """The number of partitions that a broker leads."""
-    return sum(state.leader == broker_id for topic in image.topics.values() for state in topic.partitions)
+def led_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
+    """The partitions that a broker leads."""
+    return [
+        (topic.name, state.index)
+        for topic in image.topics.values()
+        for state in topic.partitions
+        if state.leader == broker_id
+    ]
+
+
+def leads_any(image: ClusterImage, broker_id: int) -> bool:
+    """True if a broker leads a partition."""
+    return any(state.leader == broker_id for topic in image.topics.values() for state in topic.partitions)
+
+
+def is_led_by(image: ClusterImage, broker_id: int, key: TopicPartition) -> bool:
+    state = image.partition(*key)
+    return state is not None and state.leader == broker_id
