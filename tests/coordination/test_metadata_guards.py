@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from forebay.coordination.store import (
     StoreError,
     TxnResult,
 )
+from forebay.coordination.translate import Writes
 from forebay.core.cluster.image import NO_CONTROLLER, ClusterImage
 from forebay.core.cluster.image_changes import Change, PartitionPut
 from forebay.core.cluster.registration import BrokerRegistration
@@ -187,6 +189,31 @@ async def test_large_changes_go_in_transactions_that_fit() -> None:
         assert len(store.transactions) <= 10
         assert 1 < store.in_flight_max <= 8
         assert metadata.image == await load(store, KEYS)
+
+
+async def test_the_first_transactions_of_a_large_change_are_under_way_before_the_last_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten thousand partitions lose their leaders with one broker: nobody else may wait for all of it."""
+    store, sent_when_made = FlakyStore(), list[int]()
+
+    class CountedWrites(Writes):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            sent_when_made.append(len(store.transactions))
+
+    await join(store)
+    async with following(store) as metadata:
+        await create(metadata, "t", 3000)
+        store.transactions.clear()
+        monkeypatch.setattr(metadata_module, "Writes", CountedWrites)
+        assert await metadata.change_all(raised(metadata.image, "t")) == []
+        assert epochs(metadata.image, "t") == [1] * 3000
+    made = len(sent_when_made)
+    assert made == len(store.transactions)
+    assert sent_when_made[0] == 0
+    assert sent_when_made[made // 2] > 0
+    assert sent_when_made[-1] > made // 4
 
 
 async def test_of_a_large_change_only_what_was_overtaken_fails() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 
 from forebay.coordination.keys import Keys
@@ -207,34 +207,56 @@ class Metadata:
         newer image. When this returns, the image shows the successful ones, and is newer if anything failed.
         """
         planned_at = self.image.revision
-        slots = asyncio.Semaphore(_TXNS_IN_FLIGHT_MAX)
         gone = [change for change in changes if self._is_gone(change)]
-        chunks = self._chunks([change for change in changes if not self._is_gone(change)], guards)
-        done = await asyncio.gather(
-            *(self._commit_chunk(writes, slots) for writes, _ in chunks), return_exceptions=True
-        )
+        present = [change for change in changes if not self._is_gone(change)]
+        chunks, done = await self._commit_in_chunks(present, guards)
         for outcome in done:
             if isinstance(outcome, BaseException):
                 raise outcome
         revisions = [outcome for outcome in done if isinstance(outcome, int)]
         if revisions:
             await self.wait_for(max(revisions))
-        lost = [members for (_, members), outcome in zip(chunks, done, strict=True) if outcome is None]
+        lost = [members for members, outcome in zip(chunks, done, strict=True) if outcome is None]
         if lost:
             await self._see_who_was_faster(planned_at)
         return gone + [change for members in lost for change in members]
 
-    def _chunks(
+    async def _commit_in_chunks(
         self, changes: Sequence[Change], guards: Sequence[Compare]
-    ) -> list[tuple[Writes, list[Change]]]:
-        chunks: list[tuple[Writes, list[Change]]] = []
+    ) -> tuple[list[list[Change]], list[int | BaseException | None]]:
+        """The changes of each transaction, and what became of it: its revision, None if it was overtaken.
+
+        The first ones are under way before the last are made: there may be ten thousand changes, and the
+        first of them are the most urgent.
+        """
+        slots = asyncio.Semaphore(_TXNS_IN_FLIGHT_MAX)
+        chunks: list[list[Change]] = []
+        committing: list[asyncio.Task[int | None]] = []
+        try:
+            for writes, members in self._chunks(self.image, changes, guards):
+                if chunks and len(chunks) % _TXNS_IN_FLIGHT_MAX == 0:
+                    await asyncio.sleep(0)
+                chunks.append(members)
+                committing.append(asyncio.create_task(self._commit_chunk(writes, slots)))
+            return chunks, await asyncio.gather(*committing, return_exceptions=True)
+        except BaseException:
+            for each in committing:
+                each.cancel()
+            raise
+
+    def _chunks(
+        self, image: ClusterImage, changes: Sequence[Change], guards: Sequence[Compare]
+    ) -> Iterator[tuple[Writes, list[Change]]]:
+        """`image`: the one that the changes were planned on."""
+        writes, members = Writes(self.keys, image, guards), list[Change]()
         for change in changes:
-            if not chunks or chunks[-1][0].operations + _CHANGE_OPERATIONS_MAX > TXN_OPERATIONS_MAX:
-                chunks.append((Writes(self.keys, self.image, guards), []))
-            writes, members = chunks[-1]
+            if members and writes.operations + _CHANGE_OPERATIONS_MAX > TXN_OPERATIONS_MAX:
+                yield writes, members
+                writes, members = Writes(self.keys, image, guards), []
             writes.add(change)
             members.append(change)
-        return chunks
+        if members:
+            yield writes, members
 
     async def _see_who_was_faster(self, revision: int) -> None:
         """Wait for a newer image; do not rely on a watch that stays silent."""
