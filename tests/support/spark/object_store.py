@@ -81,6 +81,18 @@ class ObjectStore:
         files.create_dir(name)
         return Lake(f"s3://{name}/archive", (files, f"{name}/archive"))
 
+    def copy_of(self, lake: Lake) -> Lake:
+        """The same objects in a bucket of their own. The store copies them by itself: no request is made."""
+        from moto.core.models import DEFAULT_ACCOUNT_ID
+        from moto.s3.models import s3_backends
+
+        copied = self.lake()
+        backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        source, target = (each.path().partition("/")[0] for each in (lake, copied))
+        for name, found in list(backend.buckets[source].keys.items()):
+            backend.copy_object(found, target, name)
+        return copied
+
     def environment(self) -> dict[str, str]:
         """Variables by which pyarrow, deltalake and boto find the store."""
         return {

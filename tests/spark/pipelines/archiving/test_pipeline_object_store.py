@@ -86,8 +86,9 @@ def test_a_merge_is_interrupted_before_any_write(store: ObjectStore) -> None:
     moments = store.moments(before)
     assert seen_by_anyone(lake) == seen_by_us(lake) == EVERYTHING
     assert len(moments) > 10, "requests were not counted"
+    untouched, merge = archive_of_two(store)
     for requests in moments:
-        lake, merge = archive_of_two(store)
+        lake = store.copy_of(untouched)
         with store.shut_after(requests), pytest.raises(OSError, match=REFUSED):
             conclude(lake, stage(lake, merge))
         assert seen_by_us(lake) == EVERYTHING, f"after {requests} requests"
