@@ -117,16 +117,18 @@ class BatchWriter:
             )
 
     def _check_forward(self, written: list[Written]) -> None:
-        """Offsets that the archive has passed are those of another topic of the same name.
+        """Offsets that the archive has passed are those of another topic of the same name, or of another
+        history of the topic.
 
-        A stream that passes over lost data goes on with such a topic.
+        A stream that passes over lost data goes on with either.
         """
         known = self._position.next_offsets
         for file in written:
             if file.first_offset is not None and file.first_offset < known.get(str(file.partition), 0):
                 raise PipelineError(
-                    f"the topic {self._position.topic} was deleted and made anew while it was archived to"
-                    f" {self._lake.location}: give the new topic a directory of its own"
+                    f"the topic {self._position.topic} was deleted and made anew, or has lost its last"
+                    f" messages, while it was archived to {self._lake.location}: go on in a directory of"
+                    " its own"
                 )
 
     def _note(self, query: str, batch_id: int, written: list[Written]) -> Note | None:
