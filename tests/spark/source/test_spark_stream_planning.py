@@ -18,7 +18,7 @@ from forebay.spark.source.partition_reader import DataLoss
 from forebay.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.clients.wire_client import WireClient, create
-from support.spark.odd_answers import first_answered
+from support.spark.odd_answers import answered, first_answered
 from support.spark.reading import (
     NOON_MS,
     add,
@@ -319,6 +319,23 @@ def test_a_topic_that_a_broker_does_not_know_for_a_moment_is_not_lost(
             reader.prepareForTriggerAvailableNow()
         found = micro_batch(reader, end)
     assert found == ([value(0, 5), value(0, 6)], {topic: {"0": 7}})
+
+
+def test_a_topic_without_a_leader_that_a_pattern_does_not_match_holds_nothing_up(
+    broker: BrokerProcess, topic: str
+) -> None:
+    make_topic(broker.bootstrap, topic, 2)
+    impatient = {"kafka_default_api_timeout_ms": 1000}
+    reader = stream_reader(broker.bootstrap, subscribePattern=topic, **BEGIN, **impatient)
+
+    def with_another(answer: MetadataResponse) -> MetadataResponse:
+        other = MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=f"{topic}-other")
+        answer.topics = [*answer.topics, other]
+        return answer
+
+    with answered(MetadataRequest, with_another):
+        found, end = micro_batch(reader, reader.initialOffset())
+    assert (len(found), end) == (2, {topic: {"0": 2}})
 
 
 def test_spark_does_not_note_an_end_without_a_topic_that_is_lost_data(

@@ -15,13 +15,25 @@ Answer = TypeVar("Answer")
 @contextmanager
 def first_answered(request: type[Any], change: Callable[[Answer], Answer]) -> Iterator[None]:
     """The first answer to such a request is changed, and there has to be one."""
-    real, changes = BrokerConnection.read, [change]
+    changes = [change]
+
+    def change_once(answer: Answer) -> Answer:
+        return changes.pop()(answer) if changes else answer
+
+    with answered(request, change_once):
+        yield
+    assert not changes
+
+
+@contextmanager
+def answered(request: type[Any], change: Callable[[Answer], Answer]) -> Iterator[None]:
+    """All answers to such a request are changed."""
+    real = BrokerConnection.read
 
     def read(connection: BrokerConnection, **named: Any) -> Any:
         is_wanted = connection.oldest_unanswered is request
         answer = real(connection, **named)
-        return changes.pop()(answer) if is_wanted and changes else answer
+        return change(answer) if is_wanted else answer
 
     with patch.object(BrokerConnection, "read", read):
         yield
-    assert not changes

@@ -68,17 +68,17 @@ def _topics(subscription: Subscription) -> list[str] | None:
     return list(subscription.topics) or sorted({at.topic for at in subscription.partitions})
 
 
-def _matching(found: MetadataResponse, subscription: Subscription) -> Iterable[MetadataResponseTopic]:
-    for topic in found.topics:
+def _matching(found: MetadataResponse, subscription: Subscription) -> list[MetadataResponseTopic]:
+    wanted = found.topics
+    if subscription.pattern:
+        pattern = re.compile(subscription.pattern)
+        # As in Kafka's consumers, a pattern never matches internal topics. They can be read by their name.
+        wanted = [topic for topic in wanted if not topic.is_internal and pattern.fullmatch(topic.name or "")]
+    for topic in wanted:
         if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
             # It exists. A topic that is left out counts as deleted.
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name} is not available just now")
-    existing = [topic for topic in found.topics if not topic.error_code]
-    if not subscription.pattern:
-        return existing
-    pattern = re.compile(subscription.pattern)
-    # As in Kafka's consumers, a pattern never matches internal topics. They can be read by their name.
-    return [topic for topic in existing if not topic.is_internal and pattern.fullmatch(topic.name or "")]
+    return [topic for topic in wanted if not topic.error_code]
 
 
 # -- offsets -----------------------------------------------------------------------------------------------
