@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from bench.cluster import BROKERS, ForebayCluster
+from bench.cluster import BROKERS, ForebayCluster, wait_until
 from bench.scale.curve import Row
 from bench.server import BenchError
 
@@ -39,6 +39,7 @@ def _measure(scratch: Path, size: int) -> Row:
         row["CPU s of a survivor"] = max(
             spent - cpu_each[node] for node, spent in cluster.cpu_s_of_each().items()
         )
+        wait_until(lambda: bool(cluster.failovers()), "the times of the failover to be written down")
         seen = cluster.failovers()[-1]
         row |= {"noticed: ms": seen.detect_ms, "elected: ms": seen.fence_ms + seen.elect_ms}
         row["announced: ms"] = seen.announce_ms
