@@ -27,7 +27,6 @@ from forebay.broker.composition.optional_parts import OptionalParts
 from forebay.broker.composition.replication import Replication
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.fetch_host import FetchHost
-from forebay.broker.large_answers import LargeAnswers
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher, Endpoint
 from forebay.broker.net.large_requests import LargeRequests
@@ -50,6 +49,7 @@ from forebay.wire.api_keys import ApiKey
 if TYPE_CHECKING:
     from forebay.broker.composition.foundations import Foundations
     from forebay.broker.handlers.api_versions import ApiVersions
+    from forebay.broker.large_answers import LargeAnswers
     from forebay.broker.net.connection import Handle
     from forebay.broker.partition.partition import Partition
     from forebay.broker.prometheus.exporter import Exporter
@@ -171,7 +171,7 @@ class Node(OptionalParts):
             self.loop,
             thread_cpu=self._base.ports.clock.thread_cpu,
             stalls=self.stalls,
-            answers=LargeAnswers(lambda: self.image, self.coordinators),
+            answers=lambda: self.large_answers,
             elements_max=lambda: self.config.socket.request_elements_max,
             sent_by_broker=partial(sent_by_broker, self._base.authorization),
             finish=self._finish_piece,
@@ -230,6 +230,10 @@ class Node(OptionalParts):
         if api_key == ApiKey.PRODUCE and self.config.tracing.endpoint:
             return load("forebay.broker.composition.tracing:traced_produce")(self._base, guarded)
         return guarded
+
+    @cached_property
+    def large_answers(self) -> LargeAnswers:
+        return load("forebay.broker.large_answers:LargeAnswers")(lambda: self.image, self.coordinators)
 
     @cached_property
     def api_versions(self) -> ApiVersions:

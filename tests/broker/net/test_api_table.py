@@ -21,6 +21,7 @@ STRUCTURAL = {
     "TokenService",
     "Callable[[], ViewOffsets]",
     "Callable[[], RemoteOffsets | None]",
+    "Callable[[], Adoption]",
     "Callable[[Partition, int], Awaitable[None]]",
 }
 """What handlers name by what it can do, not by its class."""

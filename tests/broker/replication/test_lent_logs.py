@@ -18,7 +18,7 @@ from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.partition.own_appends import append_own
 from forebay.broker.partition.partition import Partition
 from forebay.errors import ErrorCode, KafkaError, StorageError
-from forebay.storage.real_disk import RealDisk
+from forebay.storage.real_disk import RealDisk, RealFile
 from forebay.wire.batch import TRANSACTIONAL
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -320,18 +320,18 @@ def is_open(cluster: LocalCluster, node: int) -> bool:
 
 
 class SlowlyOpeningDisk(RealDisk):
-    """Looking into the directory of a topic takes as long as the test wants."""
+    """Making a file in the directory of a topic takes as long as the test wants."""
 
     def __init__(self) -> None:
         super().__init__()
         self.began = threading.Event()
         self.released = threading.Event()
 
-    def list(self, path: str) -> list[str]:
-        if path.endswith(f"/{TOPIC}-0"):
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        if f"/{TOPIC}-0/" in path and not self.released.is_set():
             self.began.set()
             assert self.released.wait(60)
-        return super().list(path)
+        return super().open(path, create=create)
 
 
 async def test_the_loop_goes_on_while_a_partition_is_opened(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _FORBIDDEN = b"<Error><Code>AccessDenied</Code><Message>the gate is shut</Message></Error>"
 
 _READING = ("GET", "HEAD")
+_NUMBERS = itertools.count()
+"""Of buckets: all servers of a process have the same, because moto keeps them for the process."""
 
 
 class Gate:
@@ -62,11 +64,10 @@ class ObjectStore:
     def __init__(self, port: int, gate: Gate) -> None:
         self.gate = gate
         self._port = port
-        self._numbers = itertools.count()
 
     def lake(self) -> Lake:
         """A directory in a bucket of its own."""
-        name = f"lake-{next(self._numbers)}"
+        name = f"lake-{next(_NUMBERS)}"
         files = fs.S3FileSystem(
             access_key="test",
             secret_key="test",

@@ -74,7 +74,7 @@ class LargeRequests:
         thread_cpu: Callable[[], float],
         stalls: StallWatch,
         elements_max: Callable[[], int],
-        answers: Answers,
+        answers: Callable[[], Answers],
         sent_by_broker: Callable[[RequestContext], bool],
         finish: Callable[[], None],
     ) -> None:
@@ -117,7 +117,10 @@ class LargeRequests:
         self._spawn(context, frame_bytes, work, reply)
 
     def has_large_answer(self, context: RequestContext, request: Any) -> bool:
-        return self._answers.elements(context.api_key, context.api_version, request) > 0
+        return self._answer_elements(context, request) > 0
+
+    def _answer_elements(self, context: RequestContext, request: Any) -> int:
+        return self._answers().elements(context.api_key, context.api_version, request)
 
     def _spawn(
         self, context: RequestContext, frame_bytes: int, work: Coroutine[Any, Any, None], reply: Reply
@@ -136,8 +139,8 @@ class LargeRequests:
     ) -> None:
         place: Place | None = None
         try:
-            if has_large_answers(context.api_key):
-                size = self._answers.elements(context.api_key, context.api_version, request)
+            size = self._answer_elements(context, request) if has_large_answers(context.api_key) else 0
+            if size:
                 place = await self._room_for(context).take(_client(context), size, self._elements_max())
             await self._serve(endpoint, context, reply, request, queued.held_bytes)
         finally:
@@ -311,7 +314,7 @@ class LargeRequests:
             elif not has_large_answers(context.api_key):
                 yield context, piece
             else:
-                for part, request in self._answers.parts(context.api_key, context.api_version, piece):
+                for part, request in self._answers().parts(context.api_key, context.api_version, piece):
                     yield context._replace(part=part), request
 
     async def _handled(

@@ -102,6 +102,7 @@ class Room:
 
     async def take(self, who: Hashable, amount: int, most: int) -> Place:
         """Wait until there is room for so much, of at most twice `most` in all and `most` for each."""
+        assert amount > 0
         granted, place = self._loop.create_future(), Place(self, who, min(amount, most), most)
         self._waiting[granted] = place
         self._grant()
