@@ -188,6 +188,21 @@ class TestIndexes:
         assert len(sealed) > 5
         assert {name: (tmp_path / name).read_bytes() for name in sealed} == {n: whole[n] for n in sealed}
 
+    @pytest.mark.parametrize("left", [b"abc", b"\0" * 24], ids=["part", "zeros"])
+    @pytest.mark.parametrize("suffix", ["index", "timeindex"])
+    def test_what_a_power_failure_left_of_the_first_entry_counts_as_missing(
+        self, tmp_path: Path, suffix: str, left: bytes
+    ) -> None:
+        log = open_log(RealDisk(), str(tmp_path), CONFIG)
+        fill(log, 20)
+        sealed = tmp_path / f"{log.segments()[1].base_offset:020d}.{suffix}"
+        log.files.close()
+        whole = sealed.read_bytes()
+        assert whole
+        sealed.write_bytes(left)
+        open_log(RealDisk(), str(tmp_path), CONFIG, recovery_point=20)
+        assert sealed.read_bytes() == whole
+
     @pytest.mark.parametrize("clean", [False, True])
     @pytest.mark.parametrize(
         "garbage", [b"\xff" * 48, b"\x01" * 24, b"\0" * 96, b"abc", b"\0\0\0\1\0\0\0\7" * 3]

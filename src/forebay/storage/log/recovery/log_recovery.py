@@ -42,6 +42,7 @@ from forebay.storage.log.recovery.swap_recovery import complete_swaps
 from forebay.storage.log.recovery.txn_index_recovery import TxnIndexFiles, mark_txn_indexed
 from forebay.storage.log.segment.batch_parts import CorruptBatch, Hop, WholeBatch
 from forebay.storage.log.segment.batch_walk import NO_NEXT
+from forebay.storage.log.segment.index import SparseIndex
 from forebay.storage.log.segment.segment import DELETED, Segment, Tail
 from forebay.wire.batch import HEADER_SIZE, read_header
 
@@ -232,8 +233,13 @@ def _lacks_indexes(segment: Segment, options: OpenOptions) -> bool:
     It has a time entry, unless none of its batches has a time. If it has more than one batch and is not
     small, it has an entry of offsets too.
     """
-    has_offsets = segment.size <= options.index_interval_bytes or segment.index.file.size()
-    return bool(segment.size) and not (has_offsets and segment.time_index.file.size())
+
+    def has_entries(index: SparseIndex) -> bool:
+        # A power failure may leave a part of the first entry, or zeros.
+        return bool(len(index) if options.power_lost and not options.clean else index.file.size())
+
+    has_offsets = segment.size <= options.index_interval_bytes or has_entries(segment.index)
+    return bool(segment.size) and not (has_offsets and has_entries(segment.time_index))
 
 
 def _make_missing_indexes(sealed: Segment, options: OpenOptions) -> None:
