@@ -16,7 +16,7 @@ from forebay.sim.actors.consumers.readers import fetch_offset
 from forebay.sim.actors.reading import messages
 from forebay.sim.models.dead_letters import Letter
 from forebay.sim.models.messages import Model
-from forebay.sim.world.places import BRIEF, LATER, LOOSE
+from forebay.sim.world.places import BRIEF, JOBS, LATER, LOOSE
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -25,6 +25,9 @@ from forebay.wire.messages.describe_configs import (
 from forebay.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 Content = dict[TopicPartition, dict[int, bytes]]
+
+_DELETED = (BRIEF, LOOSE)
+"""Partitions whose messages may be deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ class LastReader(Actor):
 
     async def _read(self, at: TopicPartition, *, committed: bool) -> dict[int, bytes]:
         content: dict[int, bytes] = {}
-        offset = await self._start(at)
+        offset = await self._start(at) if at in _DELETED else 0
         # Where messages are delayed, the first fetch may find fewer than there are.
         end = await self.retry(partial(self.client.latest, at)) if at == LATER else 0
         while True:
@@ -62,7 +65,7 @@ class LastReader(Actor):
             try:
                 found = await self.retry(fetch)
             except Refused as refused:
-                if refused.code is not ErrorCode.OFFSET_OUT_OF_RANGE or at not in (BRIEF, LOOSE):
+                if refused.code is not ErrorCode.OFFSET_OUT_OF_RANGE or not self._may_begin_later(at):
                     raise
                 offset = await self._start(at)  # something was deleted this very moment
                 continue
@@ -71,11 +74,15 @@ class LastReader(Actor):
             if offset >= max(found.high_watermark, end):
                 return content
 
+    def _may_begin_later(self, at: TopicPartition) -> bool:
+        """An unclean election may leave a gap between the object store and the new leader's log. Then the history
+        before it is given up."""
+        return at in _DELETED or (at in JOBS and self.model.shares.rules.loses_records)
+
     async def _start(self, at: TopicPartition) -> int:
-        """The start of the partition; it asks only where messages may be deleted."""
-        if at not in (BRIEF, LOOSE):
-            return 0
-        start = self._found.starts[at] = await self.retry(partial(self.client.earliest, at))
+        start = await self.retry(partial(self.client.earliest, at))
+        if at in _DELETED:
+            self._found.starts[at] = start
         return start
 
 
