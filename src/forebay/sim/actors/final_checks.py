@@ -75,8 +75,8 @@ class LastReader(Actor):
                 return content
 
     def _may_begin_later(self, at: TopicPartition) -> bool:
-        """An unclean election may leave a gap between the object store and the new leader's log. Then the history
-        before it is given up."""
+        """An unclean election may leave a gap between the object store and the new leader's log. Then the
+        history before it is given up."""
         return at in _DELETED or (at in JOBS and self.model.shares.rules.loses_records)
 
     async def _start(self, at: TopicPartition) -> int:
