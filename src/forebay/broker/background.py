@@ -59,13 +59,19 @@ class Background:
 
     def keep(self, begin: Callable[[], Work], doing: str) -> asyncio.Task[None]:
         """Do something for as long as the broker serves; started again when it fails."""
-        assert self._tasks is not None
-        return self._tasks.create_task(self._restart(begin, doing))
+        return self._started(self._restart(begin, doing))
 
     def need(self, begin: Callable[[], Work], doing: str) -> asyncio.Task[None]:
         """Do something that the broker cannot live without."""
+        return self._started(_vital(begin, doing))
+
+    def _started(self, work: Work) -> asyncio.Task[None]:
         assert self._tasks is not None
-        return self._tasks.create_task(_vital(begin, doing))
+        try:
+            return self._tasks.create_task(work)
+        except RuntimeError:  # the broker was cancelled while it started
+            work.close()
+            raise
 
     # -- failures --------------------------------------------------------------------------------------
 
