@@ -1,7 +1,7 @@
 """Which worker of pytest-xdist gets which tests, and when: for cores that are never idle, and Spark in time.
 
 Two kinds of tests want opposite things. Those on Spark compute, and Spark has time limits of its own that a
-busy machine misses: while they run there are two workers more than there are cores, and the others have not
+busy machine misses: while they run there is one worker more than there are cores, and the others have not
 begun. All other tests wait for brokers, clients and timers more than they compute, and their limits are for
 what hangs: once Spark is done all workers share them.
 
@@ -86,7 +86,7 @@ class WorkSharing(LoadGroupScheduling):  # type: ignore[misc]
 
     def __init__(self, config: pytest.Config, log: object = None, cores: int | None = None) -> None:
         super().__init__(config, log)
-        self._beside_spark = (cores or os.cpu_count() or 1) + 2
+        self._beside_spark = (cores or os.cpu_count() or 1) + 1
         self._places: dict[Worker, int] = {}
 
     def add_node(self, node: Worker) -> None:
