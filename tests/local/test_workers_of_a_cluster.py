@@ -1,6 +1,6 @@
 """Two hosts with two workers each, coordinated by a real etcd.
 
-Both hosts are this machine, at two of its loopback addresses: hosts are told apart by their addresses.
+Both hosts are this machine, at two of its loopback addresses: hosts are distinguished by their addresses.
 """
 
 from __future__ import annotations

@@ -430,8 +430,7 @@ class OptionalParts:
     @property
     def leaves_threads(self) -> bool:
         """True if a thread was given up, because it takes long."""
-        parts = [part for name, part in vars(self).items() if name in ("filters", "tiers")]
-        return any(part.is_late for part in parts)
+        return (self.has("filters") and self.filters.is_late) or (self.has("tiers") and self.tiers.is_late)
 
 
 class RunWhenNeeded:

@@ -171,7 +171,7 @@ class LargeFetch(ConsumerFetch):
             self._wait.finish()
 
     async def _send(self, reply: Reply, response: FetchResponse) -> None:
-        if isinstance(reply, PartReply):  # who has cut the request encodes in slices, too
+        if isinstance(reply, PartReply):  # what cut the request also encodes the answer in slices
             reply.resolve(response)
             return
         context = self._context
