@@ -163,8 +163,8 @@ class GrowingTopics:
 
     async def _do(self, topic: TopicImage, work: _Work) -> None:
         gathering, draining = work
-        gathered = await asyncio.gather(*(self._try(self._gather(topic, index)) for index in gathering))
-        drained = await asyncio.gather(*(self._try(self._drain(topic, index)) for index in draining))
+        gathered = await asyncio.gather(*(_tried(self._gather, topic, index) for index in gathering))
+        drained = await asyncio.gather(*(_tried(self._drain, topic, index) for index in draining))
         done = {index for index, is_done in zip(gathering, gathered, strict=True) if is_done}
         empty = {index for index, is_done in zip(draining, drained, strict=True) if is_done}
         if done or empty:
@@ -182,13 +182,6 @@ class GrowingTopics:
                 "partitions that were folded take messages again",
                 extra={"topic": topic.name, "partitions": sorted(gathered)},
             )
-
-    async def _try(self, work: Coroutine[Any, Any, bool]) -> bool:
-        try:
-            return await work
-        except KafkaError as error:
-            log.debug("a topic does not have more partitions yet", extra={"reason": error.message})
-            return False
 
     # -- gathering -------------------------------------------------------------------------------------
 
@@ -275,3 +268,17 @@ class GrowingTopics:
             return False
         await self._committed(partition)
         return partition.leader_epoch == leader_epoch and partition.is_followed
+
+
+async def _tried(
+    work: Callable[[TopicImage, int], Coroutine[Any, Any, bool]], topic: TopicImage, index: int
+) -> bool:
+    """Do it for a partition; whether it could be done.
+
+    It begins here, so that no coroutine is left over if the task is cancelled before it starts.
+    """
+    try:
+        return await work(topic, index)
+    except KafkaError as error:
+        log.debug("a topic does not have more partitions yet", extra={"reason": error.message})
+        return False
