@@ -31,9 +31,6 @@ log = logging.getLogger(__name__)
 
 Aborted = AbortedTxn | AbortedSpan
 
-_READS_MAX = 8
-"""The most reads of one request while they find nothing, as in a stretch of aborted transactions."""
-
 
 class Found(NamedTuple):
     """The records that a member has acquired of one share partition."""
@@ -58,39 +55,39 @@ class _Batch(NamedTuple):
 
 
 def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int, now_ms: int) -> Found | None:
-    """Acquire records for a member; None if there are none. Raises StorageError, also for damaged records."""
+    """Acquire records for a member; None if there are none in the next part of the log.
+
+    If there may be some behind it, as in a stretch of aborted transactions, the line of fetches goes on in the
+    next turn of the loop. Raises StorageError, also for damaged records.
+    """
     machine, partition = share.machine, share.partition
     assert machine is not None
     share.follow_log()
-    for _ in range(_READS_MAX):
-        offset = machine.next_fetch_offset()
-        end = share.end_offset
-        if offset is None or offset >= end:
-            return None
-        part, is_warm = share.headers.read(offset, max_bytes, end=end)
-        if isinstance(part, Unreadable):
-            _note_unreadable(share, machine, part, now_ms)
-            raise part.error
-        if part is None or part.range is None:
-            return None
-        # Read no more than fits into the window, however much a client asks for.
-        records_max = min(demand.records_max, share.settings.partition_max_record_locks)
-        batches, last = _batches(share, part, offset + records_max - 1)
-        if last < offset:
-            return None  # a thread looks for the end of the first of them
-        visible = _visible(batches, offset)
-        if share.settings.is_read_committed:
-            visible = _without_aborted(visible, _aborted(partition, part, offset, last + 1))
-        read = LogRead(offset, last, [(each.first, each.last) for each in visible])
-        ranges, write, hold = machine.acquire(member_id, read, demand, now_ms=now_ms)
-        share.changed()
-        if ranges:
-            records = _cut(part, visible, ranges)
-            partition.log.expect_read_after(records)
-            return Found(ranges, records, write, hold, is_warm)
-        if machine.next_fetch_offset() == offset:
-            return None
-    return None
+    offset, end = machine.next_fetch_offset(), share.end_offset
+    if offset is None or offset >= end:
+        return None
+    part, is_warm = share.headers.read(offset, max_bytes, end=end)
+    if isinstance(part, Unreadable):
+        _note_unreadable(share, machine, part, now_ms)
+        raise part.error
+    if part is None or part.range is None:
+        return None
+    # Read no more than fits into the window, however much a client asks for.
+    records_max = min(demand.records_max, share.settings.partition_max_record_locks)
+    batches, last = _batches(share, part, offset + records_max - 1)
+    if last < offset:
+        return None  # a thread looks for the end of the first of them
+    visible = _visible(batches, offset)
+    if share.settings.is_read_committed:
+        visible = _without_aborted(visible, _aborted(partition, part, offset, last + 1))
+    read = LogRead(offset, last, [(each.first, each.last) for each in visible])
+    ranges, write, hold = machine.acquire(member_id, read, demand, now_ms=now_ms)
+    share.changed()
+    if not ranges:
+        return None
+    records = _cut(part, visible, ranges)
+    partition.log.expect_read_after(records)
+    return Found(ranges, records, write, hold, is_warm)
 
 
 def _note_unreadable(share: LiveShare, machine: SharePartition, found: Unreadable, now_ms: int) -> None:
