@@ -116,10 +116,12 @@ def deep_produce_stream(
     )
 
 
-def fetch_stream(topic: str, offsets: Sequence[int], batch: bytes, *, seconds: float) -> Stream:
+def fetch_stream(
+    topic: str, offsets: Sequence[int], batch: bytes, *, partition: int = 0, seconds: float
+) -> Stream:
     """Fetches of one batch each, at the given offsets in turn."""
     return Stream(
-        blobs=[fetch_frame(topic, offset, max_bytes=len(batch)) for offset in offsets],
+        blobs=[fetch_frame(topic, offset, max_bytes=len(batch), partition=partition) for offset in offsets],
         payload_bytes_per_blob=len(batch),
         window=IN_FLIGHT_REQUESTS,
         seconds=seconds,

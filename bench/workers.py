@@ -1,10 +1,11 @@
 """One worker beside several, in turns: `python -m bench.workers [COUNT]`.
 
-The load is small produce requests that were built before, many in one send, from two processes: a client
-costs a few percent of what its broker does. Both hosts run at the same time, and one of them is idle while
-the other is measured, in short turns: what else happens on the machine happens to both, and each round is
-compared with the one beside it. A host's CPU is that of all its processes, the parent too. Brokers load their
-rarely used parts after their start, which takes each of them a second of CPU: that is waited for.
+The loads are small produce requests, one or many in one send, and fetches of a view that shows nothing of its
+topic. They were built before, and come from two processes: a client costs a few percent of what its broker
+does. Both hosts run at the same time, and one of them is idle while the other is measured, in short turns:
+what else happens on the machine happens to both, and each round is compared with the one beside it. A host's
+CPU is that of all its processes, the parent too. Brokers load their rarely used parts after their start,
+which takes each of them a second of CPU: that is waited for.
 """
 
 from __future__ import annotations
@@ -18,18 +19,32 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.frames import B200_BATCH, deep_produce_stream, produce_stream
+from bench.client import Client
+from bench.frames import B200_BATCH, deep_produce_stream, fetch_stream, produce_stream
 from bench.load import Measure, Stream, run_load
 from bench.server import BenchError, ForebayServer, WayIn, process_cpu_s, process_shared_bytes
+from bench.views import stored
+from forebay.wire.batch import split
+from forebay.wire.compression import Codec
 
 TOPIC = "bench-workers"
+ORDERS = "bench-orders"
+WHOLE_VIEW = "forebay.view.turn.ms=10000"
+"""So that a fetch does not end earlier when the machine is busy."""
+ORDERS_BATCHES = 4
+VIEW = "bench-view"
+VIEW_SETTINGS = {"forebay.view.source": ORDERS, "forebay.view.where": "value.amount > 1000"}
+"""Every value is parsed. The open segment of a log is filtered anew for each fetch."""
 STREAMS = 2
 ROUNDS = 12
 ROUND_S = 0.5
+VIEW_ROUND_S = 1.0
 LOADED_S_MAX = 60.0
 LOADED = "all parts are loaded"
 ROUND_BYTES_MAX = 64 << 20
-LOADS = {"produce 200 B, deep": deep_produce_stream, "produce 200 B": produce_stream}
+PRODUCE = {"produce 200 B, deep": deep_produce_stream, "produce 200 B": produce_stream}
+VIEW_LOAD = "a view of 2,000 messages"
+LOADS = (*PRODUCE, VIEW_LOAD)
 
 
 class HostServer(ForebayServer):
@@ -38,13 +53,20 @@ class HostServer(ForebayServer):
     ready_s_max = 200.0
 
     def __init__(self, scratch: Path, workers: int) -> None:
-        super().__init__(scratch, f"workers-{workers}", f"forebay.workers={workers}")
+        super().__init__(scratch, f"workers-{workers}", f"forebay.workers={workers}", WHOLE_VIEW)
         self._workers = workers
         self.bootstrap = "{}:{}".format(*self.address)
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
-    def create_topic(self) -> None:
-        self._admin.create_topics([NewTopic(TOPIC, STREAMS)])[TOPIC].result(60)
+    def create_topics(self) -> None:
+        for name in (TOPIC, ORDERS):
+            self._admin.create_topics([NewTopic(name, STREAMS)])[name].result(60)
+        data = stored(Codec.NONE)
+        batch = data[: split(data)[0][1].size]
+        for partition, way_in in enumerate(self.ways_in(ORDERS)):
+            with Client(way_in.address) as client:
+                client.fill(ORDERS, ORDERS_BATCHES, batch, partition)
+        self._admin.create_topics([NewTopic(VIEW, config=VIEW_SETTINGS)])[VIEW].result(60)
 
     def wait_until_loaded(self) -> None:
         deadline = time.monotonic() + LOADED_S_MAX
@@ -67,18 +89,25 @@ class HostServer(ForebayServer):
         """What several processes share counts once."""
         return sum(process_shared_bytes(pid) for pid in self.pids())
 
-    def ways_in(self) -> list[WayIn]:
+    def ways_in(self, topic: str) -> list[WayIn]:
         """To the leader of each partition."""
-        found = self._admin.list_topics(TOPIC, timeout=60)
-        leaders = [found.brokers[part.leader] for _, part in sorted(found.topics[TOPIC].partitions.items())]
+        found = self._admin.list_topics(topic, timeout=60)
+        leaders = [found.brokers[part.leader] for _, part in sorted(found.topics[topic].partitions.items())]
         return [WayIn((str(leader.host), leader.port)) for leader in leaders]
 
     def measure(self, load: str) -> Measure:
-        return run_load(self, [self._stream(load, *each) for each in enumerate(self.ways_in())])
+        topic = VIEW if load == VIEW_LOAD else TOPIC
+        return run_load(self, [_stream(load, *each) for each in enumerate(self.ways_in(topic))])
 
-    def _stream(self, load: str, partition: int, way_in: WayIn) -> Stream:
-        made = LOADS[load](TOPIC, B200_BATCH, partition=partition, seconds=ROUND_S, bytes_max=ROUND_BYTES_MAX)
-        return replace(made, way_in=way_in)
+
+def _stream(load: str, partition: int, way_in: WayIn) -> Stream:
+    if load == VIEW_LOAD:
+        made = fetch_stream(VIEW, [0], B200_BATCH, partition=partition, seconds=VIEW_ROUND_S)
+    else:
+        made = PRODUCE[load](
+            TOPIC, B200_BATCH, partition=partition, seconds=ROUND_S, bytes_max=ROUND_BYTES_MAX
+        )
+    return replace(made, way_in=way_in)
 
 
 def main(count: int) -> None:
@@ -88,7 +117,7 @@ def main(count: int) -> None:
             HostServer(Path(scratch), 1).stop()  # so that all code is compiled before starts are measured
             for number in (1, count):
                 hosts[number] = HostServer(Path(scratch), number)
-                hosts[number].create_topic()
+                hosts[number].create_topics()
             for host in hosts.values():
                 host.wait_until_loaded()
             for load in LOADS:

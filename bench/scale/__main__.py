@@ -1,5 +1,5 @@
-"""`python -m bench.scale [partitions|members|failover] [--smallest N] [--largest N]` measures curves by size,
-keeps them in bench/results, and writes them into docs/scale.md with `--write-docs`.
+"""`python -m bench.scale [partitions|members|failover|surge] [--smallest N] [--largest N]` measures curves by
+size, keeps them in bench/results, and writes them into docs/scale.md with `--write-docs`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.scale import failover, members, partitions
+from bench.scale import failover, members, partitions, surge
 from bench.scale.curve import Row, keep, table, write_page
 from bench.server import BenchError
 from bench.suite import allow_many_files, scratch_directory
@@ -18,6 +18,7 @@ CURVES: dict[str, tuple[Callable[[Path, tuple[int, ...]], list[Row]], tuple[int,
     "partitions": (partitions.partition_curve, partitions.SIZES),
     "members": (members.member_curve, members.SIZES),
     "failover": (failover.failover_curve, failover.SIZES),
+    "surge": (surge.surge_curve, surge.SIZES),
 }
 
 

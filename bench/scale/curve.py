@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ def _shown(value: Any) -> str:
 
 
 def write_page(names: Iterable[str]) -> None:
-    """Put the tables of these curves into the page, between the marks that name them."""
+    """Put the tables of these curves into the page, between the marks that name them, and their pictures
+    beside it."""
     text = PAGE.read_text()
     for name in names:
         mark = f"<!-- bench: {name} -->"
@@ -65,4 +67,7 @@ def write_page(names: Iterable[str]) -> None:
         if not pattern.search(text):
             raise BenchError(f"{PAGE} has no place for the curve {name!r}: {mark}")
         text = pattern.sub(lambda _, name=name, mark=mark: f"{mark}\n{table(kept(name))}\n<!-- end -->", text)  # type: ignore[misc]
+        if (picture := RESULTS / f"scale-{name}.png").exists():
+            (PAGE.parent / "scale").mkdir(exist_ok=True)
+            shutil.copy(picture, PAGE.parent / "scale" / f"{name}.png")
     PAGE.write_text(text)
