@@ -57,8 +57,8 @@ class _Batch(NamedTuple):
 def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int, now_ms: int) -> Found | None:
     """Acquire records for a member; None if there are none in the next part of the log.
 
-    If there may be some behind it, as in a stretch of aborted transactions, the line of fetches goes on in the
-    next turn of the loop. Raises StorageError, also for damaged records.
+    If there may be some behind it, as in a stretch of aborted transactions, the line of fetches goes on in
+    the next turn of the loop. Raises StorageError, also for damaged records.
     """
     machine, partition = share.machine, share.partition
     assert machine is not None
