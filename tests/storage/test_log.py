@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,11 @@ def open_small(path: Path, config: LogConfig = SMALL, disk: RealDisk | None = No
 
 def names(path: Path) -> list[str]:
     return sorted(file.name for file in (path / "t-0").iterdir())
+
+
+def reaped(log: Log) -> list[int]:
+    """The base offsets of the segments whose files may be removed now."""
+    return [int(Path(path).name.split(".")[0]) for path in log.reap() if ".log" in path]
 
 
 def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
@@ -239,6 +245,21 @@ class TestTheFront:
         assert not [name for name in names(tmp_path) if name.endswith(".deleted")]
         with pytest.raises(FileClosed):
             bytes_of(held)
+
+    def test_deleted_segments_wait_within_a_bound_and_the_last_in_any_case(self, tmp_path: Path) -> None:
+        """The oldest go first: somebody may still read the last."""
+        log = open_small(tmp_path, replace(SMALL, deleted_bytes_max=2500))
+        fill(log, 60)
+        bases = [info.base_offset for info in log.segments()]
+        log.delete_front(2)
+        assert not log.is_reap_due
+        log.delete_front(2)
+        assert log.is_reap_due
+        assert reaped(log) == bases[:2]
+        log.configure(replace(SMALL, deleted_bytes_max=0))
+        log.delete_front(1)
+        assert reaped(log) == bases[2:4]
+        assert not log.is_reap_due
 
     def test_the_active_segment_stays(self, tmp_path: Path) -> None:
         log = open_small(tmp_path)

@@ -56,6 +56,8 @@ def log_config(config: TopicConfig, decompress_max_bytes: int) -> LogConfig:
         index_interval_bytes=config.index_interval_bytes,
         segment_index_bytes=config.segment_index_bytes,
         file_delete_delay_ms=config.file_delete_delay_ms,
+        # Segments leave the disk as fast as others fill. A reader whose file is gone goes on in the store.
+        deleted_bytes_max=config.segment_bytes if config.remote_storage_enable else None,
         keeps_snapshots=config.remote_storage_enable,
         decompress_max_bytes=decompress_max_bytes,
     )

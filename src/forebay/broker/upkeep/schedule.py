@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _CHECKPOINT_INTERVAL_MS = 10_000
 _IDLE_CHECKS_PER_LIMIT = 4
 _IDLE_CHECK_MS_MAX = 60_000
-_REAP_INTERVAL_MS = 5_000
+_REAP_INTERVAL_MS = 1_000
 _OFFLINE_CHECK_MS = 1_000
 _FOLDED_CHECK_MS = 1_000
 _TOMBSTONE_CHECK_MS = 60_000
@@ -160,7 +160,7 @@ class Upkeep:
         Where the logs begin now is written down first. A log whose files are gone from below that, after a
         loss of power, has lost its beginning.
         """
-        if self._tended.deleted:
+        if any(log.is_reap_due for log in self._tended.deleted):
             await self._for_each("reap", lambda partition: self._unremoved.extend(partition.log.reap()))
             self._tended.forget_those_in_order()
         if self._unremoved:

@@ -311,6 +311,8 @@ class Log(SwappingLog):
         if count:
             self._hints, self._old_hints = {}, {}
             self._segments.delete_front(count, monotonic_ms(self._clock) + self.config.file_delete_delay_ms)
+            if self.config.deleted_bytes_max is not None:
+                self._segments.bound_deleted(self.config.deleted_bytes_max)
             self._tend_deleted()
 
     def reap(self) -> list[str]:

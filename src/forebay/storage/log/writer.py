@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from forebay.clock import Clock
+from forebay.clock import Clock, monotonic_ms
 from forebay.errors import StorageError
 from forebay.storage.disk import Disk, File
 from forebay.storage.log.config import LogConfig
@@ -138,6 +138,10 @@ class LogWriter:
     def has_deleted(self) -> bool:
         """True if files of deleted segments are still to be removed."""
         return self._segments.has_deleted
+
+    @property
+    def is_reap_due(self) -> bool:
+        return self._segments.is_reap_due(monotonic_ms(self._clock))
 
     @property
     def generation(self) -> int:

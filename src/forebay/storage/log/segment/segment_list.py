@@ -102,6 +102,18 @@ class SegmentList:
         del self._items[:count]
         del self._bases[:count]
 
+    def bound_deleted(self, bytes_max: int) -> None:
+        """Let the oldest deleted segments go at once, if all take more than this; the last one waits."""
+        kept = 0
+        for at in range(len(self._deleted) - 1, -1, -1):
+            kept += self._deleted[at][1].size
+            if kept > bytes_max and at < len(self._deleted) - 1:
+                self._deleted[: at + 1] = [(0, segment) for _, segment in self._deleted[: at + 1]]
+                return
+
+    def is_reap_due(self, now_ms: int) -> bool:
+        return bool(self._deleted) and self._deleted[0][0] <= now_ms
+
     def reap(self, now_ms: int) -> list[str]:
         """Close deleted segments whose time has come; returns the names of files that may now be removed."""
         paths: list[str] = []
