@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from demo_load import check, read_all
@@ -35,6 +36,7 @@ LEASE_SECONDS = 6
 SETTINGS = {"forebay.lease.ttl.ms": LEASE_SECONDS * 1000}
 RACKS = ("rack-a", "rack-b", "rack-c")
 MEMBERS = 2
+ASK_SECONDS = 5
 
 
 class View:
@@ -77,7 +79,14 @@ class View:
         console.print(shown)
 
     def _partitions(self) -> dict[int, PartitionMetadata]:
-        return dict(self._admin.list_topics(TOPIC, timeout=PATIENCE_SECONDS).topics[TOPIC].partitions)
+        """librdkafka does not send a question again that a broker took before it was killed: ask anew."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return dict(self._admin.list_topics(TOPIC, timeout=ASK_SECONDS).topics[TOPIC].partitions)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
 
 
 def play(short: bool) -> Facts:
