@@ -8,6 +8,7 @@ cannot work without them: keeping its lease and following the cluster's metadata
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -45,7 +46,8 @@ class Background:
     def spawn(self, work: Work, doing: str, *inner: Coroutine[Any, Any, Any]) -> None:
         """Do something once, beside the event loop's other work.
 
-        `inner`: what the work awaits and was handed. It is closed with it, if it could not start.
+        `inner`: what the work awaits, and was given in another object. It is closed with it, if it could not
+        start.
         """
         contained = self._contain(work, doing)
         try:
@@ -118,5 +120,9 @@ def _describe(error: Exception) -> str:
 
 
 def _close(*work: Coroutine[Any, Any, Any]) -> None:
+    """Close coroutines; with one that has not started, also those that it was given to await."""
     for each in work:
+        has_started = not inspect.iscoroutine(each) or inspect.getcoroutinestate(each) != inspect.CORO_CREATED
+        given = {} if has_started else inspect.getcoroutinelocals(each)
         each.close()
+        _close(*filter(inspect.iscoroutine, given.values()))

@@ -140,11 +140,24 @@ async def test_what_the_work_was_handed_is_closed_with_it(is_open: bool) -> None
     async def answer(work: Coroutine[Any, Any, None]) -> None:
         await work
 
-    inner = fails(ZeroDivisionError("it must not run"))
+    innermost = fails(ZeroDivisionError("it must not run"))
+    inner = answer(innermost)
     async with asyncio.TaskGroup() as tasks:
         if is_open:
             background.open(tasks)
-        background.spawn(answer(inner), "answering", inner)
+        background.spawn(answer(inner), "answering")
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
+    assert inspect.getcoroutinestate(inner) == inspect.CORO_CLOSED
+    assert inspect.getcoroutinestate(innermost) == inspect.CORO_CLOSED
+
+
+async def test_what_the_work_was_handed_in_another_object_is_closed_with_it() -> None:
+    background = Background(Metrics())
+
+    async def answer(work: list[Coroutine[Any, Any, None]]) -> None:
+        await work[0]
+
+    inner = fails(ZeroDivisionError("it must not run"))
+    background.spawn(answer([inner]), "answering", inner)
     assert inspect.getcoroutinestate(inner) == inspect.CORO_CLOSED
