@@ -10,7 +10,8 @@ import pytest
 
 from forebay.config import broker_config
 from forebay.coordination.keys import Keys
-from forebay.coordination.metadata import Metadata, ensure_cluster_id, load
+from forebay.coordination.metadata import Metadata, load
+from forebay.coordination.permanent_values import ensure_cluster_id
 from forebay.coordination.registrations import register_broker
 from forebay.coordination.store import Delete, Put, StoreError
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs

@@ -6,7 +6,7 @@ import asyncio
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.metadata import load
-from forebay.coordination.node_ids import allocate_node_id
+from forebay.coordination.permanent_values import allocate_node_id
 from forebay.coordination.store import Put
 from support.brokers.memory_store import MemoryStore
 

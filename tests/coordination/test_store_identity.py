@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forebay.coordination.keys import Keys
-from forebay.coordination.metadata import Metadata, ensure_cluster_id, load
+from forebay.coordination.metadata import Metadata, load
+from forebay.coordination.permanent_values import ensure_cluster_id
 from forebay.coordination.store import Delete, MismatchReason, Put, StoreMismatch
 from forebay.coordination.store_history import check_image
 from forebay.coordination.store_identity import Header, KnownStore, Position

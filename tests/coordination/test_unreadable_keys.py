@@ -15,7 +15,8 @@ import pytest
 
 from forebay.config import broker_config
 from forebay.coordination.keys import Keys
-from forebay.coordination.metadata import Metadata, ensure_login_secret, load
+from forebay.coordination.metadata import Metadata, load
+from forebay.coordination.permanent_values import ensure_login_secret
 from forebay.coordination.producer_id_counter import allocate_producer_ids
 from forebay.coordination.store import Put, StoreError
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs

@@ -10,7 +10,8 @@ import pytest
 
 from forebay.broker.coordinators.producer_ids import BLOCK, ProducerIds
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.coordination.metadata import Metadata, ensure_cluster_id
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.permanent_values import ensure_cluster_id
 from forebay.coordination.store import Delete, Put
 from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.stored.image_text import encode_topic

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from forebay.coordination.metadata import Metadata, ensure_cluster_id
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.permanent_values import ensure_cluster_id
 from forebay.coordination.store import Compare, LeaseLost, Put, StoreError
 from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.stored.image_text import encode_topic

@@ -21,8 +21,8 @@ from forebay.broker.ports import Address, Ports
 from forebay.broker.system_ports import real_ports
 from forebay.config import BrokerConfig
 from forebay.coordination.keys import Keys
-from forebay.coordination.metadata import Metadata, ensure_cluster_id, ensure_login_secret
-from forebay.coordination.node_ids import allocate_node_id
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.permanent_values import allocate_node_id, ensure_cluster_id, ensure_login_secret
 from forebay.coordination.store import Store, StoreAway
 from forebay.errors import ConfigError
 from forebay.storage.datadir import DataDir

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from hashlib import sha256
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import (
@@ -23,7 +22,6 @@ from forebay.coordination.store import (
     Compacted,
     Compare,
     Event,
-    Put,
     Store,
     StoreClosed,
     StoreError,
@@ -60,29 +58,6 @@ async def load(store: Store, keys: Keys) -> ClusterImage:
     items, revision = await store.range(keys.root)
     cluster_id = next((item.value.decode() for item in items if item.key == keys.cluster_id), "")
     return ClusterImage(cluster_id=cluster_id).apply(changes_of_range(keys, items), revision)
-
-
-async def ensure_cluster_id(store: Store, keys: Keys, candidate: str) -> str:
-    """The id of the cluster: the stored one, or else the candidate, which becomes permanent."""
-    return (await _ensure(store, keys.cluster_id, candidate.encode())).decode()
-
-
-async def ensure_login_secret(store: Store, keys: Keys, candidate: bytes) -> bytes:
-    """Likewise for the secret from which credentials of unknown users are made up."""
-    stored = await _ensure(store, keys.login_secret, candidate.hex().encode())
-    try:
-        return bytes.fromhex(stored.decode())
-    except ValueError:
-        # It only has to be secret and the same everywhere.
-        log.error("the secret in the store is not what a broker wrote", extra={"key": keys.login_secret})
-        return sha256(stored).digest()
-
-
-async def _ensure(store: Store, key: str, candidate: bytes) -> bytes:
-    await store.txn([Compare.absent(key)], [Put(key=key, value=candidate)])
-    item = await store.get(key)
-    assert item is not None
-    return item.value
 
 
 def report_unreadable(image: ClusterImage, before: ClusterImage | None = None) -> None:

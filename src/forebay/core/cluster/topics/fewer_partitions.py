@@ -26,11 +26,11 @@ from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, PartitionDeleted, PartitionPut, TopicPut
 from forebay.core.cluster.images.topic_folds import Fold, Folding, Gone
 from forebay.core.cluster.images.topic_image import TopicImage
+from forebay.core.cluster.topics.more_partitions import check_settled
 from forebay.core.cluster.topics.topic_requests import (
     KEEPS_COUNT,
     check_not_filled,
     check_own,
-    check_settled,
     create_partitions,
     existing_topic,
     filled_from,

@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, TopicPut
-from forebay.core.cluster.images.topic_folds import Fold, Folding, Growth, Stop, stops
+from forebay.core.cluster.images.topic_folds import GENERATIONS_END, Fold, Folding, Growth, Stop, stops
 from forebay.core.cluster.images.topic_image import TopicImage
+from forebay.errors import ErrorCode, KafkaError
 
 
 class Moved(NamedTuple):
@@ -31,6 +32,42 @@ class Moved(NamedTuple):
     named: int
     source: Stop
     target: Stop
+
+
+def check_settled(topic: TopicImage) -> None:
+    """Refuse to change the count again while the last change is unfinished."""
+    folding = topic.record.folding
+    if folding is None:
+        return
+    if folding.copied is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"partitions of {topic.name!r} are being folded and copied into others; wait until they are gone",
+        )
+    if folding.growth is not None:
+        waits_for = "transactions that were open then have not ended"
+        if folding.growth.gathering:
+            waits_for = f"partitions {', '.join(map(str, folding.growth.gathering))} are coming back"
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{topic.name!r} has just got more partitions, and {waits_for}; try again in a while",
+        )
+    if folding.generation + 1 >= GENERATIONS_END:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the partitions of {topic.name!r} were folded {GENERATIONS_END} times: copy it to a new topic",
+        )
+
+
+def check_not_taken_away(topic: TopicImage, count: int) -> None:
+    """Refuse a count that would need partitions which were folded and have disappeared."""
+    folding, current = topic.record.folding, len(topic.partitions)
+    if folding is not None and current < min(count, folding.named_end):
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"partitions {current} to {folding.named_end - 1} of {topic.name!r} were folded and are gone; "
+            f"such a topic cannot get more than {current} yet",
+        )
 
 
 def regrown(folding: Folding, open_count: int, count: int) -> Folding:

@@ -13,13 +13,13 @@ from dataclasses import field, replace
 from forebay.config import BrokerConfig, validate_topic_override
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, ConfigOwner, ConfigPut, TopicDeleted, TopicPut
-from forebay.core.cluster.images.topic_folds import GENERATIONS_END, Folding
+from forebay.core.cluster.images.topic_folds import Folding
 from forebay.core.cluster.images.topic_image import Adopted, TopicImage, TopicRecord
 from forebay.core.cluster.images.view_image import ViewDeleted
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.placement import Assignment, place, staying
-from forebay.core.cluster.topics.more_partitions import regrown
+from forebay.core.cluster.topics.more_partitions import check_not_taken_away, check_settled, regrown
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.lazy import dataclass, load
 
@@ -333,46 +333,11 @@ def _check_count(topic: TopicImage, count: int) -> None:
         problem = f"the topic has {open_count} partition(s){closed} already"
     elif topic.record.folding is not None:
         check_settled(topic)
-        _check_not_taken_away(topic, count)
+        check_not_taken_away(topic, count)
         return
     else:
         return
     raise KafkaError(ErrorCode.INVALID_PARTITIONS, problem)
-
-
-def check_settled(topic: TopicImage) -> None:
-    """Refuse to change the count again while the last change is unfinished."""
-    folding = topic.record.folding
-    if folding is None:
-        return
-    if folding.copied is not None:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"partitions of {topic.name!r} are being folded and copied into others; wait until they are gone",
-        )
-    if folding.growth is not None:
-        waits_for = "transactions that were open then have not ended"
-        if folding.growth.gathering:
-            waits_for = f"partitions {', '.join(map(str, folding.growth.gathering))} are coming back"
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"{topic.name!r} has just got more partitions, and {waits_for}; try again in a while",
-        )
-    if folding.generation + 1 >= GENERATIONS_END:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"the partitions of {topic.name!r} were folded {GENERATIONS_END} times: copy it to a new topic",
-        )
-
-
-def _check_not_taken_away(topic: TopicImage, count: int) -> None:
-    folding, current = topic.record.folding, len(topic.partitions)
-    if folding is not None and current < min(count, folding.named_end):
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"partitions {current} to {folding.named_end - 1} of {topic.name!r} were folded and are gone; "
-            f"such a topic cannot get more than {current} yet",
-        )
 
 
 def _place_more(image: ClusterImage, topic: TopicImage, count: int) -> Assignment:
