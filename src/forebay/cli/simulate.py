@@ -36,7 +36,7 @@ def simulate(seed: int, steps: int, brokers: int, plot: str | None, trace: bool,
     clients: all in this process and on virtual time. Exits with 1 if a promise was broken, with the last
     events before it.
     """
-    from forebay.sim.plots import PLOTS
+    from forebay.sim.plots.all_plots import PLOTS
     from forebay.sim.simulation import Story
     from forebay.sim.simulation import simulate as tell
 

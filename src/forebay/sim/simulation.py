@@ -29,8 +29,8 @@ from forebay.sim.invariants.tiers import TierInvariants
 from forebay.sim.models.facts import Counts
 from forebay.sim.models.messages import Model
 from forebay.sim.models.views import wrong_views
-from forebay.sim.plot import ORDINARY
-from forebay.sim.plots import PLOTS
+from forebay.sim.plots.all_plots import PLOTS
+from forebay.sim.plots.plot import ORDINARY
 from forebay.sim.trace_log import logs_to
 from forebay.sim.workload import Workload
 from forebay.sim.world.network import SimNetwork

@@ -46,7 +46,7 @@ from forebay.sim.actors.shares.auditors import ShareAuditor
 from forebay.sim.actors.shares.settings import chosen_rules
 from forebay.sim.cast import Cast, MakeActor
 from forebay.sim.models.messages import Model
-from forebay.sim.plot import ORDINARY, Plot
+from forebay.sim.plots.plot import ORDINARY, Plot
 from forebay.sim.setting_choices import setting_choices
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.places import (

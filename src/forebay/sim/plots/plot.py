@@ -1,4 +1,4 @@
-"""A plot: which actors and faults a story has. `plots.py` has all of them."""
+"""A plot: which actors and faults a story has. `all_plots.py` has all of them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from forebay.sim.actors.producers.transactional import (
 )
 from forebay.sim.actors.shares.members import ShareMember
 from forebay.sim.models.share_records import ShareRules
+
+TWO_IN_SYNC = {"min.insync.replicas": "2"}
+ONE_IN_SYNC = {"min.insync.replicas": "1"}
 
 TransactionalKind = tuple[type[TransactionalProducer], Sequence[Dialect], Manners]
 """Transactional producers: the class, the dialects that they may speak, and their manners."""
