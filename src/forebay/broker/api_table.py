@@ -35,7 +35,7 @@ APIS: dict[int, ServedApi] = {
     ApiKey.PRODUCE: ServedApi(0, 13, "produce", remember="produce:remember", waits=True),
     ApiKey.FETCH: ServedApi(4, 18, "fetch", waits=True),
     ApiKey.LIST_OFFSETS: ServedApi(
-        1, 11, "partitions offsets_by_time views_by_time local.delays remote_offsets", waits=True
+        1, 11, "partitions offsets_by_time views_by_time local.delays remote.offsets", waits=True
     ),
     ApiKey.METADATA: ServedApi(0, 13, "metadata settings topic_changes addresses failover.pending quotas"),
     ApiKey.OFFSET_COMMIT: ServedApi(2, 10, "groups", handler="group_request"),
@@ -49,9 +49,11 @@ APIS: dict[int, ServedApi] = {
     ApiKey.LIST_GROUPS: ServedApi(0, 5, "groups"),
     ApiKey.SASL_HANDSHAKE: ServedApi(0, 1, "logins"),
     ApiKey.API_VERSIONS: ServedApi(0, 4, "api_versions"),
-    ApiKey.CREATE_TOPICS: ServedApi(2, 7, "topic_changes view_creation adoption settings quotas"),
+    ApiKey.CREATE_TOPICS: ServedApi(2, 7, "topic_changes view_creation remote.adoption settings quotas"),
     ApiKey.DELETE_TOPICS: ServedApi(1, 6, "metadata settings quotas time"),
-    ApiKey.DELETE_RECORDS: ServedApi(0, 2, "partitions metadata write_cycle loop remote_start", waits=True),
+    ApiKey.DELETE_RECORDS: ServedApi(
+        0, 2, "partitions metadata write_cycle loop remote.begin_at", waits=True
+    ),
     ApiKey.INIT_PRODUCER_ID: ServedApi(0, 5, "transactions coordinators.producer_ids time"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ServedApi(2, 4, "partitions metadata", waits=True),
     ApiKey.ADD_PARTITIONS_TO_TXN: ServedApi(0, 5, "transactions metadata background time"),

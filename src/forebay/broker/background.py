@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from forebay.broker.telemetry.metrics import Metrics
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 _PAUSE_S = 0.5
 _PAUSE_S_MAX = 30.0
 """The pause before a task that failed is started again: twice as long each time, up to the maximum."""
+_LOOKS_EVERY_S = 1.0
 
 Work = Coroutine[Any, Any, None]
 
@@ -105,6 +106,33 @@ class Background:
                 self.failed(doing, error, again_in_s=pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+
+
+class RunWhenNeeded:
+    """Runs a part for as long as the broker serves, from when it is needed on."""
+
+    def __init__(
+        self,
+        is_needed: Callable[[], bool],
+        run: Callable[[], Awaitable[None]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._is_needed = is_needed
+        self._run = run
+        self._loop = loop
+        self._woken = asyncio.Event()
+
+    async def run(self) -> None:
+        while not self._is_needed():
+            self._woken.clear()
+            timer = self._loop.call_later(_LOOKS_EVERY_S, self._woken.set)
+            await self._woken.wait()
+            timer.cancel()
+        await self._run()
+
+    def look(self) -> None:
+        """Look now whether the part is needed."""
+        self._woken.set()
 
 
 async def _vital(begin: Callable[[], Work], doing: str) -> None:

@@ -197,7 +197,7 @@ async def unless_stopped(work: Coroutine[Any, Any, T], stopping: asyncio.Event) 
 async def serve(node: Node, on_ready: Callable[[Address], None], stopping: asyncio.Event) -> None:
     """From joining the cluster to leaving it."""
     listeners = node.config.node.listeners
-    if node.has_store:
+    if node.remote.has_store:
         _ = node.tiers  # a place that cannot be used is found at the start
     node.server.listen(listeners.all)
     addresses = node.server.addresses

@@ -23,16 +23,14 @@ from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.composition.coordinators import Coordinators
 from forebay.broker.composition.failover import Failover
 from forebay.broker.composition.local_partitions import LocalPartitions
-from forebay.broker.composition.optional_parts import OptionalParts
+from forebay.broker.composition.optional.optional_parts import OptionalParts
 from forebay.broker.composition.replication import Replication
 from forebay.broker.fetch.cold_reads import ColdReads
-from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher, Endpoint
 from forebay.broker.net.large_requests import LargeRequests
 from forebay.broker.net.server import Server
 from forebay.broker.produce.ack_expiry import AckExpiry
-from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.quotas.metering import RequestMeter
 from forebay.broker.replication.claims import Claims
@@ -48,15 +46,18 @@ from forebay.wire.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from forebay.broker.composition.foundations import Foundations
+    from forebay.broker.fetch.fetch_host import FetchHost
     from forebay.broker.handlers.api_versions import ApiVersions
     from forebay.broker.large_answers import LargeAnswers
     from forebay.broker.net.connection import Handle
     from forebay.broker.partition.partition import Partition
+    from forebay.broker.produce.produce_host import ProduceHost
     from forebay.broker.prometheus.exporter import Exporter
     from forebay.broker.upkeep.compaction import Compactor
     from forebay.config import BrokerConfig, Listener
     from forebay.core.cluster.image import ClusterImage
 
+_OPTIONAL = "forebay.broker.composition.optional"
 _PROCESS_BYTES = 8
 
 
@@ -87,7 +88,7 @@ class Node(OptionalParts):
         self.assignment = local.assignment
         self.write_cycle = local.write_cycle
         self.offsets_by_time = local.offsets_by_time
-        self.replication = Replication(base, local, self.remote_producers)
+        self.replication = Replication(base, local, self.remote.producers)
         self._build_cluster()
         self.coordinators = Coordinators(base, local, self.peers, self.topic_changes)
         self._build_readers()
@@ -228,7 +229,7 @@ class Node(OptionalParts):
             return None
         guarded = guard_endpoint(endpoint, self._base.authorization, self.audit)
         if api_key == ApiKey.PRODUCE and self.config.tracing.endpoint:
-            return load("forebay.broker.composition.tracing:traced_produce")(self._base, guarded)
+            return load(f"{_OPTIONAL}.tracing:traced_produce")(self._base, guarded)
         return guarded
 
     @cached_property
@@ -245,45 +246,24 @@ class Node(OptionalParts):
 
     @cached_property
     def produce(self) -> ProduceHost:
-        return ProduceHost(
-            node_id=self.node_id,
-            partitions=self.partitions,
-            metadata=self.metadata,
-            write_cycle=self.write_cycle,
+        return load(f"{_OPTIONAL}.request_hosts:produce_host")(
+            self._base,
+            self.local,
             examiner=self.examiner,
             verify_transaction=lambda *question: self.transactions.verify(*question),
             takers=self.takers,
-            sent_by_broker=partial(sent_by_broker, self._base.authorization),
-            metrics=self.metrics,
-            now_ms=self.time.now_ms,
-            uptime_s=self.loop.time,
-            sync_on_ack=self.config.storage.flush_on_ack,
         )
 
     @cached_property
     def fetch(self) -> FetchHost:
-        return FetchHost(
-            node_id=self.node_id,
-            settings=self._base.settings,
-            metadata=self.metadata,
-            partitions=self.partitions,
-            sessions=self.replication.sessions,
+        return load(f"{_OPTIONAL}.request_hosts:fetch_host")(
+            self._base,
+            self.local,
+            self.replication,
             cold_reads=self.cold_reads,
-            delays=self.local.delays,
-            arrivals=self.local.arrivals,
-            followers=self.replication.followers,
-            throttle=self.replication.throttles.giving,
-            lease=self.lease,
-            remote_reads=self.remote_reads,
+            remote_reads=self.remote.reads,
             filters=lambda: self.filters,
-            authorization=self._base.authorization,
-            quotas=self._base.quotas,
-            flush=self.local.flush,
             slices=self._large_requests.slices,
-            background=self.background,
-            metrics=self.metrics,
-            time=self.time,
-            loop=self.loop,
         )
 
     def _build_upkeep(self) -> None:
@@ -326,24 +306,11 @@ class Node(OptionalParts):
 
     @cached_property
     def compactor(self) -> Compactor:
-        base = self._base
-        return load("forebay.broker.upkeep.compaction:Compactor")(
-            settings=base.settings,
-            metadata=self.metadata,
-            partitions=self.partitions,
-            data=self.data,
-            disk=self.disk,
-            checkpoint=self.assignment.checkpoint,
-            pool=base.ports.executor(1, "forebay-clean"),
-            background=self.background,
-            metrics=self.metrics,
-            time=self.time,
-            loop=self.loop,
-        )
+        return load(f"{_OPTIONAL}.compaction:compactor")(self._base, self.local)
 
     @cached_property
     def exporter(self) -> Exporter:
-        return load("forebay.broker.composition.exporter:exporter")(
+        return load(f"{_OPTIONAL}.exporter:exporter")(
             self._base,
             self.local,
             server=self.server,

@@ -82,7 +82,7 @@ async def test_a_share_group_begins_where_its_log_ends_when_that_is_known(
     uncertain: Uncertain, reset: str
 ) -> None:
     node = uncertain.node
-    starts = StartOffsets(node.offsets_by_time, node.remote_offsets, node.local.delays, node.time)
+    starts = StartOffsets(node.offsets_by_time, node.remote.offsets, node.local.delays, node.time)
     settings = replace(node.groups.settings_of("g").share, offset_reset=OffsetReset.parse(reset))
     chosen = asyncio.create_task(starts.resolve(uncertain.partition, settings, lambda: True))
     await asyncio.wait([chosen], timeout=0.1)
@@ -93,14 +93,14 @@ async def test_a_share_group_begins_where_its_log_ends_when_that_is_known(
 
 async def test_a_share_group_that_begins_with_the_first_message_need_not_wait(uncertain: Uncertain) -> None:
     node = uncertain.node
-    starts = StartOffsets(node.offsets_by_time, node.remote_offsets, node.local.delays, node.time)
+    starts = StartOffsets(node.offsets_by_time, node.remote.offsets, node.local.delays, node.time)
     settings = replace(node.groups.settings_of("g").share, offset_reset=OffsetReset.parse("earliest"))
     assert await starts.resolve(uncertain.partition, settings, lambda: True) == 0
 
 
 async def test_who_is_not_asked_for_a_beginning_any_more_does_not_wait(uncertain: Uncertain) -> None:
     node = uncertain.node
-    starts = StartOffsets(node.offsets_by_time, node.remote_offsets, node.local.delays, node.time)
+    starts = StartOffsets(node.offsets_by_time, node.remote.offsets, node.local.delays, node.time)
     settings = replace(node.groups.settings_of("g").share, offset_reset=OffsetReset.parse("latest"))
     with pytest.raises(KafkaError):
         await starts.resolve(uncertain.partition, settings, lambda: False)

@@ -6,12 +6,12 @@ cluster in which there is something for it to do, or by the role of a partition.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from forebay.broker.background import RunWhenNeeded
+from forebay.broker.composition.optional.remote_storage import RemoteStorage
 from forebay.errors import ErrorCode, KafkaError
 from forebay.lazy import load
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.cluster.topic_changes import TopicChanges
     from forebay.broker.composition.coordinators import Coordinators
-    from forebay.broker.composition.delegation_tokens import LazyDelegationTokens
     from forebay.broker.composition.foundations import Foundations
     from forebay.broker.composition.local_partitions import LocalPartitions
-    from forebay.broker.composition.shares import Shares
-    from forebay.broker.composition.tiers import Tiers
+    from forebay.broker.composition.optional.delegation_tokens import LazyDelegationTokens
+    from forebay.broker.composition.optional.shares import Shares
+    from forebay.broker.composition.optional.tiers import Tiers
     from forebay.broker.coordinators.groups import Groups
     from forebay.broker.coordinators.share_coordinator import ShareStates
     from forebay.broker.coordinators.transactions import Transactions
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
     from forebay.broker.shares.dead_letters.circles import CircleCheck
     from forebay.broker.shares.requests.service import ShareService
-    from forebay.broker.tiers.adoption import Adoption
-    from forebay.broker.tiers.remote_offsets import RemoteOffsets
-    from forebay.broker.tiers.remote_reads import RemoteReads
     from forebay.broker.tls.setting_changes import TlsSettingChanges
     from forebay.broker.upkeep.sequence_handover import SequenceHandover
     from forebay.broker.views.creation import ViewCreation
@@ -59,10 +56,7 @@ if TYPE_CHECKING:
     from forebay.core.cluster.image import ClusterImage
     from forebay.core.cluster.partition_state import PartitionState
 
-log = logging.getLogger(__name__)
-
-_COMPOSITION = "forebay.broker.composition"
-_LOOKS_EVERY_S = 1.0
+_OPTIONAL = "forebay.broker.composition.optional"
 
 
 class OptionalParts:
@@ -109,7 +103,7 @@ class OptionalParts:
 
     @cached_property
     def logins(self) -> Logins:
-        return load(f"{_COMPOSITION}.logins:logins")(self._base)
+        return load(f"{_OPTIONAL}.logins:logins")(self._base)
 
     @cached_property
     def login_gate(self) -> LoginGate:
@@ -119,14 +113,14 @@ class OptionalParts:
 
     @cached_property
     def tokens(self) -> LazyDelegationTokens:
-        return load(f"{_COMPOSITION}.delegation_tokens:LazyDelegationTokens")(self._base, self.logins)
+        return load(f"{_OPTIONAL}.delegation_tokens:LazyDelegationTokens")(self._base, self.logins)
 
     # -- share groups, and the moves of records --------------------------------------------------------
 
     @cached_property
     def _shares(self) -> Shares:
         self._require_running()
-        return load(f"{_COMPOSITION}.shares:Shares")(
+        return load(f"{_OPTIONAL}.shares:Shares")(
             self._base,
             self.local,
             self.coordinators,
@@ -135,8 +129,8 @@ class OptionalParts:
             topic_changes=self.topic_changes,
             cold_reads=self.cold_reads,
             examiner=self.examiner,
-            remote_reads=self.remote_reads,
-            remote_offsets=self.remote_offsets,
+            remote_reads=self.remote.reads,
+            remote_offsets=self.remote.offsets,
         )
 
     @property
@@ -167,92 +161,44 @@ class OptionalParts:
 
     @cached_property
     def copy_appends(self) -> CopyAppends:
-        return load(f"{_COMPOSITION}.fold_copies:copy_appends")(self._base, self.local, self.peers)
+        return load(f"{_OPTIONAL}.fold_copies:copy_appends")(self._base, self.local, self.peers)
 
     @cached_property
     def fold_copies(self) -> FoldCopies:
-        return load(f"{_COMPOSITION}.fold_copies:fold_copies")(
+        return load(f"{_OPTIONAL}.fold_copies:fold_copies")(
             self._base, self.local, self.copy_appends, self._shares
         )
 
     @cached_property
     def sequence_handover(self) -> SequenceHandover:
-        return load(f"{_COMPOSITION}.fold_copies:sequence_handover")(self._base, self.local, self.peers)
+        return load(f"{_OPTIONAL}.fold_copies:sequence_handover")(self._base, self.local, self.peers)
 
     # -- tiered storage --------------------------------------------------------------------------------
 
     @cached_property
     def tiers(self) -> Tiers:
         self._require_running()
-        return load(f"{_COMPOSITION}.tiers:Tiers")(self._base, self.local, self.controller)
+        return load(f"{_OPTIONAL}.tiers:Tiers")(self._base, self.local, self.controller)
 
-    @property
-    def has_store(self) -> bool:
-        """True if there is an object store to copy segments to."""
-        return self._base.settings.current.tiers.url is not None
-
-    @property
-    def remote_offsets(self) -> Callable[[], RemoteOffsets | None]:
-        return lambda: self.tiers.offsets if self.has_store else None
-
-    def remote_producers(self, partition: Partition, offset: int) -> bytes:
-        """The snapshot of the producers at an offset. Raises KafkaError if it has to be asked for again."""
-        return self.tiers.producers.take(partition, offset) if self.has_store else b""
-
-    @property
-    def remote_reads(self) -> Callable[[], RemoteReads | None]:
-        return lambda: self.tiers.reads if self.has_store else None
-
-    @property
-    def adoption(self) -> Callable[[], Adoption]:
-        """Finds topics in the object store that are to be restored."""
-        return self._adoption
-
-    def _adoption(self) -> Adoption:
-        if not self.has_store:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                "this broker has no object store: start all brokers with forebay.remote.url",
-            )
-        return self.tiers.adoption
-
-    @property
-    def remote_start(self) -> Callable[[Partition, int], Awaitable[None]]:
-        """Has messages deleted that are in the object store."""
-        return self._begin_remote_at
-
-    async def _begin_remote_at(self, partition: Partition, offset: int) -> None:
-        if not self.has_store:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{partition} has messages in an object store, and this broker has none: start it with "
-                "forebay.remote.url",
-            )
-        await self.tiers.service.begin_at(partition, offset)
+    @cached_property
+    def remote(self) -> RemoteStorage:
+        return RemoteStorage(self._base.settings, lambda: self.tiers)
 
     def _copy_segments(self, partition: Partition) -> None:
-        if partition.remote is None:
-            return
-        if self.has_store:
-            self._contain("copying segments", lambda: self.tiers.service.look_at(partition))
-        elif partition.is_leader:
-            partition.remote.failure = "this broker was started without forebay.remote.url"
-            log.warning(
-                "old messages of a tiered partition cannot be read, copied or deleted",
-                extra={"partition": str(partition), "reason": partition.remote.failure},
-            )
+        if partition.remote is not None:
+            self._contain("copying segments", lambda: self.remote.copy_segments(partition))
 
     # -- views and delays ------------------------------------------------------------------------------
 
     @cached_property
     def filters(self) -> ViewFilters:
         self._require_running()
-        return load(f"{_COMPOSITION}.views:view_filters")(self._base)
+        return load(f"{_OPTIONAL}.views:view_filters")(self._base)
 
     @cached_property
     def filling(self) -> ViewFilling:
         self._require_running()
-        return load(f"{_COMPOSITION}.views:view_filling")(self._base, self.local, self.peers)
+        return load(f"{_OPTIONAL}.views:view_filling")(self._base, self.local, self.peers)
 
     @cached_property
     def view_creation(self) -> ViewCreation:
@@ -269,13 +215,13 @@ class OptionalParts:
     def view_offsets(self) -> ViewOffsets:
         base = self._base
         return load("forebay.broker.fetch.view_offsets:ViewOffsets")(
-            self.filters, base.metadata, base.loop, self.remote_reads
+            self.filters, base.metadata, base.loop, self.remote.reads
         )
 
     @cached_property
     def delays(self) -> DelayService:
         self._require_running()
-        return load(f"{_COMPOSITION}.delays:delay_service")(self._base, self.local)
+        return load(f"{_OPTIONAL}.delays:delay_service")(self._base, self.local)
 
     # -- what single requests need ---------------------------------------------------------------------
 
@@ -379,7 +325,7 @@ class OptionalParts:
 
     @cached_property
     def tiering(self) -> RunWhenNeeded:
-        return RunWhenNeeded(lambda: self.has_store, lambda: self.tiers.service.run(), self._base.loop)
+        return RunWhenNeeded(lambda: self.remote.has_store, lambda: self.tiers.service.run(), self._base.loop)
 
     @cached_property
     def view_filling(self) -> RunWhenNeeded:
@@ -431,30 +377,3 @@ class OptionalParts:
     def leaves_threads(self) -> bool:
         """True if a thread was given up, because it takes long."""
         return (self.has("filters") and self.filters.is_late) or (self.has("tiers") and self.tiers.is_late)
-
-
-class RunWhenNeeded:
-    """Runs a part for as long as the broker serves, from when it is needed on."""
-
-    def __init__(
-        self,
-        is_needed: Callable[[], bool],
-        run: Callable[[], Awaitable[None]],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._is_needed = is_needed
-        self._run = run
-        self._loop = loop
-        self._woken = asyncio.Event()
-
-    async def run(self) -> None:
-        while not self._is_needed():
-            self._woken.clear()
-            timer = self._loop.call_later(_LOOKS_EVERY_S, self._woken.set)
-            await self._woken.wait()
-            timer.cancel()
-        await self._run()
-
-    def look(self) -> None:
-        """Look now whether the part is needed."""
-        self._woken.set()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forebay.broker.cluster.peers.peers import Peers
     from forebay.broker.composition.foundations import Foundations
     from forebay.broker.composition.local_partitions import LocalPartitions
-    from forebay.broker.composition.shares import Shares
+    from forebay.broker.composition.optional.shares import Shares
 
 
 def copy_appends(base: Foundations, local: LocalPartitions, peers: Peers) -> CopyAppends:
