@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from forebay.broker.tls.stream import PIECE_BYTES, TlsStream
+from forebay.broker.tls.sending import PIECE_BYTES
+from forebay.broker.tls.stream import TlsStream
 from forebay.local.certificates import Authority, write_certificate
 from support.faults.memory_streams import MemoryStream
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.broker.tls.stream import BURST_BYTES, PIECE_BYTES, NotTls, TlsStream
+from forebay.broker.tls.sending import BURST_BYTES, PIECE_BYTES
+from forebay.broker.tls.stream import NotTls, TlsStream
 from forebay.local.certificates import Authority, write_certificate
 from forebay.wire.parts import FileRange
 from support.faults.memory_streams import CutWire, MemoryStream, MemoryWire

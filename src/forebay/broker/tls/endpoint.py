@@ -15,7 +15,8 @@ from forebay.broker.ports import Stream
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.tls.contexts import client_context, server_context
 from forebay.broker.tls.handshakes import HandshakeTurns
-from forebay.broker.tls.stream import PIECE_BYTES, NotTls, TlsStream
+from forebay.broker.tls.sending import PIECE_BYTES
+from forebay.broker.tls.stream import NotTls, TlsStream
 from forebay.config import TlsConfig
 from forebay.config.principal_mapping import Rule, parse_rules, user_of
 from forebay.core.security.networks import network_of

@@ -1,14 +1,8 @@
 """A stream that is encrypted: the same calls as any `Stream`, around another one.
 
 OpenSSL works on memory here and never sees a socket, so that the simulator can run it. That leaves four
-things to do that a socket would, or the kernel.
-
-*Bounded memory.* OpenSSL's buffers keep the size of the largest piece that ever went through them. So they
-are given one record (16 KiB) at a time, and one call takes at most PIECE_BYTES. What the stream below does
-not take is kept, and nothing more is taken before that is gone.
-
-*Fairness.* Encrypting takes the loop's time where `sendfile` takes the kernel's. So a long range is sent in
-bursts, with a turn of the loop between them.
+things to do that a socket would, or the kernel: to bound the memory, also for reading, and to be fair
+(`sending.py`), and two more.
 
 *Readiness.* What has been decrypted is not seen by a selector. When a buffer was filled, there may be more of
 it: then the reader is called again, as a level-triggered selector would.
@@ -26,18 +20,10 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay.broker.ports import Address, Stream
-from forebay.wire.parts import FileRange
+from forebay.broker.tls.sending import PIECE_BYTES, RECORD_BYTES, EncryptedSending
 
-RECORD_BYTES = 16 * 1024
-"""The most that TLS puts into one record."""
-PIECE_BYTES = 128 * 1024
-BURST_BYTES = 1024 * 1024
-"""After this much of files, which takes about a millisecond, other connections have their turn."""
 _CIPHERTEXT_BYTES_MIN = RECORD_BYTES + 512
 """Room for one record with what TLS adds to it."""
-_UNREAD_BYTES_MAX = 2 * PIECE_BYTES
-"""A piece may wait to be sent, and what OpenSSL has to say by itself. That is little, unless the other side
-asks for new keys all the time (KeyUpdate of TLS 1.3), each of which is answered."""
 _HANDSHAKE = 0x16
 """How the first record of TLS begins."""
 
@@ -53,29 +39,19 @@ class NotTls(ssl.SSLError):
     """The first bytes are not the beginning of a handshake."""
 
 
-class TlsStream:
+class TlsStream(EncryptedSending):
     __slots__ = (
         "_ahead",
         "_armed",
         "_begin",
-        "_burst",
         "_closed",
         "_context",
-        "_corked",
-        "_failure",
-        "_handshaking",
         "_incoming",
-        "_inner",
         "_leftover",
         "_loop",
-        "_outgoing",
-        "_pending",
         "_read",
-        "_readable",
         "_scratch",
         "_server_side",
-        "_tls",
-        "_writable",
         "deadline",
         "local",
         "on_failed",
@@ -95,7 +71,7 @@ class TlsStream:
         begin: Begin = at_once,
     ) -> None:
         """`scratch` is memory that streams of one loop share, PIECE_BYTES of it."""
-        self._inner = inner
+        super().__init__(inner)
         self._loop = loop
         self._scratch = scratch
         self._begin = begin
@@ -106,17 +82,10 @@ class TlsStream:
         self.on_failed: Callable[[Exception], None] | None = None
         self.deadline: asyncio.TimerHandle | None = None  # for the handshake; cancelled when that ends
         self._context: ssl.SSLContext | None = context  # until something has come
-        self._handshaking = True
-        self._failure: Exception | None = None
         self._closed = False
         self._leftover = False  # whether more can be decrypted without anything coming
         self._ahead = b""  # decrypted before it was asked for
         self._armed = False
-        self._pending: memoryview | None = None  # encrypted, and not taken by the stream below
-        self._corked = False  # whether that is the beginning of more
-        self._burst = 0  # how much of files was sent in one go
-        self._readable: Callable[[], None] | None = None
-        self._writable: Callable[[], None] | None = None
         inner.on_readable(self._on_readable)
         if not server_side:
             self._wrap(context, server_hostname)
@@ -318,91 +287,7 @@ class TlsStream:
         self._ahead = bytes(record[:size])
         return not size
 
-    # -- writing -------------------------------------------------------------------------------------
-
-    def send(self, data: bytes | bytearray | memoryview) -> int:
-        size = self._encrypt(data)
-        self._corked = False
-        self._flush()
-        return size
-
-    def send_and_more(self, data: bytes | bytearray | memoryview) -> int:
-        """Like `send`, but less than a record waits for the next call."""
-        size = self._encrypt(data)
-        self._corked = self._pending is not None and len(self._pending) < RECORD_BYTES
-        if not self._corked:
-            self._flush()
-        return size
-
-    def send_file(self, source: FileRange) -> int:
-        self._make_room()
-        if self._burst >= BURST_BYTES:
-            self._burst = 0
-            raise BlockingIOError  # which it is not, but the loop comes back to it at once
-        data = source.file.pread(min(source.length, PIECE_BYTES), source.position)
-        self._burst += len(data)
-        return self.send(data) if data else 0
-
-    def _make_room(self) -> None:
-        """Raise BlockingIOError while the stream below has not taken what it was given."""
-        self._check()
-        if self._pending is not None and not self._corked and not self._flush():
-            raise BlockingIOError
-
-    def _encrypt(self, data: bytes | bytearray | memoryview) -> int:
-        self._make_room()
-        view = memoryview(data)[:PIECE_BYTES]
-        records = [] if self._pending is None else [bytes(self._pending)]
-        for start in range(0, len(view), RECORD_BYTES):
-            self._tls.write(view[start : start + RECORD_BYTES])
-            records.append(self._outgoing.read())
-        self._pending = memoryview(b"".join(records) if len(records) > 1 else records[0])
-        return len(view)
-
-    def _send_outgoing(self) -> None:
-        """Send what OpenSSL has to say by itself."""
-        if self._outgoing.pending:
-            said = self._outgoing.read()
-            self._pending = memoryview(said if self._pending is None else b"".join((self._pending, said)))
-            if not self._flush() and self._pending is not None and len(self._pending) > _UNREAD_BYTES_MAX:
-                raise ConnectionAbortedError("the other side asks for new keys and does not read the answers")
-
-    def _flush(self) -> bool:
-        """Give what is encrypted to the stream below; whether it has taken everything."""
-        try:
-            while self._pending is not None:
-                sent = self._inner.send(self._pending)
-                self._pending = self._pending[sent:] if sent < len(self._pending) else None
-        except BlockingIOError:
-            self._inner.on_writable(self._on_writable)
-            return False
-        return True
-
-    def on_writable(self, callback: Callable[[], None] | None) -> None:
-        self._writable = callback
-        wanted = callback is not None or self._pending is not None
-        self._inner.on_writable(self._on_writable if wanted else None)
-
-    def _on_writable(self) -> None:
-        try:
-            if not self._flush():
-                return
-        except OSError as error:
-            self._failure = error
-        if self._writable is not None:
-            self._writable()
-        else:
-            self._inner.on_writable(None)
-            if self._failure is not None and self._readable is not None:
-                self._readable()
-
     # -- end -----------------------------------------------------------------------------------------
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise ConnectionAbortedError(str(self._failure)) from self._failure
-        if self._handshaking:
-            raise BlockingIOError
 
     def close(self) -> None:
         if self._closed:
