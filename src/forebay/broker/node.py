@@ -327,15 +327,15 @@ class Node(OptionalParts):
     # -- connecting ------------------------------------------------------------------------------------
 
     def _connect_signals(self) -> None:
-        replication, assignment = self.replication, self.assignment
-        assignment.ahead.listen(self.claims.found_ahead)
+        replication, assignment, roles = self.replication, self.assignment, self.assignment.roles
+        roles.ahead.listen(self.claims.found_ahead)
         self.write_cycle.broken.listen(replication.isr.consider)
         self.local.flush.failed.listen(replication.isr.flush_failed)
-        assignment.role_taken.listen(replication.following.role_taken)
-        assignment.role_taken.listen(replication.followers.role_taken)
-        assignment.term_begun.listen(replication.followers.term_begun)
-        assignment.term_begun.listen(self._note_election)
-        assignment.role_taken.listen(self.role_taken)
+        roles.taken.listen(replication.following.role_taken)
+        roles.taken.listen(replication.followers.role_taken)
+        roles.term_begun.listen(replication.followers.term_begun)
+        roles.term_begun.listen(self._note_election)
+        roles.taken.listen(self.role_taken)
         assignment.configured.listen(self.configured)
         assignment.dropped.listen(replication.following.dropped)
         assignment.dropped.listen(self.dropped)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from forebay.storage.delays.files import IndexInMemory
 from forebay.storage.delays.index import DelayIndex, Ended, Entry, IndexState, Noted, Undecided
+from forebay.storage.delays.index_in_memory import IndexInMemory
 from forebay.wire.state.delay_notes import CancelKey, Change, NoMore, Waiting, build_note, note_value
 
 TOPIC_ID = b"i" * 16

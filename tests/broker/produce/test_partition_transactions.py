@@ -224,7 +224,7 @@ def test_the_last_stable_offset_is_that_of_the_oldest_open_transaction(bench: Be
     bench.send(9, transactional=False)
     partition.write()
     assert partition.last_stable_offset == 1
-    assert not partition.transactional
+    assert not partition.producers.transactional
     bench.send(1)
     bench.send(2)
     bench.send(1)

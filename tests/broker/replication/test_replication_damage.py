@@ -163,7 +163,7 @@ async def test_a_damaged_batch_stops_the_replica_and_not_the_broker(
     size = len(contents(cluster, leader))
     await append(cluster, b"c", acks=1)
     overwrite(cluster, leader, size + at, b"\x7f\x01\x02\x03")
-    cluster[follower].assignment.role_taken.send(held(cluster, follower), cluster.state(TOPIC))
+    cluster[follower].assignment.roles.taken.send(held(cluster, follower), cluster.state(TOPIC))
     await eventually(lambda: "a partition cannot follow" in caplog.text)
     assert held(cluster, follower).log.end_offset == on_disk(cluster, follower)
     (made,) = (await cluster.ask(follower, create_topic("other"), CREATE_TOPICS)).topics

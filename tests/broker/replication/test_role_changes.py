@@ -58,7 +58,7 @@ async def test_a_change_of_one_partition_leaves_the_others_of_its_topic_alone(tm
         def note(partition: Partition, state: PartitionState) -> None:
             taken.append((partition.index, state.leader))
 
-        cluster[1].assignment.role_taken.listen(note)
+        cluster[1].assignment.roles.taken.listen(note)
         heir = next(node for node in cluster.nodes if node != cluster.leader(TOPIC, 1))
         await cluster.lead(TOPIC, 1, heir)
         assert taken == [(1, heir)]

@@ -336,7 +336,7 @@ class LocalCluster:
         for node in nodes:
             if node in self._running:
                 partition = self[node].partitions.held(topic, index)
-                self[node].assignment.role_taken.send(partition, self.state(topic, index))
+                self[node].assignment.roles.taken.send(partition, self.state(topic, index))
 
     async def knows(self, topic: str) -> None:
         """Wait until every broker has heard of a topic and has opened what it holds of it."""

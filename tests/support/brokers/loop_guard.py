@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.partition.assignment import Assignment
+from forebay.broker.partition.assignment.assignment import Assignment
 from forebay.storage.log.files import LogFiles
 from forebay.storage.log.opening import open_log
 from forebay.storage.log.truncation import LogTruncation

@@ -18,7 +18,8 @@ from forebay.broker.cluster import membership
 from forebay.broker.coordinators import loaded_shard
 from forebay.broker.fetch import follower_fetch
 from forebay.broker.handlers import incremental_alter_configs
-from forebay.broker.partition import assignment, partition
+from forebay.broker.partition import partition
+from forebay.broker.partition.assignment.assignment import Assignment
 from forebay.broker.produce import write_cycle
 from forebay.broker.replication import follower_append, follower_tracking, isr, truncation
 from forebay.broker.upkeep import compaction
@@ -278,7 +279,7 @@ def leave_out_a_batch_whose_beginning_was_deleted(patch: pytest.MonkeyPatch) -> 
 
 def cut_logs_on_the_loop(patch: pytest.MonkeyPatch) -> None:
     """A follower goes through its log to cut it, and serves nobody meanwhile."""
-    lend = assignment.Assignment.lend
+    lend = Assignment.lend
 
     def at_once(self: Any, partition_: partition.Partition, work: Any, take_back: Any) -> None:
         outcome: Future[Any] = Future()
@@ -288,7 +289,7 @@ def cut_logs_on_the_loop(patch: pytest.MonkeyPatch) -> None:
             outcome.set_exception(error)
         lend(self, partition_, outcome.result, take_back)
 
-    patch.setattr(assignment.Assignment, "lend", at_once)
+    patch.setattr(Assignment, "lend", at_once)
 
 
 def refuse_for_good_without_asking_followers(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.cluster.departure import Departure
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.topic_delays import TopicDelays
-from forebay.broker.partition.assignment import Assignment
+from forebay.broker.partition.assignment.assignment import Assignment
 from forebay.broker.partition.log_jobs import LogJobs
 from forebay.broker.partition.long_polls import Arrivals
 from forebay.broker.partition.opening.partition_opener import PartitionOpener

@@ -188,7 +188,7 @@ class ConsumerFetch(Fetch):
     def _recount(self, partition: Partition, missing: int, size: int) -> int:
         """How many bytes are missing after some came. If they may not all be readable, this partition is
         looked at again: it alone, since many fetches of many partitions may wait for it."""
-        if not partition.transactional and not self._early:
+        if not partition.producers.transactional and not self._early:
             return missing - size
         end = self._service.delays.readable_end(partition, committed=self._committed)
         if end == self._seen.get(partition):

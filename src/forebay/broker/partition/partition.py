@@ -22,7 +22,6 @@ from forebay.broker.partition.fold_state import FoldedInto, Hold, takes_nothing
 from forebay.broker.partition.long_polls import Waiter
 from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions, PendingRefusals
 from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
-from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.telemetry.metrics import TopicTraffic
 from forebay.config import TopicConfig
 from forebay.core.cluster.partition_state import PartitionState
@@ -43,8 +42,10 @@ from forebay.wire.batch import NO_TIMESTAMP, EndTxnMarker
 
 if TYPE_CHECKING:
     from forebay.broker.partition.remote_log import RemoteLog
+    from forebay.broker.partition.waiting_messages import WaitingMessages
 
 _REMOTE_LOG = "forebay.broker.partition.remote_log:RemoteLog"
+_WAITING = "forebay.broker.partition.waiting_messages:WaitingMessages"
 
 
 class Partition:
@@ -132,8 +133,9 @@ class Partition:
         """True if brokers fill it from another topic: it takes no messages of clients."""
         self.topic_delay = due_offset(config)
         """How far it may be read, if its topic delays all messages."""
-        has_delays = has_notes or policy.delays is not None
-        self.delayed_messages = WaitingMessages(-1, log.end_offset) if has_delays else None
+        self.delayed_messages: WaitingMessages | None = (
+            load(_WAITING)(-1, log.end_offset) if has_notes or policy.delays is not None else None
+        )
         """Messages that wait for their time, if its topic takes such messages or has taken them."""
         self.remote: RemoteLog | None = load(_REMOTE_LOG)() if config.remote_storage_enable else None
         """What is in an object store, if the topic's closed segments are copied there."""
@@ -168,7 +170,7 @@ class Partition:
         closed = self.is_filled or takes_nothing(self.fold, self.closing)
         self.policy = append_policy(config, decompress_max_bytes, self.index, closed=closed)
         if self.policy.delays is not None and self.delayed_messages is None:
-            self.delayed_messages = WaitingMessages(self.leader_epoch, self.log.end_offset)
+            self.delayed_messages = load(_WAITING)(self.leader_epoch, self.log.end_offset)
         if config.remote_storage_enable and self.remote is None:
             self.remote = load(_REMOTE_LOG)()
         self.log.configure(log_config(config, decompress_max_bytes))
@@ -205,10 +207,7 @@ class Partition:
     @property
     def last_epoch(self) -> int:
         """The leader epoch of the last batch that was stored here; -1 if there was none, or it is unknown."""
-        end_offset = self.log.end_offset
-        if end_offset == self.log.start_offset:
-            return self.epochs.latest if end_offset else -1
-        return self.epochs.epoch_at(end_offset - 1)
+        return self.epochs.last_between(self.log.start_offset, self.log.end_offset)
 
     def _end_term(self, state: PartitionState) -> None:
         self.is_leader, self.leadership = False, None
@@ -229,7 +228,7 @@ class Partition:
         self._fail_waits()
 
     def _fail_waits(self) -> None:
-        self.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.acks.fail(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.refusals.fail(self.not_leader())
 
@@ -266,12 +265,7 @@ class Partition:
     def settle_deletions(self) -> None:
         """Answer requests whose deletions the in-sync replicas have now made."""
         if self.deletions and self.leadership is not None:
-            for deletion in self.deletions.take_reached(self.leadership.low_watermark(self.log.start_offset)):
-                deletion.done(ErrorCode.NONE)
-
-    def fail_acks(self, code: ErrorCode) -> None:
-        """This broker can no longer know what becomes of appends that wait for acks=all."""
-        self.acks.fail(self, code)
+            self.deletions.complete(self.leadership.low_watermark(self.log.start_offset))
 
     def notify_followers(self, *, wake: bool = True) -> None:
         """Have the fetches of followers look at this partition again: at once, or when they next do."""
@@ -292,11 +286,6 @@ class Partition:
         return None if self.remote is not None and not self.remote.known else self.start_offset
 
     @property
-    def transactional(self) -> bool:
-        """True if there has been any transaction here."""
-        return self.producers.transactional
-
-    @property
     def last_stable_offset(self) -> int:
         """Below it every transaction is decided, and that is committed."""
         high_watermark = self.high_watermark
@@ -311,9 +300,8 @@ class Partition:
     def readable_end(self, *, committed: bool) -> int:
         """Where what a consumer may read ends."""
         end = self.last_stable_offset if committed else self.high_watermark
-        return (
-            end if self.topic_delay is None else max(min(end, self.topic_delay.offset), self.log.start_offset)
-        )
+        delay = self.topic_delay
+        return end if delay is None else max(min(end, delay.offset), self.log.start_offset)
 
     def append(
         self,

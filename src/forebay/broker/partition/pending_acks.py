@@ -181,6 +181,11 @@ class PendingDeletions(PendingQueue[PendingDeletion]):
         """Call `done` once every in-sync replica starts at `offset`, or this can no longer be known."""
         self.add(PendingDeletion(offset, deadline_s, done))
 
+    def complete(self, low_watermark: int) -> None:
+        """Answer those for which the in-sync replicas have deleted enough."""
+        for deletion in self.take_reached(low_watermark):
+            deletion.done(ErrorCode.NONE)
+
     def expire(self, now_s: float) -> None:
         """Answer those that have waited for too long. What they deleted stays deleted."""
         for deletion in self.take_expired(now_s):

@@ -4,7 +4,7 @@ A partition whose log cannot be opened is kept with the reason: requests for it 
 and all other partitions are served. A partition that is still being opened, or whose log is lent to a thread,
 cannot be used: look-ups refuse it with an error that clients try again after, and it is not among `all`. One
 that waits for its turn to be opened, or that nobody has used yet, is opened next (`opening/`), and requests
-of clients wait for it (`opening_waits.py`). `assignment.py` writes this table.
+of clients wait for it (`opening_waits.py`). `assignment/` writes this table.
 """
 
 from __future__ import annotations

@@ -10,16 +10,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from forebay.broker.pace import Pace, Stopped
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.waiting_messages import FindKeys
 from forebay.clock import Clock
 from forebay.core.partition.batch_rules import AppendPolicy
 from forebay.core.partition.record_rules import Examined, examine
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import read_header
+
+if TYPE_CHECKING:
+    from forebay.broker.partition.waiting_messages import FindKeys
 
 log = logging.getLogger(__name__)
 

@@ -313,7 +313,7 @@ class WriteCycle:
         self, partition: Partition, leader_epoch: int, end_offset: int, error: KafkaError | None
     ) -> None:
         if error is not None:
-            partition.fail_acks(error.code)
+            partition.acks.fail(partition, error.code)
         else:
             partition.synced(leader_epoch, end_offset)
             self.advance(partition)
@@ -350,7 +350,7 @@ class WriteCycle:
                     self._complete_committed(partition, ack)
             if partition.is_leader and not partition.enough_replicas:
                 # The high watermark does not move until enough replicas are in sync again.
-                partition.fail_acks(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+                partition.acks.fail(partition, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def expire(self) -> None:
         """Answer requests that have waited for other replicas for too long.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forebay.broker.background import Background
     from forebay.broker.broker_time import BrokerTime
     from forebay.broker.live_config import LiveConfig
-    from forebay.broker.partition.assignment import Assignment
+    from forebay.broker.partition.assignment.assignment import Assignment
     from forebay.broker.partition.partition import Partition
     from forebay.broker.partition.table import PartitionTable
     from forebay.broker.produce.write_cycle import WriteCycle

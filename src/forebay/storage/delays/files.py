@@ -1,18 +1,18 @@
-"""The locations of delay indexes: files beside the logs, or in memory for the simulator."""
+"""The files of delay indexes, beside the logs. What reads one is imported with the first."""
 
 from __future__ import annotations
 
-import sqlite3
-import weakref
-from functools import partial
 from os import path
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forebay.errors import StorageError
-from forebay.storage.delays.index import DelayIndex
+from forebay.lazy import load
 from forebay.storage.delays.open_files import OpenFiles
-from forebay.storage.delays.sqlite_index import SqliteDelayIndex
 from forebay.storage.system_calls import sync_directory
+
+if TYPE_CHECKING:
+    from forebay.storage.delays.index import DelayIndex
 
 FILE_NAME = "delays.sqlite"
 KEPT_NAME = ".delays"
@@ -40,35 +40,5 @@ class DelayIndexFiles:
 
     def of(self, directory: str) -> DelayIndex:
         file = Path(directory) / FILE_NAME
-        return SqliteDelayIndex(partial(_connect, str(file)), file, self._files)
-
-
-class IndexInMemory(SqliteDelayIndex):
-    """It survives being closed, and after a power failure is as of its last sync."""
-
-    def __init__(self) -> None:
-        super().__init__(self._begin)
-        self._synced: bytes | None = None
-
-    def close(self) -> None:
-        """A file would keep everything."""
-
-    def sync(self) -> None:
-        with self._using() as db:
-            self._synced = db.serialize()
-
-    def lose_power(self) -> bool:
-        """Drop what was not synced; True if anything is left."""
-        super().close()
-        return self._synced is not None
-
-    def _begin(self) -> sqlite3.Connection:
-        db = _connect(":memory:")
-        if self._synced is not None:
-            db.deserialize(self._synced)
-        weakref.finalize(self, db.close)  # whoever stops using the index does not close it
-        return db
-
-
-def _connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        index: DelayIndex = load("forebay.storage.delays.sqlite_index:index_in_file")(file, self._files)
+        return index

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -41,6 +42,10 @@ CREATE TABLE IF NOT EXISTS out_of_order (
 CREATE TABLE IF NOT EXISTS cancelled (number INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE);
 """
 _COLUMNS = "id, due, scheduled, codec, key, body"
+
+
+def connect(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
 
 
 class SqliteDelayIndex:
@@ -385,3 +390,7 @@ def _empty(db: sqlite3.Connection) -> None:
     for table in ("waiting", "undecided", "out_of_order", "cancelled"):
         db.execute(f"DELETE FROM {table}")
     db.execute("DELETE FROM state WHERE name != 'topic'")
+
+
+def index_in_file(file: Path, files: OpenFiles) -> SqliteDelayIndex:
+    return SqliteDelayIndex(partial(connect, str(file)), file, files)

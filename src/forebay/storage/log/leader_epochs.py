@@ -71,6 +71,12 @@ class LeaderEpochs:
         following = bisect_right(self._entries, offset, key=lambda entry: entry[1])
         return self._entries[following - 1][0] if following else UNDEFINED_EPOCH
 
+    def last_between(self, start_offset: int, end_offset: int) -> int:
+        """The epoch of the last batch of a log that begins and ends here; -1 if there was none."""
+        if start_offset == end_offset:
+            return self.latest if end_offset else UNDEFINED_EPOCH
+        return self.epoch_at(end_offset - 1)
+
     def forget_from(self, offset: int) -> None:
         """Forget epochs that began here or later, in memory: no synced batch proves them.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forebay.storage.delays.files import IndexInMemory
 from forebay.storage.delays.index import DelayIndex
+from forebay.storage.delays.index_in_memory import IndexInMemory
 
 
 class SimDelayIndexes:

@@ -26,27 +26,26 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.departure import Departure
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.partition.assigned import (
+from forebay.broker.partition.assignment.assigned import (
     assigned_partitions,
     changed_keys,
     changed_partitions,
     is_assigned,
     still_assigned,
 )
-from forebay.broker.partition.clean_shutdown import close_logs
-from forebay.broker.partition.closed_partition import follow_fold
+from forebay.broker.partition.assignment.clean_shutdown import close_logs
+from forebay.broker.partition.assignment.roles import Roles
 from forebay.broker.partition.log_jobs import LogJobs
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.opening.late_roles import LateRoles
 from forebay.broker.partition.opening.later_opening import LaterOpening, Opened
-from forebay.broker.partition.opening.opening_again import OpeningAgain
+from forebay.broker.partition.opening.opening_again import OpeningAgain, Withdrawal
 from forebay.broker.partition.opening.opening_queue import may_open_behind, must_open_first
 from forebay.broker.partition.opening.partition_opener import PartitionOpener
 from forebay.broker.partition.opening.unused_partitions import UnusedPartitions
@@ -60,14 +59,12 @@ from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
-from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
+from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
 
 log = logging.getLogger(__name__)
-
-_WITHDRAW_AGAIN_S = 1.0
 
 T = TypeVar("T")
 
@@ -117,13 +114,11 @@ class Assignment:
         self._opening_pool = opening_pool
         self._closing_pool = closing_pool
         self._jobs = jobs
-        self._background = background
-        self._departure = departure
-        self._uptime_ms, self._trusted_ms = time.uptime_ms, time.trusted_ms
         self._loop = loop
         self._queue = table.opening
         self._unused = UnusedPartitions(table.opening, settings, data)
         self._again = OpeningAgain(loop.time)
+        self._withdrawal = Withdrawal(departure, background, loop, self._must_withdraw)
         self.late_roles = LateRoles(
             departure,
             background,
@@ -131,6 +126,7 @@ class Assignment:
             is_damaged=lambda key: table.is_damaged(key) or key in data.made,
             take_role=self._take_late_role,
         )
+        self.roles = Roles(self.late_roles, metadata, settings, time, node_id=node_id)
         self.unused_logs = UnusedLogs(data, node_id, workers, time.now_ms)
         self.later = LaterOpening(
             table.opening,
@@ -145,10 +141,6 @@ class Assignment:
         )
         self._queue.on_asked = self.later.open_some
         """Opens what is not opened before the broker serves."""
-        self.role_taken: Signal[Partition, PartitionState] = Signal()
-        """A partition leads or follows as this state says: a new role, or a new state in the same role."""
-        self.term_begun: Signal[Partition] = Signal()
-        """This broker has begun to lead a partition, or leads it in another leader epoch."""
         self.configured: Signal[Partition] = Signal()
         """A partition has other settings."""
         self.dropped: Signal[Partition] = Signal()
@@ -157,8 +149,6 @@ class Assignment:
         """Partitions have come into use at another time than when the image changes."""
         self.settled: Signal[list[TopicPartition]] = Signal()
         """These partitions are open now, or will not be."""
-        self.ahead: Signal[Partition, PartitionState] = Signal()
-        """The log of a partition has later leader epochs than the store knows of."""
 
     # -- following the image ---------------------------------------------------------------------------
 
@@ -204,7 +194,7 @@ class Assignment:
                 key = (topic.name, state.index)
                 partition = self._table.usable.get(key)
                 if partition is not None:
-                    self._take_role(partition, topic, state)
+                    self.roles.take(partition, topic, state)
                 elif key not in self._table.lent:
                     closed.append((topic, state))
             for topic, state in self._unused.needed(after, closed):
@@ -232,7 +222,7 @@ class Assignment:
                     table.usable[key] = found  # to be closed with the others
             elif isinstance(found, StorageError):
                 table.broken[key] = found
-                self._withdraw(key)
+                self._withdrawal.begin(key)
             elif still_assigned(image, self._node_id, found):
                 self._add(key, found, image)
             else:
@@ -256,19 +246,15 @@ class Assignment:
         partition, image = self._table.usable.get(key), self._metadata.image
         state = image.partition(*key)
         if partition is not None and state is not None and not is_in_doubt(image, *key):
-            self._take_role(partition, image.topics[key[0]], state)
+            self.roles.take(partition, image.topics[key[0]], state)
             self._go_on()
 
-    def _withdraw(self, key: TopicPartition) -> None:
-        """Let other replicas lead what cannot be opened here."""
-        embedded = self._settings.current.cluster.embedded
-        if key in self._table.broken and not embedded and not self._jobs.closed:
-            doing = f"leaving the in-sync set of {key[0]}-{key[1]}"
-            self._background.spawn(self._leave_in_sync_set(key), doing)
-
-    async def _leave_in_sync_set(self, key: TopicPartition) -> None:
-        if not await self._departure.withdraw({key}):
-            self._loop.call_later(_WITHDRAW_AGAIN_S, self._withdraw, key)
+    def _must_withdraw(self, key: TopicPartition) -> bool:
+        return (
+            key in self._table.broken
+            and not self._settings.current.cluster.embedded
+            and not self._jobs.closed
+        )
 
     def _add(self, key: TopicPartition, partition: Partition, image: ClusterImage) -> None:
         """Put a partition into use, in the role that the image gives it."""
@@ -278,18 +264,7 @@ class Assignment:
             # Written by a process that was killed, or just now by a thread: no append asks for its flush.
             self._write_cycle.unsynced[partition] = None
         self._reconfigure_one(partition, image)
-        if is_in_doubt(image, *key):
-            self._rest(partition)
-            return
-        state = image.partition(*key)
-        assert state is not None
-        self._take_role(partition, image.topics[key[0]], state)
-
-    def _rest(self, partition: Partition) -> None:
-        """Neither lead nor follow: it is unknown who leads."""
-        state = PartitionState.in_doubt(partition.index, partition.leader_epoch)
-        partition.follow(state)
-        self.role_taken.send(partition, state)
+        self.roles.take_newest(partition, image)
 
     def _go_on(self) -> None:
         """Partitions have come into use: open the next, and have what depends on them look again."""
@@ -341,33 +316,6 @@ class Assignment:
             self.later.add(key)  # there may be another of its name
         self._go_on()
 
-    def _take_role(self, partition: Partition, topic: TopicImage, state: PartitionState) -> None:
-        """Lead or follow, as the image says; closed or open to new messages."""
-        if self.late_roles.defers(partition):
-            self._rest(partition)
-            return
-        me = self._node_id
-        leads_on = partition.is_leader and partition.leader_epoch == state.leader_epoch
-        if not state.unsettled and partition.last_epoch > state.leader_epoch:
-            state = replace(state, leader=NO_LEADER, isr=(), unsettled=True)
-            self.ahead.send(partition, state)
-        if state.unsettled:
-            partition.stand_still(state)
-        elif state.leader == me:
-            partition.lead(me, state, self._uptime_ms())
-        else:
-            partition.follow(state)
-        if topic.record.folding is not None:
-            follow_fold(partition, topic, self._settings.current.storage, self._trusted_ms())
-        image = self._metadata.image
-        is_filled = topic.name in image.fills or topic.name in image.unreadable.views
-        if is_filled != partition.is_filled:
-            partition.is_filled = is_filled
-            partition.configure(partition.config, self._settings.current.storage.decompress_max_bytes)
-        self.role_taken.send(partition, state)
-        if state.leader == me and not leads_on:
-            self.term_begun.send(partition)
-
     def _drop_gone(self, before: ClusterImage, image: ClusterImage) -> None:
         """Let go of partitions that do not belong to this broker any more."""
         table = self._table
@@ -380,7 +328,7 @@ class Assignment:
                 del table.usable[key]
                 self._drop(partition, image)
             elif image.unreadable and is_in_doubt(image, *key):
-                self._rest(partition)
+                self.roles.rest(partition)
         table.broken = {
             key: error for key, error in table.broken.items() if is_assigned(image, self._node_id, key)
         }

@@ -1,0 +1,1 @@
+"""Keeping the partitions of this broker in step with the cluster image."""
