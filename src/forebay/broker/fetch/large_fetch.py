@@ -6,15 +6,14 @@ continues a session may be small and still have all partitions of the session to
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from forebay.broker.fetch.consumer_fetch import TOPIC_IDS_FROM, ConsumerFetch, ViewNamed
+from forebay.broker.fetch.consumer_fetch import TOPIC_IDS_FROM, ViewNamed
+from forebay.broker.fetch.repeated_fetch import RepeatedFetch
 from forebay.broker.net.responses.part_replies import PartReply
 from forebay.broker.net.scheduling.slices import NotWanted
 from forebay.broker.partition.leader_epoch_checks import hear_of
-from forebay.broker.partition.long_polls import FetchWait
 from forebay.core.partition.fetch_session import NO_SESSION, FetchContext
 from forebay.lazy import load
 from forebay.wire.frames import response_steps
@@ -37,10 +36,10 @@ _IN_A_STEP = 50
 """Partitions that are read before the time of a slice is looked at."""
 
 
-class LargeFetch(ConsumerFetch):
+class LargeFetch(RepeatedFetch):
     """One request. It is read again when its wait is over, in slices too."""
 
-    __slots__ = ("_context", "_is_overtaken", "_is_resolved", "_version", "_wait")
+    __slots__ = ("_context", "_is_resolved", "_version")
 
     def __init__(
         self,
@@ -54,15 +53,12 @@ class LargeFetch(ConsumerFetch):
         super().__init__(service, request, session or FetchContext([]), listener, version)
         self._is_resolved = session is not None
         self._version = version
-        self._is_overtaken = False
-        """True if it holds up another request, and is answered with what there is."""
-        self._wait: FetchWait | None = None
 
     def start(self, context: RequestContext) -> Reply:
         self._look_up_client(context)
         self._context = context
         reply = context.defer()
-        reply.on_abandoned, reply.on_overtaken = self._end_wait, self._overtaken
+        self._end_wait_with(reply)
         work = self._answer(reply)
         self._service.background.spawn(context.counted_work(work), "answering a large fetch", work)
         return reply
@@ -96,8 +92,7 @@ class LargeFetch(ConsumerFetch):
 
     async def _collect(self, reply: Reply) -> None:
         """Read until there is something to answer. Ends with a reading that is up to date."""
-        loop, has_waited = self._service.loop, False
-        deadline = loop.time() + max(self._request.max_wait_ms, 0) / 1000
+        deadline_s, has_waited = self._deadline_s(), False
         while True:
             await self._in_slices(reply, self._read_steps())
             if self._urgent and not has_waited and (news := self._news()):
@@ -105,9 +100,9 @@ class LargeFetch(ConsumerFetch):
                 await hear_of(news, self._service.metadata)
                 continue
             enough = self._urgent or not self._partitions or self._bytes_missing() <= 0
-            if enough or self._is_overtaken or loop.time() >= deadline:
+            if enough or self._is_overtaken or self._service.loop.time() >= deadline_s:
                 return
-            await self._await_more(deadline)
+            await self._await_more(deadline_s)
 
     def _resolve_steps(self) -> Generator[None, None, FetchContext]:
         service, by_id = self._service, self._version >= TOPIC_IDS_FROM
@@ -121,25 +116,12 @@ class LargeFetch(ConsumerFetch):
             left = self._read_targets(targets[start : start + _IN_A_STEP], left)
             yield
 
-    async def _await_more(self, deadline: float) -> None:
-        """Until enough may be readable, the time is up, this fetch is overtaken, or the client has gone."""
-        loop, self._counted = self._service.loop, {}
-        over: asyncio.Future[None] = loop.create_future()
+    async def _await_more(self, deadline_s: float) -> None:
+        """Until enough may be readable. What may not be read yet is counted again when more comes."""
+        self._counted = {}
         self._early = self._is_early()
-        self._wait = FetchWait(
-            self._partitions,
-            bytes_missing=self._bytes_missing(),
-            complete=lambda: None if over.done() else over.set_result(None),
-            loop=loop,
-            timeout_s=max(deadline - loop.time(), 0),
-            recount=self._recount if self._committed or self._early else None,
-        )
-        if self._missed:
-            self._wait_for_store(self._wait)
-        try:
-            await over
-        finally:
-            self._end_wait()
+        recount = self._recount if self._committed or self._early else None
+        await self._wait_for(self._bytes_missing(), deadline_s, recount)
 
     async def _in_slices(self, reply: Reply, steps: Generator[None, None, T]) -> T:
         return await self._service.slices.run(steps, lambda: not reply.abandoned)
@@ -161,14 +143,6 @@ class LargeFetch(ConsumerFetch):
 
     def _count_all(self) -> int:
         return 0  # it is read again in slices
-
-    def _overtaken(self) -> None:
-        self._is_overtaken = True
-        self._end_wait()
-
-    def _end_wait(self) -> None:
-        if self._wait is not None:
-            self._wait.finish()
 
     async def _send(self, reply: Reply, response: FetchResponse) -> None:
         if isinstance(reply, PartReply):  # what cut the request also encodes the answer in slices

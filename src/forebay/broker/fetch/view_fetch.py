@@ -18,13 +18,12 @@ from collections.abc import Coroutine
 from functools import partial
 
 from forebay.broker.authorization.authorization import sent_by_broker
-from forebay.broker.fetch.consumer_fetch import ConsumerFetch
 from forebay.broker.fetch.fetch_host import FetchHost
+from forebay.broker.fetch.repeated_fetch import RepeatedFetch
 from forebay.broker.fetch.view_read import ViewRead
 from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.leader_epoch_checks import hear_of
-from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.broker.tiers.missed_chunk import ChunkRange
 from forebay.broker.views.cache import Cached
@@ -51,19 +50,17 @@ _CACHED_PARTS_MAX = 32
 _TRIES_MAX = 5
 
 
-class ViewFetch(ConsumerFetch):
+class ViewFetch(RepeatedFetch):
     """One request that names at least one view, perhaps topics as well."""
 
     __slots__ = (
         "_failures",
         "_is_copied",
-        "_is_overtaken",
         "_pending",
         "_reader",
         "_reads",
         "_reserved",
         "_scans",
-        "_wait",
     )
 
     def __init__(
@@ -84,9 +81,6 @@ class ViewFetch(ConsumerFetch):
         self._scans = True
         self._is_copied = False
         """True if a broker asks, which fills a materialized view."""
-        self._is_overtaken = False
-        """True if it holds up another request, and is answered with what there is."""
-        self._wait: FetchWait | None = None
         self._reader = Reader("", lambda: True)
 
     def start(self, context: RequestContext) -> Reply:
@@ -101,7 +95,7 @@ class ViewFetch(ConsumerFetch):
         self._is_copied = sent_by_broker(self._service.authorization, context)
         user = "" if self._is_copied else context.connection.principal
         self._reader = Reader(user, lambda: not reply.abandoned)
-        reply.on_abandoned, reply.on_overtaken = self._end_wait, self._overtaken
+        self._end_wait_with(reply)
         return self._answer(reply)
 
     async def _answer(self, reply: Reply) -> None:
@@ -123,8 +117,7 @@ class ViewFetch(ConsumerFetch):
 
     async def _collect(self, reply: Reply) -> None:
         """Read and filter until there is something to answer. Ends with a reading that is up to date."""
-        now, has_waited = self._service.loop.time, False
-        deadline = now() + max(self._request.max_wait_ms, 0) / 1000
+        now, deadline_s, has_waited = self._service.loop.time, self._deadline_s(), False
         scan_until = now() + _SCAN_S
         while not reply.abandoned:
             self._scans = now() < scan_until
@@ -135,11 +128,11 @@ class ViewFetch(ConsumerFetch):
                 has_waited = True
                 await hear_of(news, self._service.metadata)
                 scan_until = now() + _SCAN_S
-            elif urgent or self._is_enough() or self._is_overtaken or now() >= deadline:
+            elif urgent or self._is_enough() or self._is_overtaken or now() >= deadline_s:
                 return
             else:
-                await self._await_more(deadline)
-                scan_until = now() + _SCAN_S if now() < deadline else 0.0
+                await self._wait_for(1, deadline_s)
+                scan_until = now() + _SCAN_S if now() < deadline_s else 0.0
 
     async def _sync_sources(self) -> None:
         """A copy must not outlive what it is made of: what one disk alone has is synced first."""
@@ -169,37 +162,6 @@ class ViewFetch(ConsumerFetch):
         """True if there is as much to answer as the client wants. Empty batches do not count."""
         gaps = sum(read.size for read in self._reads.values() if not read.delivered)
         return self._bytes_missing() + gaps <= 0
-
-    async def _await_more(self, deadline: float) -> None:
-        """Until something is appended, the time is up, this fetch is overtaken, or the client has gone."""
-        loop = self._service.loop
-        over: asyncio.Future[None] = loop.create_future()
-
-        def end() -> None:
-            if not over.done():
-                over.set_result(None)
-
-        self._wait = FetchWait(
-            self._partitions,
-            bytes_missing=1,
-            complete=end,
-            loop=loop,
-            timeout_s=max(deadline - loop.time(), 0),
-        )
-        if self._missed:
-            self._wait_for_store(self._wait)
-        try:
-            await over
-        finally:
-            self._end_wait()
-
-    def _overtaken(self) -> None:
-        self._is_overtaken = True
-        self._end_wait()
-
-    def _end_wait(self) -> None:
-        if self._wait is not None:
-            self._wait.finish()
 
     # -- reading -------------------------------------------------------------------------------------
 
