@@ -96,33 +96,41 @@ class TopicChanges:
 
 
 class ConfigResource(Protocol):
-    """A resource that a request wants to alter, in either of the two messages for it."""
+    """A resource that a request wants to alter, in either of the two messages for it; also the result."""
 
     resource_type: int
     resource_name: str
 
 
+class ConfigResult(ConfigResource, Protocol):
+    error_code: int
+    error_message: str | None
+
+
 R = TypeVar("R", bound=ConfigResource)
+Result = TypeVar("Result", bound=ConfigResult)
 
 
 async def alter_each(
-    resources: Sequence[R], alter: Callable[[R], Awaitable[None]]
-) -> list[tuple[R, ErrorCode, str | None]]:
+    resources: Sequence[R], alter: Callable[[R], Awaitable[None]], result: Callable[[], Result]
+) -> list[Result]:
     """Each resource stands or falls alone: how it went, with what to tell the client."""
     twice = named_twice((item.resource_type, item.resource_name) for item in resources)
-    outcomes: list[tuple[R, ErrorCode, str | None]] = []
+    results: list[Result] = []
     for item in resources:
+        told = result()
+        told.resource_type, told.resource_name = item.resource_type, item.resource_name
         try:
             if (item.resource_type, item.resource_name) in twice:
                 raise repeated(item.resource_name)
             await alter(item)
-            outcomes.append((item, ErrorCode.NONE, None))
         except KafkaError as error:
-            outcomes.append((item, error.code, error.message))
+            told.error_code, told.error_message = error.code, error.message
         except Exception:
             log.exception("settings could not be altered", extra={"of": item.resource_name})
-            outcomes.append((item, ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log"))
-    return outcomes
+            told.error_code, told.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log"
+        results.append(told)
+    return results
 
 
 def named_twice(names: Iterable[T]) -> frozenset[T]:

@@ -32,8 +32,7 @@ def handle(
     # The requests of brokers are independent of each other: the next need not wait for this one's answer.
     reply = context.defer(pipelined=context.api_version >= replies.BATCHED_FROM)
     work = _add(transactions, metadata, time, context, request)
-    answer_later(background, reply, work, "answering a request")
-    return reply
+    return answer_later(background, reply, work, "answering a request")
 
 
 async def _add(

@@ -44,15 +44,7 @@ async def handle(
             warn_of_unknown(resource, [name for name, _ in configs])
 
     return wire.AlterConfigsResponse(
-        responses=[
-            wire.AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=item.resource_type,
-                resource_name=item.resource_name,
-            )
-            for item, code, message in await alter_each(request.resources, alter)
-        ]
+        responses=await alter_each(request.resources, alter, wire.AlterConfigsResourceResponse)
     )
 
 

@@ -20,9 +20,7 @@ from forebay.wire.messages.alter_delays import (
 def handle(
     delays: DelayService, background: Background, context: RequestContext, request: AlterDelaysRequest
 ) -> Reply:
-    reply = context.defer()
-    answer_later(background, reply, _answer(delays, request), "altering delays")
-    return reply
+    return answer_later(background, context.defer(), _answer(delays, request), "altering delays")
 
 
 async def _answer(delays: DelayService, request: AlterDelaysRequest) -> AlterDelaysResponse:

@@ -24,6 +24,6 @@ def handle(
         return AppendCopiesResponse(error_code=error.code, error_message=error.message)
     if request.records is not None:
         request.records = memoryview(bytearray(request.records))  # the buffer that it came in is used again
-    reply = context.defer(pipelined=True)
-    answer_later(background, reply, copies.answer(request), "appending copies of records")
-    return reply
+    return answer_later(
+        background, context.defer(pipelined=True), copies.answer(request), "appending copies of records"
+    )

@@ -22,9 +22,7 @@ _ADDED = frozenset((SCHEDULED_AT, SCHEDULE_ID))
 def handle(
     delays: DelayService, background: Background, context: RequestContext, request: DescribeDelaysRequest
 ) -> Reply:
-    reply = context.defer()
-    answer_later(background, reply, _answer(delays, request), "describing delays")
-    return reply
+    return answer_later(background, context.defer(), _answer(delays, request), "describing delays")
 
 
 async def _answer(delays: DelayService, request: DescribeDelaysRequest) -> DescribeDelaysResponse:

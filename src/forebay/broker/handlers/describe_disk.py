@@ -41,9 +41,7 @@ class DiskReport:
 def handle(
     report: DiskReport, background: Background, context: RequestContext, _: DescribeDiskRequest
 ) -> Reply:
-    reply = context.defer()
-    answer_later(background, reply, _answer(report), "describing the disk")
-    return reply
+    return answer_later(background, context.defer(), _answer(report), "describing the disk")
 
 
 async def _answer(report: DiskReport) -> DescribeDiskResponse:

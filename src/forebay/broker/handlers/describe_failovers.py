@@ -19,9 +19,7 @@ from forebay.wire.messages.describe_failovers import (
 def handle(
     times: FailoverTimes, background: Background, context: RequestContext, _: DescribeFailoversRequest
 ) -> Reply:
-    reply = context.defer()
-    answer_later(background, reply, _answer(times), "describing failovers")
-    return reply
+    return answer_later(background, context.defer(), _answer(times), "describing failovers")
 
 
 async def _answer(times: FailoverTimes) -> DescribeFailoversResponse:

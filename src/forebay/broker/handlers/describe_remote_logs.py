@@ -30,9 +30,7 @@ def handle(
     context: RequestContext,
     request: DescribeRemoteLogsRequest,
 ) -> Reply:
-    reply = context.defer()
-    answer_later(background, reply, _answer(partitions, request), "describing remote logs")
-    return reply
+    return answer_later(background, context.defer(), _answer(partitions, request), "describing remote logs")
 
 
 async def _answer(

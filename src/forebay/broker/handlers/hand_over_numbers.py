@@ -23,6 +23,9 @@ def handle(
         peers.check_sender(context.client_id)
     except KafkaError as error:
         return HandOverNumbersResponse(error_code=error.code, error_message=error.message)
-    reply = context.defer(pipelined=True)
-    answer_later(background, reply, numbers.answer(request), "taking over the numbers of producers")
-    return reply
+    return answer_later(
+        background,
+        context.defer(pipelined=True),
+        numbers.answer(request),
+        "taking over the numbers of producers",
+    )

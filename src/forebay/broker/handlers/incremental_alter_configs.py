@@ -33,15 +33,7 @@ async def handle(
         await _alter(node_id, topic_changes, settings, circles, tls_changes, item, validate_only=only)
 
     return wire.IncrementalAlterConfigsResponse(
-        responses=[
-            wire.AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=item.resource_type,
-                resource_name=item.resource_name,
-            )
-            for item, code, message in await alter_each(request.resources, alter)
-        ]
+        responses=await alter_each(request.resources, alter, wire.AlterConfigsResourceResponse)
     )
 
 

@@ -12,6 +12,6 @@ from forebay.wire.messages.move_journal import MoveJournalRequest
 def handle(
     journal: MoveJournal, background: Background, context: RequestContext, request: MoveJournalRequest
 ) -> Reply:
-    reply = context.defer(pipelined=True)
-    answer_later(background, reply, journal.answer(request, context.info), "answering a mover")
-    return reply
+    return answer_later(
+        background, context.defer(pipelined=True), journal.answer(request, context.info), "answering a mover"
+    )

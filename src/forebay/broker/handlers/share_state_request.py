@@ -15,7 +15,5 @@ from forebay.broker.net.responses.deferred_replies import Reply, answer_later
 
 
 def handle(states: ShareStates, background: Background, context: RequestContext, request: Any) -> Reply:
-    reply = context.defer(pipelined=True)
     work = states.answer(request, context.info)
-    answer_later(background, reply, work, "answering about share groups")
-    return reply
+    return answer_later(background, context.defer(pipelined=True), work, "answering about share groups")

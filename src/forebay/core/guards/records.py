@@ -141,49 +141,51 @@ describe_producers: Guard = each(
     ),
 )
 
-_epochs_of_topics: Guard = each(
-    items="topics",
-    results="topics",
-    response=epochs.OffsetForLeaderEpochResponse,
-    is_refused=_refuses(Operation.DESCRIBE, "topic"),
-    denied=lambda topic: epochs.OffsetForLeaderTopicResult(
-        topic=topic.topic,
-        partitions=[
-            epochs.EpochEndOffset(partition=wanted.partition, error_code=_DENIED)
-            for wanted in topic.partitions
-        ],
-    ),
+
+def _unless_broker(guard: Guard) -> Guard:
+    """Others than brokers, which need ClusterAction, are checked by this guard."""
+
+    def check(access: Access, version: int, request: Any) -> Verdict:
+        if access.may(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
+            return None
+        return guard(access, version, request)
+
+    return check
+
+
+offset_for_leader_epoch: Guard = _unless_broker(
+    each(
+        items="topics",
+        results="topics",
+        response=epochs.OffsetForLeaderEpochResponse,
+        is_refused=_refuses(Operation.DESCRIBE, "topic"),
+        denied=lambda topic: epochs.OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=[
+                epochs.EpochEndOffset(partition=wanted.partition, error_code=_DENIED)
+                for wanted in topic.partitions
+            ],
+        ),
+    )
 )
+"""Followers need ClusterAction, consumers the permission to describe the topic."""
 
-
-def offset_for_leader_epoch(access: Access, version: int, request: Any) -> Verdict:
-    """Followers need ClusterAction, consumers the permission to describe the topic."""
-    if access.may(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
-        return None
-    return _epochs_of_topics(access, version, request)
-
-
-_positions_in_topics: Guard = each(
-    items="topics",
-    results="topics",
-    response=positions.DescribePositionsResponse,
-    is_refused=_refuses(Operation.DESCRIBE, "name"),
-    denied=lambda topic: positions.DescribedTopic(
-        name=topic.name,
-        partitions=[
-            positions.DescribedPartition(partition_index=wanted.partition_index, error_code=_DENIED)
-            for wanted in topic.partitions
-        ],
-    ),
+describe_positions: Guard = _unless_broker(
+    each(
+        items="topics",
+        results="topics",
+        response=positions.DescribePositionsResponse,
+        is_refused=_refuses(Operation.DESCRIBE, "name"),
+        denied=lambda topic: positions.DescribedTopic(
+            name=topic.name,
+            partitions=[
+                positions.DescribedPartition(partition_index=wanted.partition_index, error_code=_DENIED)
+                for wanted in topic.partitions
+            ],
+        ),
+    )
 )
-
-
-def describe_positions(access: Access, version: int, request: Any) -> Verdict:
-    """Brokers ask for their groups, whatever the topics."""
-    if access.may(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
-        return None
-    return _positions_in_topics(access, version, request)
-
+"""Brokers ask for their groups, whatever the topics."""
 
 describe_delays: Guard = whole(
     Operation.READ, TOPIC, lambda request: request.topic, with_code(DescribeDelaysResponse)

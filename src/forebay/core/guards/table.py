@@ -12,6 +12,7 @@ from forebay.core.acls.bindings import Operation
 from forebay.core.guards import administration, groups, metadata, records, shares, topics, transactions
 from forebay.core.guards.guard import Guard, Shortcut, on_cluster, on_group, unguarded, with_code
 from forebay.wire.api_keys import ApiKey
+from forebay.wire.fields import Struct
 from forebay.wire.messages import (
     alter_partition_reassignments,
     append_copies,
@@ -51,11 +52,22 @@ class Rule(NamedTuple):
 _ALTER = "Alter Cluster"
 _DESCRIBE = "Describe Cluster"
 _ACTION = "ClusterAction Cluster"
+_OPERATIONS = {
+    _ALTER: Operation.ALTER,
+    _DESCRIBE: Operation.DESCRIBE,
+    _ACTION: Operation.CLUSTER_ACTION,
+}
 _MEMBER = "Read Group"
 _ALTER_CONFIGS = (
     "AlterConfigs of the Topic or Group, or Cluster for a broker;"
     " to name a dead-letter topic also Write of it, and Create if a broker would create it"
 )
+
+
+def _on_cluster(needed: str, response: type[Struct]) -> Rule:
+    """The rule of an API that is about the cluster, and is refused as a whole."""
+    return Rule(needed, "31", on_cluster(_OPERATIONS[needed], with_code(response)))
+
 
 RULES: dict[int, Rule] = {
     ApiKey.PRODUCE: Rule(
@@ -126,9 +138,7 @@ RULES: dict[int, Rule] = {
         "53 for all; 30 for all; 29 per topic",
         transactions.txn_offset_commit,
     ),
-    ApiKey.DESCRIBE_ACLS: Rule(
-        _DESCRIBE, "31", on_cluster(Operation.DESCRIBE, with_code(describe_acls.DescribeAclsResponse))
-    ),
+    ApiKey.DESCRIBE_ACLS: _on_cluster(_DESCRIBE, describe_acls.DescribeAclsResponse),
     ApiKey.CREATE_ACLS: Rule(
         _ALTER, "31 per ACL", on_cluster(Operation.ALTER, administration.refuse_create_acls)
     ),
@@ -144,11 +154,7 @@ RULES: dict[int, Rule] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: Rule(
         _ALTER, "31 per partition", on_cluster(Operation.ALTER, administration.refuse_alter_replica_log_dirs)
     ),
-    ApiKey.DESCRIBE_LOG_DIRS: Rule(
-        _DESCRIBE,
-        "31",
-        on_cluster(Operation.DESCRIBE, with_code(describe_log_dirs.DescribeLogDirsResponse)),
-    ),
+    ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(_DESCRIBE, describe_log_dirs.DescribeLogDirsResponse),
     ApiKey.SASL_AUTHENTICATE: Rule("nothing", "", unguarded),
     ApiKey.CREATE_PARTITIONS: Rule(
         "Alter Topic; to drop messages of folded partitions also Delete Topic",
@@ -178,19 +184,11 @@ RULES: dict[int, Rule] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Rule(
         _ALTER_CONFIGS, "29, 30 or 31 per resource", topics.incremental_alter
     ),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Rule(
-        _ALTER,
-        "31",
-        on_cluster(
-            Operation.ALTER, with_code(alter_partition_reassignments.AlterPartitionReassignmentsResponse)
-        ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _on_cluster(
+        _ALTER, alter_partition_reassignments.AlterPartitionReassignmentsResponse
     ),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: Rule(
-        _DESCRIBE,
-        "31",
-        on_cluster(
-            Operation.DESCRIBE, with_code(list_partition_reassignments.ListPartitionReassignmentsResponse)
-        ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _on_cluster(
+        _DESCRIBE, list_partition_reassignments.ListPartitionReassignmentsResponse
     ),
     ApiKey.OFFSET_DELETE: Rule("Delete Group, Read Topic", "30; 29 per topic", groups.offset_delete),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Rule(
@@ -216,19 +214,13 @@ RULES: dict[int, Rule] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Rule(
         _ALTER, "31 per user", on_cluster(Operation.ALTER, administration.refuse_alter_credentials)
     ),
-    ApiKey.DESCRIBE_QUORUM: Rule(
-        _DESCRIBE, "31", on_cluster(Operation.DESCRIBE, with_code(describe_quorum.DescribeQuorumResponse))
-    ),
-    ApiKey.UPDATE_FEATURES: Rule(
-        _ALTER, "31", on_cluster(Operation.ALTER, with_code(update_features.UpdateFeaturesResponse))
-    ),
+    ApiKey.DESCRIBE_QUORUM: _on_cluster(_DESCRIBE, describe_quorum.DescribeQuorumResponse),
+    ApiKey.UPDATE_FEATURES: _on_cluster(_ALTER, update_features.UpdateFeaturesResponse),
     ApiKey.DESCRIBE_CLUSTER: Rule(
         "nothing; operations are shown with Describe Cluster", "", metadata.describe_cluster
     ),
     ApiKey.DESCRIBE_PRODUCERS: Rule("Read Topic", "29 per partition", records.describe_producers),
-    ApiKey.UNREGISTER_BROKER: Rule(
-        _ALTER, "31", on_cluster(Operation.ALTER, with_code(unregister_broker.UnregisterBrokerResponse))
-    ),
+    ApiKey.UNREGISTER_BROKER: _on_cluster(_ALTER, unregister_broker.UnregisterBrokerResponse),
     ApiKey.DESCRIBE_TRANSACTIONS: Rule(
         "Describe TransactionalId",
         "53 per id; topics that may not be described are left out",
@@ -305,59 +297,25 @@ RULES: dict[int, Rule] = {
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Rule(
         "Delete Group, Read Topic", "30; 29 per topic", shares.delete_share_group_offsets
     ),
-    ApiKey.MOVE_JOURNAL: Rule(
-        _ACTION, "31", on_cluster(Operation.CLUSTER_ACTION, with_code(move_journal.MoveJournalResponse))
-    ),
-    ApiKey.RESUME_DEAD_LETTERS: Rule(
-        _ACTION,
-        "31",
-        on_cluster(Operation.CLUSTER_ACTION, with_code(resume_dead_letters.ResumeDeadLettersResponse)),
-    ),
+    ApiKey.MOVE_JOURNAL: _on_cluster(_ACTION, move_journal.MoveJournalResponse),
+    ApiKey.RESUME_DEAD_LETTERS: _on_cluster(_ACTION, resume_dead_letters.ResumeDeadLettersResponse),
     ApiKey.DESCRIBE_SHARE_WINDOWS: Rule(
         "Describe Group, Describe Topic", "partitions are left out", shares.describe_share_windows
     ),
     ApiKey.DESCRIBE_DELAYS: Rule("Read Topic", "29", records.describe_delays),
     ApiKey.ALTER_DELAYS: Rule("Write Topic", "29", records.alter_delays),
-    ApiKey.FOLDED_PRODUCE: Rule(
-        _ACTION, "31", on_cluster(Operation.CLUSTER_ACTION, with_code(folded_produce.FoldedProduceResponse))
-    ),
-    ApiKey.FOLDED_PRODUCERS: Rule(
-        _ACTION,
-        "31",
-        on_cluster(Operation.CLUSTER_ACTION, with_code(folded_producers.FoldedProducersResponse)),
-    ),
-    ApiKey.APPEND_COPIES: Rule(
-        _ACTION, "31", on_cluster(Operation.CLUSTER_ACTION, with_code(append_copies.AppendCopiesResponse))
-    ),
-    ApiKey.HAND_OVER_NUMBERS: Rule(
-        _ACTION,
-        "31",
-        on_cluster(Operation.CLUSTER_ACTION, with_code(hand_over_numbers.HandOverNumbersResponse)),
-    ),
-    ApiKey.DESCRIBE_FAILOVERS: Rule(
-        _DESCRIBE,
-        "31",
-        on_cluster(Operation.DESCRIBE, with_code(describe_failovers.DescribeFailoversResponse)),
-    ),
+    ApiKey.FOLDED_PRODUCE: _on_cluster(_ACTION, folded_produce.FoldedProduceResponse),
+    ApiKey.FOLDED_PRODUCERS: _on_cluster(_ACTION, folded_producers.FoldedProducersResponse),
+    ApiKey.APPEND_COPIES: _on_cluster(_ACTION, append_copies.AppendCopiesResponse),
+    ApiKey.HAND_OVER_NUMBERS: _on_cluster(_ACTION, hand_over_numbers.HandOverNumbersResponse),
+    ApiKey.DESCRIBE_FAILOVERS: _on_cluster(_DESCRIBE, describe_failovers.DescribeFailoversResponse),
     ApiKey.DESCRIBE_FILLS: Rule("Describe Topic", "29", records.describe_fills),
-    ApiKey.DESCRIBE_DISK: Rule(
-        _DESCRIBE,
-        "31",
-        on_cluster(Operation.DESCRIBE, with_code(describe_disk.DescribeDiskResponse)),
-    ),
+    ApiKey.DESCRIBE_DISK: _on_cluster(_DESCRIBE, describe_disk.DescribeDiskResponse),
     ApiKey.DESCRIBE_POSITIONS: Rule(
         "ClusterAction Cluster, or Describe Topic", "29 per partition", records.describe_positions
     ),
-    ApiKey.DESCRIBE_ACTIVITY: Rule(
-        _DESCRIBE,
-        "31",
-        on_cluster(Operation.DESCRIBE, with_code(describe_activity.DescribeActivityResponse)),
-    ),
-    ApiKey.DESCRIBE_REMOTE_LOGS: Rule(
-        _DESCRIBE,
-        "31",
-        on_cluster(Operation.DESCRIBE, with_code(describe_remote_logs.DescribeRemoteLogsResponse)),
-    ),
+    ApiKey.DESCRIBE_ACTIVITY: _on_cluster(_DESCRIBE, describe_activity.DescribeActivityResponse),
+    ApiKey.DESCRIBE_REMOTE_LOGS: _on_cluster(_DESCRIBE, describe_remote_logs.DescribeRemoteLogsResponse),
 }
 
 CHECKED_BY_HANDLERS = frozenset(

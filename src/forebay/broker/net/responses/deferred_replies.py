@@ -110,9 +110,10 @@ class CompletedReply(Reply):
         self._connection.close()
 
 
-def answer_later(background: Background, reply: Reply, work: Coroutine[Any, Any, Any], doing: str) -> None:
+def answer_later(background: Background, reply: Reply, work: Coroutine[Any, Any, Any], doing: str) -> Reply:
     """Resolve a reply with what a coroutine returns, beside the event loop's other work."""
     background.spawn(answer_with(reply, work), doing, work)
+    return reply
 
 
 async def answer_with(reply: Reply, work: Awaitable[Any]) -> None:

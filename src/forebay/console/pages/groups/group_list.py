@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from forebay.console.watch.message_times import Waiting
@@ -21,11 +22,14 @@ _AGES_PER_GROUP = 3
 
 @PAGE.get("/groups")
 def groups(ask: Ask) -> dict[str, Any]:
-    picture = ask.cluster.snapshot()
-    rows = [group for group in picture.groups.values() if group.kind != "share"]
+    return list_of(ask, lambda group: group.kind != "share")
+
+
+def list_of(ask: Ask, is_shown: Callable[[GroupSeen], bool]) -> dict[str, Any]:
+    """A page of the groups of some kind."""
     return page_of(
         ask,
-        rows,
+        [group for group in ask.cluster.snapshot().groups.values() if is_shown(group)],
         name=lambda group: group.name,
         columns={
             "name": lambda group: group.name,

@@ -7,10 +7,10 @@ from typing import Any
 
 from forebay.console.offset_resets import Plan, choice_of, plan_of
 from forebay.console.pages.groups.group import seen
-from forebay.console.pages.groups.group_list import ages_of, group_row, most_lagging
+from forebay.console.pages.groups.group_list import ages_of, list_of, most_lagging
 from forebay.console.web.asking import Ask, Change
 from forebay.console.web.page import Page
-from forebay.console.web.paging import ROWS_DEFAULT, page_of
+from forebay.console.web.paging import ROWS_DEFAULT
 from forebay.operations.client import CommandError
 from forebay.operations.groups.share_admin import ShareAdmin
 from forebay.operations.groups.share_description import describe_share_group
@@ -24,21 +24,7 @@ _ROWS_MAX = 500
 
 @PAGE.get("/share-groups")
 def share_groups(ask: Ask) -> dict[str, Any]:
-    picture = ask.cluster.snapshot()
-    return page_of(
-        ask,
-        [group for group in picture.groups.values() if group.kind == "share"],
-        name=lambda group: group.name,
-        columns={
-            "name": lambda group: group.name,
-            "state": lambda group: group.state,
-            "lag": lambda group: group.lag,
-            "topics": lambda group: len(group.topics),
-            "partitions": lambda group: len(group.offsets),
-        },
-        default="name",
-        show=group_row,
-    )
+    return list_of(ask, lambda group: group.kind == "share")
 
 
 @PAGE.get("/more-of-share-groups")
