@@ -18,7 +18,6 @@ _COMPILING = RLock()
 """A class that is compiled may have its base compiled first."""
 _EXTRAS = ("__replace__",)
 """Methods of later Pythons, which nobody calls without an instance."""
-_OPTIONS = {"slots", "frozen", "kw_only", "eq", "order"}
 _NO_FIELDS = ("ClassVar", "typing.ClassVar", "KW_ONLY")
 
 

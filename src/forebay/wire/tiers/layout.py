@@ -6,11 +6,10 @@ Everything lies under one root, the setting `forebay.remote.url`. Names ("keys")
     topics/<topic id>/topic.json                     name, partition count and settings, for a restore
     topics/<topic id>/<partition>/manifest.json      what of the partition is here (`manifest.py`)
     topics/<topic id>/<partition>/<base>-<next>-<epoch>-<random>.segment       messages (`segment_object.py`)
-    topics/<topic id>/deleted.json                   the topic was deleted: its objects are being removed
 
 A topic id is 32 lower-case hexadecimal digits, a partition a decimal number, offsets 20 digits, so that
 names sort by offset. The random part is new for each attempt to copy: no two writers ever write one object,
-and no object but the manifest, topic.json and deleted.json is ever written twice.
+and no object but the manifest and topic.json is ever written twice.
 
 A segment object counts if and only if the manifest lists it. Readers begin at the manifest, which they get
 with one request, and never have to list.
@@ -22,7 +21,6 @@ STORE = "store.json"
 TOPICS = "topics/"
 MANIFEST = "manifest.json"
 TOPIC = "topic.json"
-DELETED = "deleted.json"
 SEGMENT_SUFFIX = ".segment"
 
 
@@ -41,10 +39,6 @@ def manifest_key(topic_id: bytes, partition: int) -> str:
 
 def topic_key(topic_id: bytes) -> str:
     return topic_prefix(topic_id) + TOPIC
-
-
-def deleted_key(topic_id: bytes) -> str:
-    return topic_prefix(topic_id) + DELETED
 
 
 def segment_key(

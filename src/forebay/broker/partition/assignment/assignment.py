@@ -8,7 +8,7 @@ Partitions are opened in a thread, and the log of a partition that follows can b
 making files, checking a log after a crash and truncating it take longer than the loop may be blocked. A
 partition that is being opened, or whose log is lent, is not used: the table refuses it, and it is `closed`
 for the parts that still hold it. When it is back, the newest image is applied: it takes the role that it has
-by then, or is let go. Until then no other partition of its name is opened.
+by then (`roles.py`), or is let go. Until then no other partition of its name is opened.
 
 A log that is not used any more is deleted only if the image says positively that it may be; otherwise it is
 put aside (`unused/unused_logs.py`). A partition whose topic or state cannot be read
