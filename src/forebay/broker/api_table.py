@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay.broker.net.dispatch import Endpoint
+from forebay.errors import KafkaError
 from forebay.lazy import load
 from forebay.wire.api_keys import ApiKey
+from forebay.wire.messages import api as declared
+
+if TYPE_CHECKING:
+    from forebay.broker.cluster.peers.peers import Peers
+    from forebay.broker.net.request_context import RequestContext
 
 _HANDLERS = "forebay.broker.handlers."
 _WAITS = "forebay.broker.partition.opening_waits:OpeningWaits"
@@ -29,6 +35,8 @@ class ServedApi(NamedTuple):
     """The function that makes a fast path for requests with the same header; empty if there is none."""
     waits: bool = False
     """True if a request waits until the partitions that it names are open."""
+    from_broker: bool = False
+    """True if only brokers of this cluster may send it."""
 
 
 APIS: dict[int, ServedApi] = {
@@ -118,10 +126,10 @@ APIS: dict[int, ServedApi] = {
     ApiKey.DESCRIBE_SHARE_WINDOWS: ServedApi(0, 1, "shares"),
     ApiKey.DESCRIBE_DELAYS: ServedApi(0, 0, "delays background"),
     ApiKey.ALTER_DELAYS: ServedApi(0, 0, "delays background"),
-    ApiKey.FOLDED_PRODUCE: ServedApi(0, 0, "produce peers"),
-    ApiKey.FOLDED_PRODUCERS: ServedApi(0, 0, "partitions peers"),
-    ApiKey.APPEND_COPIES: ServedApi(0, 0, "copy_appends peers background"),
-    ApiKey.HAND_OVER_NUMBERS: ServedApi(0, 0, "sequence_handover peers background"),
+    ApiKey.FOLDED_PRODUCE: ServedApi(0, 0, "produce", from_broker=True),
+    ApiKey.FOLDED_PRODUCERS: ServedApi(0, 0, "partitions", from_broker=True),
+    ApiKey.APPEND_COPIES: ServedApi(0, 0, "copy_appends background", from_broker=True),
+    ApiKey.HAND_OVER_NUMBERS: ServedApi(0, 0, "sequence_handover background", from_broker=True),
     ApiKey.DESCRIBE_FAILOVERS: ServedApi(0, 0, "failover.times background"),
     ApiKey.DESCRIBE_FILLS: ServedApi(0, 0, "filling"),
     ApiKey.DESCRIBE_DISK: ServedApi(0, 0, "disk_report background"),
@@ -140,8 +148,25 @@ def open_endpoint(part: Callable[[str], Any], api_key: int) -> Endpoint | None:
     handle = partial(handler(api_key), *parts)
     if api.waits:
         handle = partial(load(_WAITS).when_open, part("local.opening_waits"), int(api_key), handle)
+    if api.from_broker:
+        handle = partial(_of_broker, part("peers"), declared(api_key).response, handle)
     remember = partial(_load(api.remember), *parts) if api.remember else None
     return Endpoint(api_key, api.min_version, api.max_version, handle, remember)
+
+
+def _of_broker(
+    peers: Peers,
+    response: Callable[..., Any],
+    handle: Callable[[RequestContext, Any], Any],
+    context: RequestContext,
+    request: Any,
+) -> Any:
+    """Handle a request that a broker has sent, and refuse any other."""
+    try:
+        peers.check_sender(context.client_id)
+    except KafkaError as error:
+        return response(error_code=error.code, error_message=error.message)
+    return handle(context, request)
 
 
 def handler(api_key: int) -> Callable[..., Any]:

@@ -12,9 +12,11 @@ import pytest
 from forebay.broker.api_table import APIS, handler, open_endpoint
 from forebay.broker.composition.coordinators import TOPICS
 from forebay.broker.node import Node
+from forebay.errors import ErrorCode
 from forebay.wire.api_keys import ApiKey
 from forebay.wire.messages import API_KEYS, api, api_name
 from support.brokers.local_broker import local_broker
+from support.clients.wire_client import WireClient
 
 STRUCTURAL = {
     "Disk",
@@ -54,6 +56,16 @@ def test_a_coordinator_is_made_for_the_topic_that_it_keeps_its_state_on(tmp_path
     with local_broker(tmp_path) as broker:
         topics = broker.on_loop(lambda node: {name: getattr(node, name).coordinator.topic for name in TOPICS})
     assert topics == TOPICS
+
+
+def test_a_client_cannot_send_what_only_brokers_send(tmp_path: Path) -> None:
+    own = [key for key, served in APIS.items() if served.from_broker]
+    with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
+        codes = {api_name(key): client.call(api(key).request(), 0).error_code for key in own}
+    assert codes == dict.fromkeys(
+        ("FoldedProduce", "FoldedProducers", "AppendCopies", "HandOverNumbers"),
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    )
 
 
 def test_what_is_not_in_the_table_is_not_opened() -> None:

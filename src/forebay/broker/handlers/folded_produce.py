@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.handlers.produce import record_errors
 from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
@@ -13,18 +12,14 @@ from forebay.broker.produce.request import AppendRequest
 from forebay.broker.produce.transactional_request import TransactionalRequest
 from forebay.broker.produce.write_cycle import Appended
 from forebay.core.partition.folds.closed_partition import NOTHING_BEFORE, Before, PassOn
-from forebay.errors import ErrorCode, KafkaError
+from forebay.errors import ErrorCode
 from forebay.wire.messages.folded_produce import FoldedProduceRequest, FoldedProduceResponse
 from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
 def handle(
-    service: ProduceHost, peers: Peers, context: RequestContext, request: FoldedProduceRequest
+    service: ProduceHost, context: RequestContext, request: FoldedProduceRequest
 ) -> Reply | FoldedProduceResponse | None:
-    try:
-        peers.check_sender(context.client_id)
-    except KafkaError as error:
-        return FoldedProduceResponse(error_code=error.code, error_message=error.message)
     name = service.metadata.image.topic_names.get(request.topic_id)
     if name is None or request.acks == 0:
         return FoldedProduceResponse(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.net.request_context import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.upkeep.growing_topics import tell
@@ -11,10 +10,9 @@ from forebay.wire.messages.folded_producers import FoldedProducersRequest, Folde
 
 
 def handle(
-    partitions: PartitionTable, peers: Peers, context: RequestContext, request: FoldedProducersRequest
+    partitions: PartitionTable, _context: RequestContext, request: FoldedProducersRequest
 ) -> FoldedProducersResponse:
     try:
-        peers.check_sender(context.client_id)
         return tell(partitions, request)
     except KafkaError as error:
         return FoldedProducersResponse(error_code=error.code, error_message=error.message)
