@@ -117,6 +117,24 @@ async def test_the_next_leader_serves_old_messages_and_goes_on_copying(tiered: T
     assert await tiered.read(0, 160) == values(0, 160)
 
 
+async def test_a_leader_knows_where_old_epochs_end_in_the_object_store(tiered: Tiered) -> None:
+    """So that readers of a lost history find out, although its local log begins later."""
+    cluster = tiered.cluster
+    ends: dict[int, int] = {}
+    for start in (0, 80, 160):
+        await tiered.fill(start, 80)
+        await tiered.until_local_start(start + 50)
+        ends[cluster.state(TOPIC).leader_epoch] = start + 80
+        await cluster.in_sync(TOPIC)
+        await cluster.lead(TOPIC, 0, next(node for node in cluster.nodes if node != cluster.leader(TOPIC)))
+        await cluster.knows(TOPIC)
+    await tiered.fill(240, 80)
+    await tiered.until_local_start(290)
+    partition = cluster[cluster.leader(TOPIC)].partitions.held(TOPIC, 0)
+    assert partition.epochs.first > max(ends)
+    assert {epoch: partition.end_of_epoch(epoch, -1)[1] for epoch in ends} == ends
+
+
 async def test_a_replica_that_lost_its_disk_copies_only_the_local_part(tiered: Tiered) -> None:
     cluster = tiered.cluster
     await tiered.fill(0, 80)

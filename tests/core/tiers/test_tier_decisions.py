@@ -8,7 +8,7 @@ import pytest
 
 from forebay.core.partition.retention import RetentionPolicy
 from forebay.core.tiers import manifest_changes as changes
-from forebay.core.tiers.lineage import lost_from
+from forebay.core.tiers.lineage import end_of_epoch, lost_from
 from forebay.core.tiers.planning import Copy, copy_lag, local_deletion, retained_from, segments_to_copy
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment
 
@@ -124,6 +124,24 @@ def test_messages_of_a_lost_history_are_found_by_their_epochs(
     expected: int | None,
 ) -> None:
     assert lost_from(manifest(*segments), epochs, log_start, log_end) == expected
+
+
+@pytest.mark.parametrize(
+    ("epoch", "end"),
+    [(0, (0, 5)), (1, (0, 5)), (2, (2, 15)), (3, (2, 15)), (4, (4, 25)), (5, None), (9, None)],
+)
+def test_the_end_of_an_epoch_is_where_the_next_begins(epoch: int, end: tuple[int, int] | None) -> None:
+    segments = (
+        remote(0, 10, (0, 0), (2, 5)),
+        remote(10, 20, (2, 5), (4, 15)),
+        remote(20, 30, (4, 15), (5, 25)),
+    )
+    assert end_of_epoch(manifest(*segments), epoch) == end
+
+
+def test_what_came_before_the_object_store_begins_ended_there() -> None:
+    assert end_of_epoch(manifest(remote(10, 20, (2, 5))), 1) == (1, 10)
+    assert end_of_epoch(manifest(), 1) is None
 
 
 def test_a_lost_history_is_cut_off_and_its_objects_stay_for_a_while() -> None:

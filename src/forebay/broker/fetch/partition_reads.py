@@ -257,7 +257,7 @@ def diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset |
     """Where a reader has to go back to whose last epoch ended earlier than it believes; None: nowhere."""
     if epoch < 0:
         return None
-    known, end_offset = partition.epochs.end_offset_for(epoch, partition.log.end_offset)
+    known, end_offset = partition.end_of_epoch(epoch, partition.log.end_offset)
     if known == epoch and end_offset >= offset:
         return None
     if partition.log.report.missing_offsets:

@@ -64,10 +64,10 @@ def _partition(
             return wire.EpochEndOffset(partition=wanted.partition, leader_epoch=known[0], end_offset=known[1])
         partition = partitions.get_with_lease(partitions.source_of(topic), wanted.partition)
         check_leader_epoch(partition, wanted.current_leader_epoch)
+        if wanted.leader_epoch == partition.leader_epoch:
+            epoch, end_offset = wanted.leader_epoch, partition.log.end_offset
+        else:
+            epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch, partition.log.end_offset)
     except KafkaError as error:
         return wire.EpochEndOffset(partition=wanted.partition, error_code=error.code)
-    if wanted.leader_epoch == partition.leader_epoch:
-        epoch, end_offset = wanted.leader_epoch, partition.log.end_offset
-    else:
-        epoch, end_offset = partition.epochs.end_offset_for(wanted.leader_epoch, partition.log.end_offset)
     return wire.EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -285,6 +285,16 @@ class Partition:
         """Like `start_offset`; None until it is known what is in the object store."""
         return None if self.remote is not None and not self.remote.known else self.start_offset
 
+    def end_of_epoch(self, epoch: int, end_offset: int) -> tuple[int, int]:
+        """The last leader epoch up to this one and its end, which is `end_offset` for the latest; (-1, -1) if
+        not known. Raises KafkaError until it is known what is in the object store."""
+        remote = self.remote
+        if remote is not None and 0 <= epoch < self.epochs.first:
+            found = remote.end_of_epoch(epoch)
+            if found is not None:
+                return found
+        return self.epochs.end_offset_for(epoch, end_offset)
+
     @property
     def last_stable_offset(self) -> int:
         """Below it every transaction is decided, and that is committed."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from forebay.core.tiers.lineage import end_of_epoch
+from forebay.errors import ErrorCode, KafkaError
+
 if TYPE_CHECKING:
     from forebay.wire.tiers.manifest import Manifest
 
@@ -38,6 +41,16 @@ class RemoteLog:
         if manifest.segments:
             return manifest.first_offset
         return max(local_start_offset, manifest.start_offset)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """The last leader epoch up to this one, and its end, if a later one begins in the object store; None
+        if not. Raises KafkaError while that is not known."""
+        if not self.known:
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"it is not known yet where leader epoch {epoch} ends in the object store; ask again",
+            )
+        return None if self.manifest is None else end_of_epoch(self.manifest, epoch)
 
     @property
     def copied_to(self) -> int:

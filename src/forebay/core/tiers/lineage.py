@@ -8,6 +8,7 @@ of its local log on. Of what lies below it can only say that epochs never go bac
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment
@@ -23,6 +24,20 @@ def lost_from(manifest: Manifest, epochs: Epochs, log_start_offset: int, log_end
             valid_to = _valid_to(epoch, start, epochs, log_start_offset, log_end_offset)
             if valid_to < end:
                 return max(valid_to, segment.base_offset, manifest.segments[0].base_offset)
+    return None
+
+
+def end_of_epoch(manifest: Manifest, epoch: int) -> tuple[int, int] | None:
+    """The last epoch up to this one, and its end, if a later one begins in the object store; None if not."""
+    segments = manifest.segments
+    number = bisect_right(segments, epoch, key=lambda segment: segment.last_epoch)
+    if number == len(segments):
+        return None
+    before = [segments[number - 1].last_epoch] if number else [epoch]
+    for each, start in segments[number].epochs:
+        if each > epoch:
+            return before[-1], max(start, segments[number].base_offset)
+        before.append(each)
     return None
 
 

@@ -48,6 +48,10 @@ class LeaderEpochs:
     def latest(self) -> int:
         return self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
 
+    @property
+    def first(self) -> int:
+        return self._entries[0][0] if self._entries else UNDEFINED_EPOCH
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that a leader begins at `start_offset`; an epoch already known changes nothing."""
         if epoch <= self.latest:

@@ -221,7 +221,7 @@ class DeadLetterSource:
     def _kept(self, batch: DeadLetterBatch) -> list[DeadLetters]:
         """The letters whose records the log has not lost."""
         partition = self._share.partition
-        _, end_offset = partition.epochs.end_offset_for(batch.leader_epoch, partition.log.end_offset)
+        _, end_offset = partition.end_of_epoch(batch.leader_epoch, partition.log.end_offset)
         return batch.letters if end_offset == UNDEFINED_OFFSET else below(batch.letters, end_offset)
 
     async def records(self, move: Move, *, is_too_large: bool) -> Sequence[Record]:

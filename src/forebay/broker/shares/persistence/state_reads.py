@@ -110,7 +110,7 @@ class StateReads:
         end_before = leadership.start_offset
         # No leader writes the offset that an administrator has chosen; leaders read it.
         epochs = (found.written_epoch, found.previous_leader_epoch)
-        ends = (partition.epochs.end_offset_for(epoch, end_before)[1] for epoch in epochs)
+        ends = (partition.end_of_epoch(epoch, end_before)[1] for epoch in epochs)
         return min([end_before, *(end for end in ends if end != UNDEFINED_OFFSET)])
 
     def _of(self, partition: Partition, leadership: Leadership) -> _Loaded:
