@@ -19,6 +19,8 @@ READY_LINE = re.compile(r"ready on ([\w.]+):(\d+)")
 READY_S_MAX = 180.0
 """On a machine with much else to do. Only what hangs takes as long."""
 STOP_S_MAX = 20.0
+LOADED_S_MAX = 60.0
+LOADED = "all parts are loaded"
 DELETED_SUFFIX = "-delete"
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -171,6 +173,14 @@ class ForebayServer(Server):
             command += ["--set", setting]
         environment = {} if source is None else {"PYTHONPATH": str(source)}
         super().__init__(command, log=scratch / f"{name}.err", environment=environment)
+
+    def wait_until_loaded(self, brokers: int = 1) -> None:
+        """Brokers load their rarely used parts after their start, which takes each a second of CPU."""
+        deadline = time.monotonic() + LOADED_S_MAX
+        while self.log.read_text(errors="replace").count(LOADED) < brokers:
+            if time.monotonic() > deadline:
+                raise BenchError(f"not all brokers say in their logs: {LOADED}")
+            time.sleep(0.1)
 
     def discard_deleted(self) -> None:
         # The broker would do it seconds later, when another load is measured. Until then their pages would

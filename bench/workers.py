@@ -13,7 +13,6 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.client import Client
 from bench.frames import B200_BATCH, deep_produce_stream, fetch_stream, produce_stream
 from bench.load import Measure, Stream, run_load
-from bench.server import BenchError, ForebayServer, WayIn, process_cpu_s, process_shared_bytes
+from bench.server import ForebayServer, WayIn, process_cpu_s, process_shared_bytes
 from bench.views import stored
 from forebay.wire.batch import split
 from forebay.wire.compression import Codec
@@ -39,8 +38,6 @@ STREAMS = 2
 ROUNDS = 12
 ROUND_S = 0.5
 VIEW_ROUND_S = 1.0
-LOADED_S_MAX = 60.0
-LOADED = "all parts are loaded"
 ROUND_BYTES_MAX = 64 << 20
 PRODUCE = {"produce 200 B, deep": deep_produce_stream, "produce 200 B": produce_stream}
 VIEW_LOAD = "a view of 2,000 messages"
@@ -54,7 +51,7 @@ class HostServer(ForebayServer):
 
     def __init__(self, scratch: Path, workers: int) -> None:
         super().__init__(scratch, f"workers-{workers}", f"forebay.workers={workers}", WHOLE_VIEW)
-        self._workers = workers
+        self.workers = workers
         self.bootstrap = "{}:{}".format(*self.address)
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
@@ -67,13 +64,6 @@ class HostServer(ForebayServer):
             with Client(way_in.address) as client:
                 client.fill(ORDERS, ORDERS_BATCHES, batch, partition)
         self._admin.create_topics([NewTopic(VIEW, config=VIEW_SETTINGS)])[VIEW].result(60)
-
-    def wait_until_loaded(self) -> None:
-        deadline = time.monotonic() + LOADED_S_MAX
-        while self.log.read_text(errors="replace").count(LOADED) < self._workers:
-            if time.monotonic() > deadline:
-                raise BenchError(f"not all workers say in their logs: {LOADED}")
-            time.sleep(0.1)
 
     def pids(self) -> list[int]:
         """The parent, the process that workers are forked from, and the workers."""
@@ -119,7 +109,7 @@ def main(count: int) -> None:
                 hosts[number] = HostServer(Path(scratch), number)
                 hosts[number].create_topics()
             for host in hosts.values():
-                host.wait_until_loaded()
+                host.wait_until_loaded(host.workers)
             for load in LOADS:
                 rounds: dict[int, list[Measure]] = {number: [] for number in hosts}
                 for _ in range(ROUNDS):
