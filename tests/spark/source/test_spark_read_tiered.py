@@ -17,12 +17,22 @@ from forebay.spark.source.batch_reader import TopicReader
 from forebay.spark.source.options import batch_options
 from forebay.tiers.local_directory import LocalDirectory
 from forebay.tiers.reading import RemoteTopic, encode_topic, read_topic
+from forebay.wire.batch import build_batch
+from forebay.wire.records import Record
 from forebay.wire.tiers.layout import topic_key
 from support.brokers.local_broker import LocalBroker, local_broker
-from support.brokers.tiered import copied_to, create_tiered, eventually, fill, settings, value
-from support.clients.wire_client import WireClient, offset_at
+from support.brokers.tiered import (
+    copied_to,
+    create_tiered,
+    eventually,
+    fill,
+    settings,
+    value,
+)
+from support.clients.config_calls import increment
+from support.clients.wire_client import WireClient, append, create, offset_at
 from support.scraping import free_port, scrape
-from support.spark.reading import batch_reader, micro_batch, stream_reader, values
+from support.spark.reading import batch_reader, micro_batch, rows, stream_reader, values
 
 EARLIEST_LOCAL = -4
 METRICS_PORT = free_port()
@@ -96,6 +106,45 @@ def test_a_stream_goes_from_the_store_to_the_brokers(broker: LocalBroker, topic:
         rows, position = micro_batch(reader, position)
         found += rows
     assert sorted(found) == wanted(100)
+
+
+def test_a_topic_that_was_compacted_before_is_read_with_its_gaps(
+    tmp_path: Path, store: Path, topic: str
+) -> None:
+    """The last messages of some segments were removed: these end before the next ones begin."""
+    eager = {"log.cleaner.backoff.ms": "20", "log.cleaner.min.cleanable.ratio": "0"}
+    with (
+        local_broker(tmp_path / "data", {**settings(store), **eager}) as broker,
+        WireClient(broker.bootstrap) as client,
+    ):
+        compacted = {"cleanup.policy": "compact", "segment.bytes": "2000", "file.delete.delay.ms": "0"}
+        topic_id = create(client, topic, 1, **compacted)
+        for number in range(60):
+            key = b"%d" % (number if number % 9 == 0 else number % 3)
+            record = Record(0, 1_000_000 + number, key, value(number))
+            assert append(client, topic, bytes(build_batch([record]))).error_code == 0
+        all_of_it: dict[str, Any] = {"subscribe": topic, "readRemote": "never"}
+        assert eventually(lambda: len(by_offset(batch_reader(broker.bootstrap, **all_of_it))) < 30)
+        tiered = ("cleanup.policy", 0, "delete"), ("remote.storage.enable", 0, "true")
+        kept = ("retention.ms", 0, "-1"), ("local.retention.bytes", 0, "4000")
+        assert increment(client, 2, topic, *tiered, *kept).error_code == 0
+        fill(client, topic, 40, start=60)
+        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 60)
+        end = copied_to(store, topic_id)
+        options: dict[str, Any] = {"subscribe": topic, "endingOffsets": json.dumps({topic: {"0": end}})}
+        copied = by_offset(batch_reader(broker.bootstrap, **options, readRemote="never"))
+        assert copied == {at: value(at) for at in copied} and not copied.keys() >= set(range(60))
+        assert copied.keys() >= set(range(60, end)) and copied.keys() & set(range(50))
+        for read in ("only", "auto"):
+            assert by_offset(batch_reader(broker.bootstrap, **options, readRemote=read)) == copied, read
+        for start in range(end - 3):
+            narrow: dict[str, Any] = {"minOffset": start, "maxOffset": start + 2, "readRemote": "only"}
+            found = by_offset(batch_reader(broker.bootstrap, **options, **narrow))
+            assert found == {at: copied[at] for at in range(start, start + 3) if at in copied}
+
+
+def by_offset(reader: TopicReader) -> dict[int, bytes | None]:
+    return {row["offset"]: row["value"] for row in rows(reader)}
 
 
 def test_the_store_alone_is_read_when_its_brokers_are_gone(tmp_path: Path, store: Path, topic: str) -> None:

@@ -48,6 +48,14 @@ def segment_key(
     return partition_prefix(topic_id, partition) + name
 
 
+def segment_end(key: str) -> int | None:
+    """The next offset in the name of a segment object; None if the key is none of a segment."""
+    if not key.endswith(SEGMENT_SUFFIX):
+        return None
+    parts = key.rpartition("/")[2].split("-")
+    return int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else None
+
+
 def topic_id_of(key: str) -> bytes | None:
     """The topic that an object belongs to; None if the key is not one of ours."""
     if not key.startswith(TOPICS):

@@ -18,6 +18,7 @@ from forebay.spark.source.remote.planning import RemoteRange, segments_of
 from forebay.tiers.object_store import Missing, ObjectStore, ObjectStoreError
 from forebay.tiers.reading import read_chunks, read_index, read_manifest
 from forebay.wire.messages.fetch import AbortedTransaction
+from forebay.wire.tiers.layout import segment_end
 from forebay.wire.tiers.manifest import RemoteSegment
 from forebay.wire.tiers.segment_object import Chunk, SegmentIndex, chunk_at
 
@@ -68,6 +69,7 @@ class SegmentPieces:
 
     def _of_segment(self, store: ObjectStore, segment: RemoteSegment) -> Iterator[SegmentPiece]:
         index = read_index(store, segment)
+        _check_whole(index, segment)
         until = min(self._wanted.end, segment.next_offset)
         mine = OffsetRange(self._wanted.at, self.offset, until)
         reads = _reads(index, mine, self._fetching.bytes_max)
@@ -79,10 +81,12 @@ class SegmentPieces:
                 following = reads[number + 1] if number + 1 < len(reads) else None
                 ahead = reader.submit(read_chunks, store, segment, following) if following else None
                 piece = self._selected(memoryview(data), chunks, index, until)
-                _check(piece.next_offset, min(until, chunks[-1].next_offset), segment)
+                _check_reached(piece.next_offset, min(until, chunks[-1].next_offset), segment)
                 self.offset = min(until, chunks[-1].next_offset)
                 yield SegmentPiece(memoryview(data), piece, mine)
-        _check(self.offset, until, segment)
+        # All of its batches were looked at: compaction has taken the offsets that are left, before the topic
+        # became a tiered one.
+        self.offset = until
 
     def _selected(self, data: memoryview, chunks: Sequence[Chunk], index: SegmentIndex, until: int) -> Piece:
         return select(
@@ -95,8 +99,20 @@ class SegmentPieces:
         )
 
 
-def _check(found: int, wanted: int, segment: RemoteSegment) -> None:
-    """Nothing is passed over: offsets that a segment should have and does not are an error."""
+def _check_whole(index: SegmentIndex, segment: RemoteSegment) -> None:
+    """Nothing is passed over: an object that was not copied up to the end of its segment is an error, and so
+    are bytes that its index does not have."""
+    _check_reached(segment_end(segment.key) or 0, segment.next_offset, segment)
+    position = 0
+    for chunk in index.chunks:
+        if chunk.position != position:
+            raise ObjectStoreError(f"the index of {segment.key} has nothing at position {position}")
+        position += chunk.length
+    if position != segment.data_bytes:
+        raise ObjectStoreError(f"the index of {segment.key} ends at {position}, before {segment.data_bytes}")
+
+
+def _check_reached(found: int, wanted: int, segment: RemoteSegment) -> None:
     if found < wanted:
         raise ObjectStoreError(f"{segment.key} ends at offset {found}, before {wanted}")
 
