@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
+from forebay.spark.pipelines.archiving.compact import Merge, write_merged
 from forebay.spark.pipelines.archiving.hour_files import Written, publish, write_hours
 from forebay.spark.pipelines.archiving.layout import DELTA, ICEBERG, Position, batch_file
 from forebay.spark.pipelines.archiving.tables.delta import Delta
@@ -14,6 +18,17 @@ from forebay.spark.pipelines.archiving.tables.table import open_table
 from forebay.spark.pipelines.lake import Lake
 from support.spark.archives import MINUTE_US, QUERY, SIX_US, Message, record_batch, seen_in
 
+OTHER_QUERY = str(uuid.UUID(int=2))
+
+
+def written(lake: Lake, batch: int) -> list[Written]:
+    """The files of a batch: two messages, in two hours."""
+    messages = [Message(0, 2 * batch + n, SIX_US + (60 * n + batch) * MINUTE_US) for n in range(2)]
+    told = write_hours(lake, batch_file(QUERY, batch, 0), iter([record_batch(messages)]))
+    files = [Written(**row) for reported in told for row in reported.to_pylist()]
+    publish(lake, files)
+    return files
+
 
 @pytest.mark.parametrize("form", [DELTA, ICEBERG])
 @pytest.mark.parametrize("name", ["lake", "my lake", "übersicht"])
@@ -21,14 +36,55 @@ def test_the_files_of_a_table_are_found_in_any_directory(tmp_path: Path, form: s
     lake = Lake(str(tmp_path / name))
     position = Position(topic="orders", format=form, partitions=1)
     for batch in range(2):
-        messages = [Message(0, 2 * batch + n, SIX_US + (60 * n + batch) * MINUTE_US) for n in range(2)]
-        told = write_hours(lake, batch_file(QUERY, batch, 0), iter([record_batch(messages)]))
-        written = [Written(**row) for reported in told for row in reported.to_pylist()]
-        publish(lake, written)
-        open_table(lake, position).add(written, QUERY, batch)
+        open_table(lake, position).add(written(lake, batch), QUERY, batch)
     table = Delta(lake) if form == DELTA else Iceberg(lake, position.topic)
     everything = [(0, n) for n in range(4)]
     assert seen_in(lake, table.paths()) == everything
     if isinstance(table, Delta):
         assert table.compact(1 << 20)["new files"] == 2
         assert seen_in(lake, table.paths()) == everything
+
+
+def test_an_iceberg_table_knows_its_last_batch_after_its_snapshots_have_expired(tmp_path: Path) -> None:
+    """A merge makes the last snapshot somebody else's, and maintenance keeps only that one."""
+    lake = Lake(str(tmp_path))
+    table = Iceberg(lake, "orders")
+    for batch in range(2):
+        table.add(written(lake, batch), QUERY, batch)
+    merge = Merge(inputs=tuple(sorted(table.paths())[:2]), target="date=2025-11-15/hour=06/merged.parquet")
+    table.replace(merge.inputs, [write_merged(lake, merge).target])
+    expired = table.table().maintenance.expire_snapshots()
+    expired.older_than(datetime.now(UTC) + timedelta(hours=1)).commit()
+    assert len(table.table().snapshots()) == 1
+    assert [table.holds(QUERY, batch) for batch in range(3)] == [True, True, False]
+    assert not table.holds(OTHER_QUERY, 0)
+    assert seen_in(lake, table.paths()) == [(0, n) for n in range(4)]
+
+
+def test_an_iceberg_table_of_an_earlier_version_knows_its_batches_by_its_snapshots(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    table = Iceberg(lake, "orders")
+    table.add(written(lake, 0), QUERY, 0)
+    with table.table().transaction() as change:
+        change.remove_properties("forebay.query", "forebay.batch")
+    assert [table.holds(QUERY, batch) for batch in range(2)] == [True, False]
+    table.add(written(lake, 1), OTHER_QUERY, 7)
+    assert [table.holds(*each) for each in ((QUERY, 0), (QUERY, 1), (OTHER_QUERY, 7), (OTHER_QUERY, 8))] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_a_delta_table_knows_its_last_batch_after_its_log_was_cleaned(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    table = Delta(lake)
+    for batch in range(2):
+        table.add(written(lake, batch), QUERY, batch)
+    table.compact(1 << 20)
+    own = DeltaTable(lake.location)
+    own.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    own.create_checkpoint()
+    own.cleanup_metadata()
+    assert [table.holds(QUERY, batch) for batch in range(3)] == [True, True, False]

@@ -38,17 +38,25 @@ class Iceberg:
         self._catalog = open_catalog(lake, catalog)
 
     def holds(self, query: str, batch: int) -> bool:
-        """Looks at the last entry that is ours; others may have written since."""
-        for snapshot in reversed(self.table().snapshots()):
-            properties = snapshot.summary.additional_properties if snapshot.summary else {}
-            if properties.get(_QUERY) == query:
-                return int(properties[_BATCH]) >= batch
-        return False
+        """The last batch is a property of the table: snapshots tell of it only until somebody expires them.
+
+        Tables of earlier versions have nothing else.
+        """
+        table = self.table()
+        told = [snapshot.summary.additional_properties for snapshot in table.snapshots() if snapshot.summary]
+        return any(
+            each.get(_QUERY) == query and int(each[_BATCH]) >= batch for each in [table.properties, *told]
+        )
 
     def add(self, files: Sequence[Written], query: str, batch: int) -> None:
-        if files:
-            paths = sorted({self._lake.uri(file.path) for file in files})
-            self.table().add_files(paths, {_QUERY: query, _BATCH: str(batch)}, check_duplicate_files=False)
+        """The files, and the batch that they are of, in one change of the table."""
+        if not files:
+            return
+        paths = sorted({self._lake.uri(file.path) for file in files})
+        ours = {_QUERY: query, _BATCH: str(batch)}
+        with self.table().transaction() as change:
+            change.set_properties(ours)
+            change.add_files(paths, ours, check_duplicate_files=False)
 
     def paths(self) -> list[str]:
         """The files of the table as it is now, below the lake."""
