@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -313,6 +314,19 @@ def test_a_batch_that_cannot_be_read_is_a_row_for_each_offset_if_that_is_wanted(
     marked = {row["offset"] for row in rows if row["timestampType"] == UNREADABLE}
     assert marked == {2, 3, 4} & set(range(start, end))
     assert all((row["value"] is None) == (row["offset"] in marked) for row in rows)
+
+
+@pytest.mark.parametrize(("time_ms", "shown_ms"), [(2**63 - 1, (2**63 - 1) // 1000), (-(2**63), 0)])
+def test_a_batch_that_cannot_be_read_may_claim_any_time(time_ms: int, shown_ms: int) -> None:
+    log = bytearray(three_batches())
+    at = next(position for position, header in split(bytes(log)) if header.base_offset == 2)
+    header = read_header(memoryview(log)[at:])._replace(base_timestamp=time_ms)
+    HEADER.pack_into(log, at, *header)
+    piece = select(memoryview(log), start=0, end=7, keep_corrupt=True)
+    decoder = Decoder(SCHEMA, OffsetRange(AT, 0, 7), mark_unreadable=True)
+    rows = pa.Table.from_batches(decoder.decode(memoryview(log), piece))
+    times_us = rows["timestamp"].cast(pa.int64()).to_pylist()
+    assert times_us == [ms * 1000 for ms in [NOON_MS] * 2 + [shown_ms] * 3 + [NOON_MS] * 2]
 
 
 def test_the_last_offset_of_a_corrupt_batch_is_not_believed() -> None:

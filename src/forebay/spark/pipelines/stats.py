@@ -33,6 +33,8 @@ POINTS_MAX = 3000
 _UNITS = (("minute", 60), ("hour", 3600), ("day", 86_400))
 _FIRST_S = datetime.min.replace(tzinfo=UTC).timestamp()
 _LAST_S = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
+_MINUTES = int(_FIRST_S // 60), int(_LAST_S // 60)
+"""Whatever is before or after is counted with these."""
 _READ_COLUMNS = ("partition", "offset", "timestamp", "key", "value")
 
 _PASS = """
@@ -216,7 +218,8 @@ def _measured(rows: DataFrame) -> DataFrame:
         f"{size} AS bytes",
         # 0, then a class for each power of two.
         f"CAST(CASE WHEN {size} = 0 THEN 0 ELSE 1 + floor(log2({size})) END AS INT) AS size_class",
-        "CAST(floor(unix_seconds(timestamp) / 60) AS LONG) AS minute",
+        f"greatest(least(CAST(floor(unix_seconds(timestamp) / 60) AS LONG), {_MINUTES[1]}L), {_MINUTES[0]}L)"
+        " AS minute",
         "xxhash64(key, value) AS hash",
     )
 

@@ -109,7 +109,7 @@ class Decoder:
 
     def _marks(self, first: int, last: int, timestamp_ms: int) -> pa.RecordBatch:
         """A row for each offset of a batch that cannot be read."""
-        when = max(0, timestamp_ms) * _MICROSECONDS
+        when = min(max(0, timestamp_ms), _TIMESTAMP_MS_MAX) * _MICROSECONDS
         return self._standing_for(first, last, {"timestamp": when, "timestampType": UNREADABLE})
 
     def _standing_for(self, first: int, last: int, about: dict[str, Any]) -> pa.RecordBatch:

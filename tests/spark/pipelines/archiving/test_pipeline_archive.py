@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from forebay.spark.pipelines import ArchiveSettings, Brokers, PipelineError, archive, compact
+from forebay.spark.pipelines import ArchiveSettings, Brokers, PipelineError, archive, archive_stats, compact
 from forebay.spark.pipelines.archiving.batches import QUERY_ID, BatchWriter
 from forebay.spark.pipelines.archiving.beginning import begin
 from forebay.spark.pipelines.archiving.compact import archive_files
@@ -24,6 +24,7 @@ from forebay.spark.pipelines.archiving.layout import (
     NEXT_POSITION,
     POSITION,
     SCHEMA,
+    UNKNOWN_HOUR,
     read_position,
     require_position,
 )
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(300)  # Spark shares its cores with whatever else runs
 
 HOUR_MS = 3_600_000
+LATE_US = (1 << 23) * HOUR_MS * 1000
+"""An hour of 2926: a microsecond less, divided by an hour, is rounded up to it."""
 TOPIC = "archived"
 
 
@@ -249,16 +252,46 @@ def test_a_crash_after_the_table_has_a_batch_and_a_lost_checkpoint(
 @pytest.mark.parametrize("format", READERS)
 def test_messages_of_any_date_stay_in_the_archive(spark: SparkSession, tmp_path: Path, format: str) -> None:
     """The year 1 is the smallest date of .NET; the years after 9999 have no date."""
-    year_us = 365 * 24 * 3600 * 1_000_000
-    times_us = [-1969 * year_us, -1000 * year_us, 0, 9000 * year_us, 9001 * year_us]
+    year_us, last_us = 365 * 24 * 3600 * 1_000_000, (2**63 - 1) // 1000 * 1000
+    times_us = [
+        -1969 * year_us,
+        -1000 * year_us,
+        0,
+        9000 * year_us,
+        9001 * year_us,
+        99_999 * year_us,
+        last_us,
+    ]
+    times_us += [LATE_US - 1, LATE_US, -last_us]
     batch = [Message(0, n, time_us) for n, time_us in enumerate(times_us)]
     for _ in range(2):
         run_batches(spark, tmp_path, format, [batch])
-        lake = Lake(str(tmp_path))
-        spans = read_index(lake, archive_files(lake, require_position(lake)), ALWAYS)
-        found = Slice(location=lake.location, partition=0, start=0, end=9, times=ALWAYS, spans=tuple(spans))
-        offsets, found_us = found.timeline()
-        assert (offsets.tolist(), found_us.tolist()) == (list(range(5)), times_us)
+        assert times_in(tmp_path) == times_us
+    assert len(files_of(tmp_path, UNKNOWN_HOUR)) == 2, "for what is before and after all dates"
+    (before,), (after,) = (files_of(tmp_path, f"date=2926-12-20/hour={hour:02}") for hour in (7, 8))
+    assert before != after
+    compact(spark, str(tmp_path))
+    assert len(files_of(tmp_path, UNKNOWN_HOUR)) == 1
+    assert times_in(tmp_path) == times_us
+    assert READERS[format](tmp_path).num_rows == len(times_us)
+    if format == "parquet":
+        days = [point.at for point in archive_stats(spark, str(tmp_path)).times]
+        assert days == sorted(set(days)) and (days[0].year, days[-1].year) == (1, 9999)
+
+
+def times_in(folder: Path) -> list[int]:
+    """The times of all messages, in the order of their offsets."""
+    lake = Lake(str(folder))
+    spans = read_index(lake, archive_files(lake, require_position(lake)), ALWAYS)
+    found = Slice(location=lake.location, partition=0, start=0, end=99, times=ALWAYS, spans=tuple(spans))
+    offsets, times_us = found.timeline()
+    assert offsets.tolist() == list(range(len(offsets)))
+    return list(map(int, times_us))
+
+
+def files_of(folder: Path, hour: str) -> list[str]:
+    lake = Lake(str(folder))
+    return [path for path in archive_files(lake, require_position(lake)) if path.startswith(f"{hour}/")]
 
 
 def test_a_checkpoint_of_another_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:

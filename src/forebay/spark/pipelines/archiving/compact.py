@@ -41,6 +41,7 @@ from forebay.spark.pipelines.archiving.layout import (
     FIELDS,
     ICEBERG,
     SCHEMA,
+    UNKNOWN_HOUR,
     Position,
     data_files,
     hour_of,
@@ -81,6 +82,11 @@ class Merge:
     @property
     def merged(self) -> str:
         return self.staged or f"{NOTES}/{self.digest}.parquet"
+
+    @property
+    def has_times(self) -> bool:
+        """False for messages whose times no date can show."""
+        return posixpath.dirname(self.target) != UNKNOWN_HOUR
 
     @property
     def note(self) -> str:
@@ -155,14 +161,21 @@ def plan(files: Iterable[File], target_bytes: int, now_s: float) -> list[Merge]:
     """The merges to make: neighbouring files of a closed hour, up to `target_bytes` in one merge."""
     merges = []
     for folder, below in groupby(files, key=lambda file: posixpath.dirname(file.path)):
-        hour = hour_of(f"{folder}/")
-        if hour is None or hour.timestamp() + HOUR_US / 1_000_000 + GRACE_S > now_s:
+        if not _is_closed(folder, now_s):
             continue
         for group in _groups([file for file in below if file.size < target_bytes], target_bytes):
             inputs = tuple(file.path for file in group)
             digest = hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
             merges.append(Merge(inputs=inputs, target=f"{folder}/compacted-{digest}.parquet"))
     return merges
+
+
+def _is_closed(folder: str, now_s: float) -> bool:
+    """Messages of no hour have no time to wait for."""
+    hour = hour_of(f"{folder}/")
+    if hour is None:
+        return folder == UNKNOWN_HOUR
+    return hour.timestamp() + HOUR_US / 1_000_000 + GRACE_S <= now_s
 
 
 def _groups(files: Sequence[File], target_bytes: int) -> Iterator[list[File]]:
@@ -180,7 +193,7 @@ def _groups(files: Sequence[File], target_bytes: int) -> Iterator[list[File]]:
 def write_merged(lake: Lake, merge: Merge) -> Merge:
     """For Iceberg. An attempt that comes too late finds the small files still there, and writes the same."""
     with lake.create(merge.target) as stream:
-        write_rows(stream, _rows(lake, merge.inputs))
+        write_rows(stream, _rows(lake, merge.inputs), with_times=merge.has_times)
     return merge
 
 
@@ -188,7 +201,7 @@ def stage(lake: Lake, merge: Merge) -> Merge:
     """Step 1, in a task. The merge with the file that this attempt has written."""
     staged = f"{NOTES}/{merge.digest}-{uuid.uuid4().hex}.parquet"
     with lake.create(staged) as stream:
-        write_rows(stream, _rows(lake, merge.inputs))
+        write_rows(stream, _rows(lake, merge.inputs), with_times=merge.has_times)
     return replace(merge, staged=staged)
 
 

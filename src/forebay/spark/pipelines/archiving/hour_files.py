@@ -21,7 +21,14 @@ import pyarrow.parquet as pq
 
 from forebay.lazy import dataclass
 from forebay.spark.pipelines.archiving.decoded import AddFields, DecodedColumn, adder
-from forebay.spark.pipelines.archiving.layout import FIELDS, SCHEMA, UNKNOWN_HOUR, batch_file, hour_folder
+from forebay.spark.pipelines.archiving.layout import (
+    FIELDS,
+    HOURS,
+    SCHEMA,
+    UNKNOWN_HOUR,
+    batch_file,
+    hour_folder,
+)
 from forebay.spark.pipelines.lake import Lake
 
 if TYPE_CHECKING:
@@ -74,15 +81,25 @@ def write(
     rows: DataFrame, lake: Lake, query: str, batch: int, decoding: DecodedColumn | None = None
 ) -> list[Written]:
     """Run the job; the files are where they belong when it returns."""
-    from pyspark.sql import functions as F
-
-    hour = F.floor(F.unix_micros("timestamp") / HOUR_US)
-    ordered = rows.withColumn(HOUR, hour).sortWithinPartitions(HOUR, "partition", "offset")
+    ordered = rows.withColumn(HOUR, _hour("timestamp")).sortWithinPartitions(HOUR, "partition", "offset")
     ordered = ordered.withColumn("headers", without_null_arrays("headers"))
     reported = ordered.mapInArrow(_task(lake.location, query, batch, decoding), WRITTEN).collect()
     written = [Written(**row.asDict()) for row in reported]
     publish(lake, written)
     return written
+
+
+def _hour(column: str) -> Column:
+    """The hour since 1970, in whole numbers: a quotient is rounded up just before an hour of a late year.
+
+    All hours that no date can show are two, one before and one after the others. Times in a wrong unit would
+    make a file for each message otherwise.
+    """
+    from pyspark.sql import functions as F
+
+    micros, (first, last) = f"unix_micros({column})", HOURS
+    hour = f"{micros} div {HOUR_US} - CAST({micros} % {HOUR_US} < 0 AS INT)"
+    return F.expr(f"greatest(least({hour}, {last + 1}L), {first - 1}L)")
 
 
 def without_null_arrays(column: str) -> Column:

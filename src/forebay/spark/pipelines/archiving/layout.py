@@ -60,6 +60,11 @@ _FOLDER = re.compile(r"date=(\d{1,4})-(\d\d)-(\d\d)/hour=(\d\d)/")
 _BATCH_FILE = re.compile(r"(?P<query>[0-9a-f-]{36})-(?P<batch>\d{10})-(?P<task>\d{5})(-\d+)?\.parquet")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMPACTED_FILE = re.compile(r"compacted-[0-9a-f]{16}\.parquet")
+HOURS = (
+    (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(hours=1),
+    (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(hours=1),
+)
+"""The first and the last hour since 1970 that a date can show."""
 
 
 def hour_folder(hour_start_us: int) -> str:
