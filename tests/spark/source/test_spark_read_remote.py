@@ -24,7 +24,8 @@ from forebay.spark.source.remote.planning import RemoteRange
 from forebay.spark.source.remote_options import ONLY
 from forebay.tiers.local_directory import LocalDirectory
 from forebay.tiers.object_store import ObjectStore, ObjectStoreError
-from forebay.wire.tiers.layout import manifest_key
+from forebay.tiers.reading import RemoteTopic, encode_topic
+from forebay.wire.tiers.layout import manifest_key, topic_key
 from forebay.wire.tiers.manifest import Manifest, encode_manifest
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.clients.wire_client import WireClient, create
@@ -270,6 +271,20 @@ def test_what_an_object_holds_beyond_its_segment_is_not_read(
     for mode in ("auto", "only", "never"):
         options: dict[str, Any] = {"subscribe": topic, "remoteUrl": tmp_path, "readRemote": mode}
         assert values(batch_reader(bootstrap, **options)) == wanted, mode
+
+
+def test_partitions_are_read_that_the_description_in_the_store_does_not_count(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """The last one to write it was a broker that did not know yet of a new partition."""
+    store = LocalDirectory(str(tmp_path))
+    topic_id = make(broker.bootstrap, topic, 20, 30)
+    for partition, end in enumerate((20, 30)):
+        copy(broker.bootstrap, store, topic, topic_id, partition, end=end)
+    store.put(topic_key(topic_id), encode_topic(RemoteTopic(topic, topic_id, 1, {})))
+    for name in (topic, topic_id.hex()):
+        alone = {"subscribe": name, "remoteUrl": str(tmp_path), "readRemote": ONLY}
+        assert len(values(TopicReader(batch_options(alone), spark_schema(headers=False)))) == 50
 
 
 def test_a_topic_made_anew_has_nothing_of_the_old_one(

@@ -14,7 +14,7 @@ from forebay.spark.source.options import ReadOptions, Subscription
 from forebay.spark.source.remote.access import Place
 from forebay.spark.source.remote.planning import RemotePlan, read_plan
 from forebay.tiers.object_store import ObjectStore
-from forebay.tiers.reading import RemoteTopic, list_topics, read_topic
+from forebay.tiers.reading import RemoteTopic, list_topics, partition_count, read_topic
 from forebay.wire.tiers.manifest import Manifest
 
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -28,11 +28,12 @@ def plan_without_brokers(options: ReadOptions) -> tuple[list[OffsetRange], Remot
             raise ConfigError(
                 f"{position.option} needs kafka.bootstrap.servers; minTimestamp and maxTimestamp do not"
             )
-    topics = _subscribed(remote.open(remote.url), options.subscription)
+    store = remote.open(remote.url)
+    topics = _subscribed(store, options.subscription)
     places = [
         at
         for name, found in sorted(topics.items())
-        for at in (TopicPartition(name, number) for number in range(found.partitions))
+        for at in (TopicPartition(name, number) for number in range(partition_count(store, found)))
         if not options.subscription.partitions or at in options.subscription.partitions
     ]
     ids = {name: found.topic_id.hex() for name, found in topics.items()}
