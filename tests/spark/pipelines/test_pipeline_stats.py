@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.spark.pipelines import Brokers, PipelineError, Stats, archive_stats, topic_stats, write_report
-from forebay.spark.pipelines.report import size_bins
-from forebay.spark.pipelines.stats import SizeStats, moment_of
+from forebay.spark.pipelines.report import png, size_bins
+from forebay.spark.pipelines.stats import PartitionStats, SizeStats, TimeStats, moment_of
 from support.brokers.broker_process import BrokerProcess
 from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
 from support.spark.topics import NINE_MS, Sent, make, send
@@ -137,6 +137,40 @@ def test_a_report_without_keys(stats: Stats, tmp_path: Path) -> None:
     write_report(replace(stats, top_keys=(), keys=0), str(tmp_path / "report.png"))
     with pytest.raises(PipelineError, match=r"end its name with \.png or \.html"):
         write_report(stats, str(tmp_path / "report.pdf"))
+
+
+@pytest.mark.parametrize("seconds", [[-(2**43)], [2**43], [-(2**43), 0, 2**43], [0, 60]])
+def test_a_report_of_times_at_the_end_of_all_dates(seconds: list[int]) -> None:
+    times = tuple(TimeStats(at=moment_of(each).replace(second=0), messages=1, bytes=1) for each in seconds)
+    at = times[0].at
+    only = PartitionStats(
+        partition=0,
+        messages=1,
+        bytes=1,
+        first_offset=0,
+        last_offset=0,
+        missing_offsets=0,
+        first_at=at,
+        last_at=at,
+    )
+    empty = Stats(
+        source="topic",
+        messages=1,
+        bytes=1,
+        stored_bytes=1,
+        without_key=0,
+        without_value=0,
+        partitions=(only,),
+        time_unit="day",
+        times=times,
+        quiet_s=0,
+        sizes=(SizeStats(bytes_from=0, bytes_until=1, messages=1, bytes=1),),
+        keys=0,
+        top_keys=(),
+        duplicates=0,
+        top_duplicates=(),
+    )
+    assert png(empty).startswith(PNG)
 
 
 def test_sizes_without_a_message_are_bins_too() -> None:

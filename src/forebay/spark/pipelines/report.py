@@ -6,7 +6,7 @@ import base64
 import html
 import io
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ _PARTITIONS = (_DEEP, _AMBER, "#4f8a5b", _RED, "#6c5b9c", _BLUE, "#8a6d3b", "#2b
 """Neighbours in a bar have different colours."""
 _KEYS_SHOWN = 12
 _KEY_CHARACTERS = 22
+_FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
 
 
 def write_report(stats: Stats, path: str) -> None:
@@ -89,8 +90,14 @@ def _draw_times(axes: Axes, stats: Stats) -> None:
     locator = dates.AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
-    axes.margins(x=0.005)
+    axes.set_xlim(*_with_margins(times[0], times[-1], dates.date2num([_FIRST, _LAST])))
     axes.set_ylim(bottom=0)
+
+
+def _with_margins(first: float, last: float, bounds: Sequence[float]) -> tuple[float, float]:
+    """An axis has dates, too, and cannot go beyond the last one."""
+    margin = 0.005 * (last - first)
+    return max(first - margin, bounds[0]), min(last + margin, bounds[1])
 
 
 def _unbroken(stats: Stats) -> tuple[list[datetime], list[int]]:
@@ -100,12 +107,20 @@ def _unbroken(stats: Stats) -> tuple[list[datetime], list[int]]:
     messages: list[int] = []
     for point in stats.times:
         if not times or point.at - times[-1] > step:
-            edges = [*([times[-1] + step] if times else []), point.at - step]
+            edges = [*([times[-1] + step] if times else []), _moved(point.at, -step)]
             times += edges
             messages += [0] * len(edges)
         times.append(point.at)
         messages.append(point.messages)
-    return [*times, times[-1] + step], [*messages, 0]
+    return [*times, _moved(times[-1], step)], [*messages, 0]
+
+
+def _moved(moment: datetime, by: timedelta) -> datetime:
+    """No further than dates go: brokers take any timestamp (`stats.moment_of`)."""
+    try:
+        return moment + by
+    except OverflowError:
+        return moment
 
 
 def _draw_partitions(axes: Axes, stats: Stats) -> None:
