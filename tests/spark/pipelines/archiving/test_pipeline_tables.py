@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -12,6 +14,7 @@ from deltalake import DeltaTable
 from forebay.spark.pipelines.archiving.compact import Merge, write_merged
 from forebay.spark.pipelines.archiving.hour_files import Written, publish, write_hours
 from forebay.spark.pipelines.archiving.layout import DELTA, ICEBERG, Position, batch_file
+from forebay.spark.pipelines.archiving.tables import iceberg
 from forebay.spark.pipelines.archiving.tables.delta import Delta
 from forebay.spark.pipelines.archiving.tables.iceberg import Iceberg
 from forebay.spark.pipelines.archiving.tables.table import open_table
@@ -88,3 +91,43 @@ def test_a_delta_table_knows_its_last_batch_after_its_log_was_cleaned(tmp_path: 
     own.create_checkpoint()
     own.cleanup_metadata()
     assert [table.holds(QUERY, batch) for batch in range(3)] == [True, True, False]
+
+
+def test_a_merge_in_an_iceberg_table_goes_on_when_the_archive_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(str(tmp_path))
+    table = Iceberg(lake, "orders")
+    for batch in range(2):
+        table.add(written(lake, batch), QUERY, batch)
+    merge = Merge(inputs=tuple(sorted(table.paths())[:2]), target="date=2025-11-15/hour=06/merged.parquet")
+    write_merged(lake, merge)
+    begin = Iceberg._data_files
+    others = iter([2, 3])
+
+    def added_meanwhile(self: Iceberg, loaded: Any) -> Any:
+        found = begin(self, loaded)
+        for batch in itertools.islice(others, 1):
+            Iceberg(lake, "orders").add(written(lake, batch), QUERY, batch)
+        return found
+
+    with monkeypatch.context() as changing:
+        changing.setattr(Iceberg, "_data_files", added_meanwhile)
+        table.replace(merge.inputs, [merge.target])
+    assert next(others, None) is None
+    assert merge.target in table.paths() and not set(merge.inputs) & set(table.paths())
+    assert seen_in(lake, table.paths()) == [(0, n) for n in range(8)]
+
+
+def test_an_iceberg_table_has_its_hours_also_if_its_maker_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_table: Any) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as killing:
+        killing.setattr(iceberg, "_partition", killed)
+        with pytest.raises(InterruptedError):
+            Iceberg(Lake(str(tmp_path)), "orders").table()
+    made = Iceberg(Lake(str(tmp_path)), "orders").table()
+    assert [field.name for field in made.spec().fields] == ["hour"]

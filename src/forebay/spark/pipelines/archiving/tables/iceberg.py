@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
 _QUERY, _BATCH = "forebay.query", "forebay.batch"
+_REPLACE_TRIES = 5
 
 
 class Iceberg:
@@ -67,8 +68,22 @@ class Iceberg:
             File(path, found.file_size_in_bytes) for path, found in self._data_files(self.table()).items()
         ]
 
-    def replace(self, old: Iterable[str], new: Iterable[str]) -> None:
-        """One change of the table, which fails as a whole if anyone else has changed it meanwhile."""
+    def replace(self, old: Sequence[str], new: Sequence[str]) -> None:
+        """One change of the table. It is made anew if an archive has added files meanwhile."""
+        from pyiceberg import exceptions
+
+        # Earlier versions of the library have no such check of their own.
+        refused = getattr(exceptions, "ValidationException", exceptions.CommitFailedException)
+        for left in reversed(range(_REPLACE_TRIES)):
+            try:
+                self._replace(old, new)
+                break
+            except (exceptions.CommitFailedException, refused):
+                if not left:
+                    raise
+
+    def _replace(self, old: Iterable[str], new: Iterable[str]) -> None:
+        """Fails as a whole if anyone else has changed the table meanwhile."""
         from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
         table = self.table()
@@ -86,18 +101,17 @@ class Iceberg:
         return {posixpath.relpath(_without_scheme(file.file_path), root): file for file in found}
 
     def table(self) -> IcebergTable:
-        from pyiceberg.transforms import HourTransform
-
         if self._catalog.table_exists(self._identifier):
             found: IcebergTable = self._catalog.load_table(self._identifier)
             self._check_place(found)
+            if not found.spec().fields and found.current_snapshot() is None:
+                _partition(found)  # whoever has made it was killed before this
             return found
         self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
         made: IcebergTable = self._catalog.create_table(
             self._identifier, self._schema, location=self._location
         )
-        with made.update_spec() as update:
-            update.add_field("timestamp", HourTransform(), "hour")
+        _partition(made)
         return made
 
     def check(self) -> None:
@@ -126,6 +140,13 @@ class Iceberg:
         self._schema = schema
         with self.table().update_schema() as update:
             update.union_by_name(schema)
+
+
+def _partition(table: IcebergTable) -> None:
+    from pyiceberg.transforms import HourTransform
+
+    with table.update_spec() as update:
+        update.add_field("timestamp", HourTransform(), "hour")
 
 
 def _without_scheme(location: str) -> str:
