@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.duration_pb2 import Duration  # type: ignore[import-untyped]
 
 from forebay.spark.schemas import codecs
 from forebay.spark.schemas.decoding import Decoding, SchemaError
@@ -117,6 +118,19 @@ def test_a_time_that_protobuf_does_not_have_stops_nobody(field: str, seconds: in
     first, second, third = decoded(how, good, bad, good)
     assert (first["id"], third["id"], second[field]) == (1, 1, None)
     assert f"{seconds} seconds are outside of what a google.protobuf." in second[codecs.CORRUPT]
+
+
+@pytest.mark.parametrize("micros", [-1_500_000, -250_000, -2_000_000, -1, 0, 1, 1_500_000])
+def test_durations_are_those_of_other_libraries(micros: int) -> None:
+    """Seconds and nanoseconds have the same sign; others refuse a duration where they have not."""
+    how = decoding(ORDER)
+    wanted = Duration()
+    wanted.FromMicroseconds(micros)
+    encoded = wanted.SerializeToString()
+    value = frame(1) + b"\0\x6a" + bytes([len(encoded)]) + encoded
+    took = dt.timedelta(microseconds=micros)
+    assert codecs.writer(how)({"took": took}) == value
+    assert decoded(how, value)[0]["took"] == took
 
 
 def varint(number: int) -> bytes:

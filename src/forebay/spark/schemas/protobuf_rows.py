@@ -134,7 +134,7 @@ def _from_single(field: Any) -> Convert:
 
 
 def _time_us(found: Any) -> int:
-    time_us: int = found.seconds * 1_000_000 + found.nanos // 1_000
+    time_us: int = found.seconds * 1_000_000 + int(found.nanos / 1_000)
     if time_us not in _TIMES_US[found.DESCRIPTOR.full_name]:
         raise ValueError(f"{found.seconds} seconds are outside of what a {found.DESCRIPTOR.full_name} may be")
     return time_us
@@ -186,8 +186,11 @@ def _fill_map(target: Any, field: Any, pairs: Iterable[tuple[Any, Any]]) -> None
 def _fill_single(target: Any, value: Any) -> None:
     name = target.DESCRIPTOR.full_name
     if name in _TIMES_US:
-        target.seconds, micros = divmod(_microseconds(value), 1_000_000)
-        target.nanos = micros * 1_000
+        time_us = _microseconds(value)
+        # Both parts of a negative duration are negative; those of a timestamp count upwards.
+        sign = -1 if name == _DURATION and time_us < 0 else 1
+        seconds, micros = divmod(sign * time_us, 1_000_000)
+        target.seconds, target.nanos = sign * seconds, sign * micros * 1_000
     elif name in _WRAPPERS:
         target.value = _to_scalar(target.DESCRIPTOR.fields_by_name["value"], value)
     else:
