@@ -47,7 +47,7 @@ def _keep(options: dict[str, str], partitions: Collection[int]) -> None:
 
 
 def _raise(options: dict[str, str], option: str, least: int | None) -> None:
-    if least is not None:
+    if least is not None and least >= 0:  # messages without a timestamp have -1
         name = _name(options, option)
         options[name] = str(max(least, int(options.get(name, 0))))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +238,9 @@ def test_a_part_of_a_part_is_narrower() -> None:
     half = timedelta(microseconds=500)
     times = between({}, min_time=moment(1) - half, max_time=moment(2) + half)
     assert times == {"minTimestamp": str(NOON_MS + 1000), "maxTimestamp": str(NOON_MS + 2000)}
+    long_ago = datetime(1960, 1, 1, tzinfo=UTC)
+    assert between({}, min_time=long_ago) == {}, "a message without a timestamp is of 1969"
+    assert between(times, min_time=long_ago, min_offset=-1) == times
     with pytest.raises(ConfigError, match="empty"):
         between(once, partitions=[])
     with pytest.raises(ConfigError, match="none of the partitions"):
