@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
-from forebay.spark.pipelines.archiving.compact import Merge, write_merged
+from forebay.spark.pipelines.archiving import compact as compacting
+from forebay.spark.pipelines.archiving.compact import Merge, stage
 from forebay.spark.pipelines.archiving.hour_files import Written, publish, write_hours
-from forebay.spark.pipelines.archiving.layout import DELTA, ICEBERG, Position, batch_file
+from forebay.spark.pipelines.archiving.layout import DELTA, ICEBERG, POSITION, Position, batch_file
 from forebay.spark.pipelines.archiving.tables import iceberg
 from forebay.spark.pipelines.archiving.tables.delta import Delta
 from forebay.spark.pipelines.archiving.tables.iceberg import Iceberg
 from forebay.spark.pipelines.archiving.tables.table import open_table
 from forebay.spark.pipelines.lake import Lake
-from support.spark.archives import MINUTE_US, QUERY, SIX_US, Message, record_batch, seen_in
+from support.spark.archives import MINUTE_US, QUERY, SIX_US, Message, make_archive, record_batch, seen_in
 
 OTHER_QUERY = str(uuid.UUID(int=2))
 
@@ -31,6 +34,12 @@ def written(lake: Lake, batch: int) -> list[Written]:
     files = [Written(**row) for reported in told for row in reported.to_pylist()]
     publish(lake, files)
     return files
+
+
+def merged(lake: Lake, merge: Merge) -> Merge:
+    """The merged file is where it belongs."""
+    lake.move(stage(lake, merge).merged, merge.target)
+    return merge
 
 
 @pytest.mark.parametrize("form", [DELTA, ICEBERG])
@@ -55,7 +64,7 @@ def test_an_iceberg_table_knows_its_last_batch_after_its_snapshots_have_expired(
     for batch in range(2):
         table.add(written(lake, batch), QUERY, batch)
     merge = Merge(inputs=tuple(sorted(table.paths())[:2]), target="date=2025-11-15/hour=06/merged.parquet")
-    table.replace(merge.inputs, [write_merged(lake, merge).target])
+    table.replace(merge.inputs, [merged(lake, merge).target])
     expired = table.table().maintenance.expire_snapshots()
     expired.older_than(datetime.now(UTC) + timedelta(hours=1)).commit()
     assert len(table.table().snapshots()) == 1
@@ -101,7 +110,7 @@ def test_a_merge_in_an_iceberg_table_goes_on_when_the_archive_does(
     for batch in range(2):
         table.add(written(lake, batch), QUERY, batch)
     merge = Merge(inputs=tuple(sorted(table.paths())[:2]), target="date=2025-11-15/hour=06/merged.parquet")
-    write_merged(lake, merge)
+    merged(lake, merge)
     begin = Iceberg._data_files
     others = iter([2, 3])
 
@@ -117,6 +126,34 @@ def test_a_merge_in_an_iceberg_table_goes_on_when_the_archive_does(
     assert next(others, None) is None
     assert merge.target in table.paths() and not set(merge.inputs) & set(table.paths())
     assert seen_in(lake, table.paths()) == [(0, n) for n in range(8)]
+
+
+def test_an_attempt_at_a_merge_that_comes_too_late_does_not_touch_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be cut off in the middle of its file, when the table has that of another attempt."""
+    lake = make_archive(tmp_path)
+    lake.write(POSITION, Position(topic="orders", format=ICEBERG, partitions=1).to_json())
+    table = Iceberg(lake, "orders")
+    for batch in range(2):
+        table.add(written(lake, batch), QUERY, batch)
+    attempts: list[Callable[[], Merge]] = []
+
+    def at_once(_spark: Any, _lake: Lake, merges: Sequence[Merge], work: Any) -> list[Merge]:
+        attempts.extend(partial(work, lake, merge) for merge in merges)
+        return [attempt() for attempt in attempts]
+
+    with monkeypatch.context() as here:
+        here.setattr(compacting, "_on_executors", at_once)
+        assert compacting.compact(None, str(tmp_path)).facts["new files"] == 2  # type: ignore[arg-type]
+    before = {path: (tmp_path / path).stat().st_ino for path in table.paths()}
+    late = [attempt() for attempt in attempts]
+    assert {path: (tmp_path / path).stat().st_ino for path in table.paths()} == before
+    assert seen_in(lake, table.paths()) == [(0, n) for n in range(4)]
+    with monkeypatch.context() as here:
+        here.setattr(compacting, "_on_executors", at_once)
+        compacting.compact(None, str(tmp_path))  # type: ignore[arg-type]
+    assert not any(lake.exists(merge.merged) for merge in late)
 
 
 def test_an_iceberg_table_has_its_hours_also_if_its_maker_was_killed(

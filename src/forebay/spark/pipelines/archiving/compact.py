@@ -125,11 +125,13 @@ def _compact_files(spark: SparkSession, lake: Lake, position: Position, target_b
 
 
 def _compact_table(spark: SparkSession, lake: Lake, table: Iceberg, target_bytes: int) -> dict[str, Any]:
-    """Merged files are written to their hours directly: readers of the table do not list directories."""
+    """No notes are needed: a merge has happened when the table says so."""
+    _clear(lake)
     files = sorted(table.files(), key=lambda file: file.path)
     merges = plan(files, target_bytes, time.time())
-    _on_executors(spark, lake, merges, write_merged)
+    staged = _on_executors(spark, lake, merges, stage)
     if merges:
+        lake.move_all((merge.merged, merge.target) for merge in staged)
         inputs = [path for merge in merges for path in merge.inputs]
         table.replace(inputs, [merge.target for merge in merges])
     return _facts(lake, files, merges)
@@ -190,13 +192,6 @@ def _groups(files: Sequence[File], target_bytes: int) -> Iterator[list[File]]:
         yield group
 
 
-def write_merged(lake: Lake, merge: Merge) -> Merge:
-    """For Iceberg. An attempt that comes too late finds the small files still there, and writes the same."""
-    with lake.create(merge.target) as stream:
-        write_rows(stream, _rows(lake, merge.inputs), with_times=merge.has_times)
-    return merge
-
-
 def stage(lake: Lake, merge: Merge) -> Merge:
     """Step 1, in a task. The merge with the file that this attempt has written."""
     staged = f"{NOTES}/{merge.digest}-{uuid.uuid4().hex}.parquet"
@@ -253,6 +248,10 @@ def finish_merges(lake: Lake) -> None:
     """Finish the merges that have a note, and remove the files of all others. Needs the lock."""
     for merge in notes(lake):
         finish(lake, merge)
+    _clear(lake)
+
+
+def _clear(lake: Lake) -> None:
     for file in lake.list(NOTES):
         lake.delete(file.path)
 
