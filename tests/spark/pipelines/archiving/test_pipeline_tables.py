@@ -21,8 +21,10 @@ from forebay.spark.pipelines.archiving.tables import iceberg
 from forebay.spark.pipelines.archiving.tables.delta import Delta
 from forebay.spark.pipelines.archiving.tables.iceberg import Iceberg
 from forebay.spark.pipelines.archiving.tables.table import open_table
+from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.lake import Lake
 from support.spark.archives import MINUTE_US, QUERY, SIX_US, Message, make_archive, record_batch, seen_in
+from support.spark.iceberg_deletes import delete_row
 
 OTHER_QUERY = str(uuid.UUID(int=2))
 
@@ -111,7 +113,7 @@ def test_a_merge_in_an_iceberg_table_goes_on_when_the_archive_does(
         table.add(written(lake, batch), QUERY, batch)
     merge = Merge(inputs=tuple(sorted(table.paths())[:2]), target="date=2025-11-15/hour=06/merged.parquet")
     merged(lake, merge)
-    begin = Iceberg._data_files
+    begin = Iceberg._tasks
     others = iter([2, 3])
 
     def added_meanwhile(self: Iceberg, loaded: Any) -> Any:
@@ -121,7 +123,7 @@ def test_a_merge_in_an_iceberg_table_goes_on_when_the_archive_does(
         return found
 
     with monkeypatch.context() as changing:
-        changing.setattr(Iceberg, "_data_files", added_meanwhile)
+        changing.setattr(Iceberg, "_tasks", added_meanwhile)
         table.replace(merge.inputs, [merge.target])
     assert next(others, None) is None
     assert merge.target in table.paths() and not set(merge.inputs) & set(table.paths())
@@ -168,3 +170,23 @@ def test_an_iceberg_table_has_its_hours_also_if_its_maker_was_killed(
             Iceberg(Lake(str(tmp_path)), "orders").table()
     made = Iceberg(Lake(str(tmp_path)), "orders").table()
     assert [field.name for field in made.spec().fields] == ["hour"]
+
+
+def test_rows_that_were_deleted_from_an_iceberg_table_do_not_come_back(tmp_path: Path) -> None:
+    """Trino, Flink and Spark may note deletions beside the files, which still have the rows."""
+    lake = Lake(str(tmp_path))
+    table = Iceberg(lake, "orders")
+    for batch in range(3):
+        table.add(written(lake, batch), QUERY, batch)
+    first, second, third = sorted(path for path in table.paths() if "hour=06" in path)
+    inputs = (first, second)
+    merge = merged(lake, Merge(inputs=inputs, target="date=2025-11-15/hour=06/merged.parquet"))
+    delete_row(table.table(), lake.uri(second), 0)
+    left = table.table().scan().to_arrow()
+    assert sorted(left["offset"].to_pylist()) == [0, 1, 3, 4, 5]
+    with pytest.raises(PipelineError, match=r"rows were deleted from the table archive\.orders"):
+        table.paths()
+    assert {first, third} == {file.path for file in table.files() if "hour=06" in file.path}
+    with pytest.raises(PipelineError, match="changed while its files were merged"):
+        table.replace(merge.inputs, [merge.target])
+    assert table.table().scan().to_arrow().equals(left)

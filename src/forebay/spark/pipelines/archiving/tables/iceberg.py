@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.lake import File, Lake
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import FileScanTask
     from pyiceberg.table import Table as IcebergTable
 
 _QUERY, _BATCH = "forebay.query", "forebay.batch"
@@ -61,11 +61,21 @@ class Iceberg:
 
     def paths(self) -> list[str]:
         """The files of the table as it is now, below the lake."""
-        return [file.path for file in self.files()]
+        found = self._tasks(self.table())
+        if any(task.delete_files for task in found.values()):
+            raise PipelineError(
+                f"rows were deleted from the table {'.'.join(self._identifier)}, and its files still have"
+                " them: have the engine that deleted them rewrite these files (rewrite_data_files in Spark,"
+                " optimize in Trino), then try again"
+            )
+        return list(found)
 
     def files(self) -> list[File]:
+        """Those that can be merged: a file of which rows were deleted has them still."""
         return [
-            File(path, found.file_size_in_bytes) for path, found in self._data_files(self.table()).items()
+            File(path, task.file.file_size_in_bytes)
+            for path, task in self._tasks(self.table()).items()
+            if not task.delete_files
         ]
 
     def replace(self, old: Sequence[str], new: Sequence[str]) -> None:
@@ -82,23 +92,33 @@ class Iceberg:
                 if not left:
                     raise
 
-    def _replace(self, old: Iterable[str], new: Iterable[str]) -> None:
+    def _replace(self, old: Sequence[str], new: Sequence[str]) -> None:
         """Fails as a whole if anyone else has changed the table meanwhile."""
         from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
         table = self.table()
-        known = self._data_files(table)
+        known = self._tasks(table)
+        if not all(path in known and not known[path].delete_files for path in old):
+            raise PipelineError(
+                "the table was changed while its files were merged: nothing is done, try again"
+            )
         with table.transaction() as change, change.update_snapshot().overwrite() as update:
             for path in old:
-                update.delete_data_file(known[path])
+                update.delete_data_file(known[path].file)
             paths = (self._lake.uri(path) for path in new)
             for file in parquet_files_to_data_files(table.io, table.metadata, paths):
                 update.append_data_file(file)
 
-    def _data_files(self, table: IcebergTable) -> dict[str, DataFile]:
-        found = [task.file for task in table.scan().plan_files()]
+    def _tasks(self, table: IcebergTable) -> dict[str, FileScanTask]:
+        """The files of the table by their paths, each with the deletions of its rows."""
+        try:
+            found = list(table.scan().plan_files())
+        except ValueError as error:  # deletions by the values of rows, for example
+            raise PipelineError(
+                f"the files of {'.'.join(self._identifier)} cannot be read: {error}"
+            ) from None
         root = _without_scheme(self._location)
-        return {posixpath.relpath(_without_scheme(file.file_path), root): file for file in found}
+        return {posixpath.relpath(_without_scheme(task.file.file_path), root): task for task in found}
 
     def table(self) -> IcebergTable:
         if self._catalog.table_exists(self._identifier):
