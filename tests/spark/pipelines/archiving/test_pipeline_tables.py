@@ -24,6 +24,7 @@ from forebay.spark.pipelines.archiving.tables.table import open_table
 from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.lake import Lake
 from support.spark.archives import MINUTE_US, QUERY, SIX_US, Message, make_archive, record_batch, seen_in
+from support.spark.delta_deletes import delete_first_row
 from support.spark.iceberg_deletes import delete_row
 
 OTHER_QUERY = str(uuid.UUID(int=2))
@@ -190,3 +191,17 @@ def test_rows_that_were_deleted_from_an_iceberg_table_do_not_come_back(tmp_path:
     with pytest.raises(PipelineError, match="changed while its files were merged"):
         table.replace(merge.inputs, [merge.target])
     assert table.table().scan().to_arrow().equals(left)
+
+
+def test_rows_that_were_deleted_from_a_delta_table_do_not_come_back(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    table = Delta(lake)
+    for batch in range(2):
+        table.add(written(lake, batch), QUERY, batch)
+    (first, _) = sorted(path for path in table.paths() if "hour=06" in path)
+    delete_first_row(tmp_path, first)
+    with pytest.raises(PipelineError, match="rows were deleted from the Delta table"):
+        table.paths()
+    table.add(written(lake, 2), QUERY, 2)
+    table.compact(1 << 20)
+    assert seen_in(lake, table.paths()) == [(0, n) for n in range(1, 6)]

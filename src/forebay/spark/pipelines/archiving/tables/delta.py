@@ -12,6 +12,7 @@ import pyarrow as pa
 from forebay.spark.extras import require
 from forebay.spark.pipelines.archiving.hour_files import Written
 from forebay.spark.pipelines.archiving.layout import SCHEMA, hour_of
+from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.lake import Lake
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ class Delta:
         table = self._table()
         if table is None:
             return []
+        if _has_deletions(table):
+            raise PipelineError(
+                f"rows were deleted from the Delta table in {self._lake.location}, and its files still have"
+                " them: have the engine that deleted them rewrite these files (in Spark REORG TABLE ... APPLY"
+                " (PURGE)), then try again"
+            )
         # Both with %20 for a space, and alike for whatever else an address must not have.
         root = table.table_uri.removeprefix("file://")
         return [posixpath.relpath(path, root) for path in table.file_uris()]
@@ -98,6 +105,16 @@ class Delta:
         written_ms = 0 if hour is None else int(hour.timestamp() * 1000)
         stats = json.dumps({"numRecords": rows})
         return self._deltalake.transaction.AddAction(path, size, values, written_ms, True, stats)
+
+
+def _has_deletions(table: DeltaTable) -> bool:
+    """True if files have rows that the table does not have any more, by deletion vectors."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return False
+    look = getattr(table, "deletion_vectors", None)
+    if look is None:
+        return True  # earlier versions of the library cannot tell
+    return any(batch.num_rows for batch in pa.RecordBatchReader.from_stream(look()))
 
 
 def _sizes(files: Sequence[Written]) -> list[tuple[str, int, int]]:
