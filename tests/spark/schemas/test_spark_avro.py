@@ -129,6 +129,17 @@ def test_the_frame_of_a_schema_registry_is_taken_off() -> None:
     assert row["id"] == 7
 
 
+def test_a_value_with_a_frame_is_not_read_as_one_without() -> None:
+    """Its first bytes would be the numbers and texts of a row that nobody has written."""
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]
+    user = {"type": "record", "name": "User", "fields": fields}
+    value = encoded(user, {"id": 7, "name": "Ann"})
+    good, wrong = decoded(value, b"\x00\x00\x00\x00\x01" + value, schema=user)
+    assert (good["id"], good["name"], good["_corrupt_record"]) == (7, "Ann", None)
+    assert (wrong["id"], wrong["name"]) == (None, None)
+    assert wrong["_corrupt_record"] == "ValueError: 8 bytes are left behind the fields of the schema"
+
+
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [

@@ -70,6 +70,9 @@ def reader(how: Decoding) -> ReadValue:
         writer = wanted if known is None else written_with(schema_id_of(value))
         reads_as = None if writer is wanted else wanted
         decoded: Row = fastavro.schemaless_reader(stream, writer, reads_as)
+        if rest := len(stream.read()):
+            # Bytes of another schema may be read as any values, but seldom up to their end.
+            raise ValueError(f"{rest} bytes are left behind the fields of the schema")
         return decoded
 
     return read
