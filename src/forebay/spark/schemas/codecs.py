@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from forebay.spark.extras import MissingPackageError
 from forebay.spark.schemas import avro, json_schema, protobuf
-from forebay.spark.schemas.decoding import Decoding, ReadValue, Row, WriteValue
+from forebay.spark.schemas.decoding import Decoding, ReadValue, Row, SchemaError, WriteValue
 from forebay.spark.schemas.registry import AVRO, JSON, PROTOBUF, RegistryError
 
 if TYPE_CHECKING:
@@ -94,8 +94,17 @@ def _held(row: Row | None, kind: pa.DataType, instead: Callable[[str], Row | Non
     return row
 
 
+class _Misfit(dict[str, Any]):
+    """The row of a value that does not fit. A schema may have a field of the name CORRUPT itself."""
+
+
 def corrupt(reason: str) -> Row:
-    return {CORRUPT: reason}
+    return _Misfit({CORRUPT: reason})
+
+
+def problem_of(row: Row) -> str | None:
+    """The reason why a reader could not decode a value; None if it could."""
+    return str(row[CORRUPT]) if isinstance(row, _Misfit) else None
 
 
 def writer(how: Decoding) -> WriteValue:
@@ -107,6 +116,11 @@ def decode(rows: DataFrame, how: Decoding) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     how = planned(how)
+    if CORRUPT in (field.name for field in fields(how)):
+        raise SchemaError(
+            f"the schema has a field {CORRUPT}, which is the column for values that do not fit: read it with"
+            " from_avro, from_protobuf or from_json_schema instead"
+        )
     others = [field for field in rows.schema if field.name != "value"]
     known = _arrow_schema(type(rows.schema)(others))
     result = pa.schema([*fields(how), pa.field(CORRUPT, pa.string()), *known])

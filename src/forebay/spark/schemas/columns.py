@@ -151,7 +151,7 @@ def _decoded(
     if value is None:
         return None
     row = read(value)
-    problem = row.get(codecs.CORRUPT)
+    problem = codecs.problem_of(row)
     return row if problem is None else _misfit(problem, mode, corrupt)
 
 

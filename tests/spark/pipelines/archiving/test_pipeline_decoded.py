@@ -21,7 +21,7 @@ from forebay.spark.pipelines import (
     compact,
 )
 from forebay.spark.pipelines.archiving.compact import archive_files
-from forebay.spark.pipelines.archiving.decoded import DecodedColumn, adder, looked_up
+from forebay.spark.pipelines.archiving.decoded import DecodedColumn, adder, decoded_values, looked_up
 from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.archiving.tables.iceberg import Iceberg
 from forebay.spark.pipelines.lake import Lake
@@ -108,6 +108,21 @@ def test_a_value_that_its_column_cannot_hold_has_no_fields() -> None:
     rows = adder(column)(pa.table({"value": pa.array(values, pa.binary())}))
     assert rows.column("fields").to_pylist() == [{"n": 1}, None, None]
     assert rows.column("value").to_pylist() == values
+
+
+def test_a_field_may_be_named_like_the_reason_of_a_misfit() -> None:
+    """Spark's own readers of JSON name a column so."""
+    text = json.dumps(
+        {"type": "record", "name": "R", "fields": [{"name": codecs.CORRUPT, "type": ["null", "string"]}]}
+    )
+    how = Decoding(schema=Schema(AVRO, text), framed=False)
+    column = DecodedColumn(how, pa.field("fields", pa.struct(codecs.fields(how))))
+    values = pa.chunked_array([pa.array([b"\x02\x02x", b"\x00", b"\x07", None], pa.binary())])
+    fields, reasons = decoded_values(column, values)
+    assert fields.to_pylist() == [{codecs.CORRUPT: "x"}, {codecs.CORRUPT: None}, None, None]
+    assert [reason is not None for reason in reasons] == [False, False, True, False]
+    with pytest.raises(SchemaError, match="the schema has a field _corrupt_record"):
+        codecs.decode(None, how)  # type: ignore[arg-type]
 
 
 def test_a_message_without_fields_is_refused_when_the_archive_is_made(registry: SchemaRegistry) -> None:

@@ -152,7 +152,7 @@ def decoded_values(column: DecodedColumn, values: pa.ChunkedArray) -> tuple[pa.A
     read = _reader(column.how)
     given = values.to_pylist()
     rows = [None if value is None else read(value) for value in given]
-    reasons = [None if row is None else row.get(codecs.CORRUPT) for row in rows]
+    reasons = [None if row is None else codecs.problem_of(row) for row in rows]
     fields = [row if reason is None else None for row, reason in zip(rows, reasons, strict=True)]
     array = codecs.array_of(fields, column.field.type, lambda _problem: None)
     if array.null_count > fields.count(None):
