@@ -40,7 +40,7 @@ def machine_with_letters(count: int) -> SharePartition:
 
 def source_of(machine: SharePartition) -> DeadLetterSource:
     partition = SimpleNamespace(
-        epochs=SimpleNamespace(end_offset_for=lambda *_: (0, UNDEFINED_OFFSET)),
+        end_of_epoch=lambda *_: (0, UNDEFINED_OFFSET),
         log=SimpleNamespace(end_offset=0),
     )
     share: Any = SimpleNamespace(

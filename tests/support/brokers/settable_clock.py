@@ -14,13 +14,16 @@ class SettableClock(SystemClock):
         return super().now_ms() + self.step_ms
 
 
-class ForwardClock(SystemClock):
-    """The system's time, of which a test lets more pass, by all clocks."""
+class StoppedClock(SystemClock):
+    """The time at which it was made; a test lets more pass, by all clocks, however long it takes itself."""
 
     passed_ms = 0
 
+    def __init__(self) -> None:
+        self._now_ms, self._monotonic = super().now_ms(), super().monotonic()
+
     def now_ms(self) -> int:
-        return super().now_ms() + self.passed_ms
+        return self._now_ms + self.passed_ms
 
     def monotonic(self) -> float:
-        return super().monotonic() + self.passed_ms / 1000
+        return self._monotonic + self.passed_ms / 1000

@@ -17,19 +17,15 @@ EPOCH = 4
 END_BEFORE = 10
 
 
-class Epochs:
-    def end_offset_for(self, epoch: int, end: int) -> tuple[int, int]:
-        return epoch, end
-
-
 class LedPartition:
     """What the reads look at of a partition."""
-
-    epochs = Epochs()
 
     def __init__(self) -> None:
         state = PartitionState(index=0, leader=1, leader_epoch=EPOCH, replicas=(1,), isr=(1,))
         self.leadership = Leadership(me=1, state=state, end_offset=END_BEFORE, now_ms=0)
+
+    def end_of_epoch(self, epoch: int, end_offset: int) -> tuple[int, int]:
+        return epoch, end_offset
 
 
 def key(number: int) -> ShareKey:
