@@ -21,6 +21,7 @@ from support.chaos.actors import Stage
 from support.chaos.cast import PARTITIONS, TOPICS, breaches_of, enough_was_done, play
 from support.chaos.chaos_cluster import BROKERS, ChaosCluster, chaos_cluster
 from support.chaos.cluster_faults import FAULTS, Fault
+from support.chaos.evidence import numbered_batches
 from support.chaos.history import History
 from support.chaos.outages import Outages, show
 from support.clients.kafka_clients import DEADLINE_SECONDS, confluent_admin
@@ -92,13 +93,20 @@ class Tormentor:
 def judge(cluster: ChaosCluster, history: History, seed: str) -> None:
     breaches = breaches_of(history)
     shown = "\n".join(breaches[:20])
-    assert not breaches, f"seed {seed}: {len(breaches)} breaches\n{shown}\n{_logs(cluster, 3_000)}"
+    assert not breaches, (
+        f"seed {seed}: {len(breaches)} breaches\n{shown}\n{_logs(cluster, 10_000)}\n{_batches(cluster)}"
+    )
     assert "Traceback" not in _logs(cluster), _logs(cluster, 4_000)
     assert enough_was_done(history), "too little was done to prove anything"
 
 
 def _logs(cluster: ChaosCluster, end_chars: int = 1 << 30) -> str:
     return "\n".join(f"broker {node}:\n{cluster.log(node)[-end_chars:]}" for node in cluster.node_ids)
+
+
+def _batches(cluster: ChaosCluster) -> str:
+    of_each = {node: numbered_batches(cluster.broker_data_dir(node)) for node in cluster.node_ids}
+    return "\n".join(f"broker {node}: {line}" for node, lines in of_each.items() for line in lines)
 
 
 def test_nothing_breaks_in_a_cluster(cluster: ChaosCluster) -> None:
