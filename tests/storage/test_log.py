@@ -13,6 +13,7 @@ from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
 from forebay.storage.log.recovery.txn_index_recovery import TXN_INDEXED
+from forebay.storage.log.tended_logs import TendedLogs
 from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import read_header
 from support.machines.manual_clock import ManualClock
@@ -36,6 +37,11 @@ def open_small(path: Path, config: LogConfig = SMALL, disk: RealDisk | None = No
 
 def names(path: Path) -> list[str]:
     return sorted(file.name for file in (path / "t-0").iterdir())
+
+
+def names_after_open(path: Path) -> list[str]:
+    open_small(path)
+    return names(path)
 
 
 def reaped(log: Log) -> list[int]:
@@ -260,6 +266,19 @@ class TestTheFront:
         log.delete_front(1)
         assert reaped(log) == bases[2:4]
         assert not log.is_reap_due
+
+    def test_a_closed_log_waits_for_nothing(self, tmp_path: Path) -> None:
+        """Or a topic that was deleted meanwhile would be looked after for ever."""
+        log, tended = open_small(tmp_path), TendedLogs()
+        log.tended = tended
+        fill(log, 30)
+        log.delete_front(2)
+        tended.forget_those_in_order()
+        assert tended.deleted == {log}
+        log.files.close()
+        tended.forget_those_in_order()
+        assert not tended.deleted and not log.is_reap_due
+        assert not [name for name in names_after_open(tmp_path) if name.endswith(".deleted")]
 
     def test_the_active_segment_stays(self, tmp_path: Path) -> None:
         log = open_small(tmp_path)

@@ -162,7 +162,7 @@ class Upkeep:
         """
         if any(log.is_reap_due for log in self._tended.deleted):
             await self._for_each("reap", lambda partition: self._unremoved.extend(partition.log.reap()))
-            self._tended.forget_those_in_order()
+        self._tended.forget_those_in_order()
         if self._unremoved:
             await self.checkpoint()
             paths, self._unremoved = self._unremoved, []

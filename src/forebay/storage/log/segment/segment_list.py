@@ -130,3 +130,4 @@ class SegmentList:
             segment.close()
         for _, segment in self._deleted:
             segment.close()
+        self._deleted = []  # their files are removed with the directory, or by the next open
