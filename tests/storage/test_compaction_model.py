@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from forebay.broker.partition.producer_replay import load_producers
 from forebay.core.partition.compaction.batch_filter import last_batches
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.opening import open_log

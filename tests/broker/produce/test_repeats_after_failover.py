@@ -8,8 +8,8 @@ from forebay.broker.partition.append_refusals import as_stored
 from forebay.broker.partition.producer_replay import accept_batch
 from forebay.core.partition.batch_rules import AppendPolicy, place, validate
 from forebay.core.partition.delayed_on_append import DelayPolicy
-from forebay.core.partition.producer_admission import Decision, Refused, Repeats, admit
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_admission import Decision, Refused, Repeats, admit
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.core.partition.record_rules import UNEXAMINED
 from forebay.errors import ErrorCode
 from forebay.wire.batch import TRANSACTIONAL, build_batch, read_header

@@ -17,7 +17,7 @@ import pytest
 from forebay.broker.partition.producer_replay import accept_batch, load_producers
 from forebay.broker.replication import follower_append
 from forebay.core.partition.compaction.batch_filter import last_batches
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.log import Log

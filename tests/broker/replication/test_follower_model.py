@@ -21,7 +21,7 @@ from forebay.broker.partition.producer_replay import (
     save_producers,
 )
 from forebay.core.partition.batch_rules import place
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.errors import StorageError
 from forebay.sim.world.disks.disk import SimDisk
 from forebay.sim.world.disks.disk_handle import DiskHandle

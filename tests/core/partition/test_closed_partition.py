@@ -18,8 +18,8 @@ from forebay.core.partition.folds.closed_partition import (
     decide_closed,
     whole_header,
 )
-from forebay.core.partition.producer_admission import APPEND, Refused, Repeats, admit
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_admission import APPEND, Refused, Repeats, admit
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import (
     HEADER_SIZE,

@@ -7,8 +7,8 @@ import pytest
 from forebay.broker.partition.producer_replay import accept_batch
 from forebay.core.partition.folds.aliases import alias_of
 from forebay.core.partition.folds.gathered import gathered_from, is_news, seeds
-from forebay.core.partition.producer_admission import APPEND, VERIFY, Refused, Repeats, admit
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_admission import APPEND, VERIFY, Refused, Repeats, admit
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.errors import ErrorCode
 from forebay.wire.batch import (
     SEQUENCE_MASK,

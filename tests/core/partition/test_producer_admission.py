@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay.core.partition.producer_admission import (
+from forebay.core.partition.producers.producer_admission import (
     APPEND,
     VERIFY,
     Decision,
@@ -22,7 +22,7 @@ from forebay.core.partition.producer_admission import (
     admit_marker,
     admit_own,
 )
-from forebay.core.partition.producer_table import ProducerState, ProducerTable
+from forebay.core.partition.producers.producer_table import ProducerState, ProducerTable
 from forebay.errors import ErrorCode
 from forebay.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, EndTxnMarker
 

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.core.partition.open_transactions import CompletedTxn
-from forebay.core.partition.producer_admission import APPEND, Decision, Refused, Repeats, admit, admit_marker
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_admission import (
+    APPEND,
+    Decision,
+    Refused,
+    Repeats,
+    admit,
+    admit_marker,
+)
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.errors import ErrorCode, ProtocolError
 from forebay.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, EndTxnMarker, crc32c
 

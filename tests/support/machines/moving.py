@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from forebay.core.partition.producer_admission import APPEND, Repeats, admit
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_admission import APPEND, Repeats, admit
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.core.record_moves.journal import MoveJournalShard, read_pending, sent_pending
 from forebay.core.record_moves.move import Move, MoverState
 from forebay.core.record_moves.mover import (

@@ -29,10 +29,11 @@ from forebay.core.groups.classic import timeouts
 from forebay.core.groups.classic.group import ClassicState
 from forebay.core.groups.consumer.group import ConsumerBase
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup
-from forebay.core.partition import producer_admission
 from forebay.core.partition.leadership import LeaderProof, Leadership
-from forebay.core.partition.producer_admission import Decision, Repeats
-from forebay.core.partition.producer_table import ProducerState, ProducerTable
+from forebay.core.partition.producers import producer_admission
+from forebay.core.partition.producers.producer_admission import Decision, Repeats
+from forebay.core.partition.producers.producer_table import ProducerState, ProducerTable
+from forebay.core.partition.producers.refused_batches import RefusedBatches
 from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
 from forebay.storage.checkpoints import Checkpoints
@@ -195,6 +196,10 @@ def take_any_batch_with_known_numbers_for_a_repeat(patch: pytest.MonkeyPatch) ->
         return carefully(state, header, *rest)
 
     patch.setattr(producer_admission, "admit", hastily)
+
+
+def forget_refused_batches(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RefusedBatches, "reason", lambda *_: None)
 
 
 def acknowledge_repeats_without_a_lease(patch: pytest.MonkeyPatch) -> None:

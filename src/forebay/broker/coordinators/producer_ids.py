@@ -21,7 +21,7 @@ from forebay.coordination.producer_id_counter import (
 )
 from forebay.coordination.store import Store, StoreError
 from forebay.core.partition.folds.aliases import named_by
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.datadir import DataDir
 

@@ -30,7 +30,7 @@ from forebay.core.partition.folds.closed_partition import (
     takes,
     whole_header,
 )
-from forebay.core.partition.producer_admission import VERIFY, Repeats, admit
+from forebay.core.partition.producers.producer_admission import VERIFY, Repeats, admit
 from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import BatchHeader, read_header

@@ -8,7 +8,7 @@ from __future__ import annotations
 from forebay.broker.net.request_context import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.core.large_requests.table import partitions_once
-from forebay.core.partition.producer_table import ProducerState
+from forebay.core.partition.producers.producer_table import ProducerState
 from forebay.errors import KafkaError
 from forebay.wire.messages import describe_producers as wire
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from forebay.broker.net.buffers import Buffer
 from forebay.broker.net.overtaking import Overtaking
@@ -23,6 +23,9 @@ from forebay.core.security.networks import network_of
 from forebay.errors import ProtocolError, UnservedRequest
 from forebay.wire.frames import RequestHeader
 from forebay.wire.messages import api_name
+
+if TYPE_CHECKING:
+    from forebay.core.partition.producers.refused_batches import RefusedBatches
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +94,7 @@ class Connection(Overtaking):
         "names_folded",
         "principal",
         "produces",
+        "refused_batches",
         "replicates",
         "software",
     )
@@ -123,6 +127,8 @@ class Connection(Overtaking):
         self.memo: Memo | None = None
         self.last_prefix: bytes | None = None
         """How the last Produce request began; see produce/same_header_requests.py."""
+        self.refused_batches: RefusedBatches | None = None
+        """see core/partition/producers/refused_batches.py."""
         stream.on_readable(self._on_readable)
 
     @property

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from forebay.core.partition.batch_rules import AppendPolicy
 from forebay.core.partition.delayed_on_append import Delayed
-from forebay.core.partition.producer_admission import VERIFY, Decision, Refused
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_admission import VERIFY, Decision, Refused
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined, examine_at_once
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.log import Log
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, patch_append_time, read_header
-
-_HELD_BACK_MAX = 1_000
-
-
-class HeldBack(dict[int, str]):
-    """Producers with a batch that the disk has refused in this term, and why: they send it again.
-
-    So many of them are remembered at most.
-    """
-
-    def add(self, producer_id: int, error: StorageError) -> None:
-        while len(self) >= _HELD_BACK_MAX:
-            del self[next(iter(self))]
-        self[producer_id] = error.message
 
 
 def as_stored(
@@ -57,14 +43,12 @@ def require_known_producers(log: Log) -> None:
 def refusal(header: BatchHeader, decision: Decision, *, asked: bool, offline: str | None) -> KafkaError:
     """The error for a batch that may not be appended.
 
-    `asked`: the coordinator was asked about its transaction. `offline`: why the log takes nothing at present,
-    or did not take the batch that the producer sent before.
+    `asked`: the coordinator was asked about its transaction. `offline`: why the log takes nothing at present.
     """
     if isinstance(decision, Refused):
         if decision.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and offline is not None:
-            # The batch before it was refused because the disk is full, and the producer will retry both. If
-            # this one were refused as out of order, the producer would begin a new epoch, and send messages
-            # again that may be stored already.
+            # The batch before it could not be written, and the producer will send both again
+            # (`refused_batches.py` says why it must not be told that this one is out of order).
             return StorageError(offline)
         return decision.error()
     assert decision is VERIFY

@@ -9,8 +9,8 @@ from forebay.config.keys.storage import StorageConfig
 from forebay.core.cluster.images.topic_folds import Stop
 from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.partition.folds.closed_partition import PassOn, decide_closed
-from forebay.core.partition.producer_admission import Refused
-from forebay.core.partition.producer_table import ProducerState
+from forebay.core.partition.producers.producer_admission import Refused
+from forebay.core.partition.producers.producer_table import ProducerState
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import BatchHeader
 

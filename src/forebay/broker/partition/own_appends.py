@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from forebay.broker.partition.partition import Partition
-from forebay.core.partition import producer_admission as admission
 from forebay.core.partition.batch_rules import place
+from forebay.core.partition.producers import producer_admission as admission
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import BatchHeader, EndTxnMarker, build_marker, read_header
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from forebay.broker.partition.append_refusals import HeldBack, as_stored, refusal, require_known_producers
+from forebay.broker.partition.append_refusals import as_stored, refusal, require_known_producers
 from forebay.broker.partition.fold_state import FoldedInto, Hold, takes_nothing
 from forebay.broker.partition.long_polls import Waiter
 from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions, PendingRefusals
@@ -25,13 +25,13 @@ from forebay.broker.partition.topic_policy import append_policy, due_offset, log
 from forebay.broker.telemetry.metrics import TopicTraffic
 from forebay.config import TopicConfig
 from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.partition import producer_admission as admission
 from forebay.core.partition.batch_rules import AppendPolicy, patch_place, placed, restore, validate
 from forebay.core.partition.fetch_session import FetchTarget
 from forebay.core.partition.high_watermark_rules import commit_rules
 from forebay.core.partition.leadership import Leadership
-from forebay.core.partition.producer_admission import APPEND, Repeats
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers import producer_admission as admission
+from forebay.core.partition.producers.producer_admission import APPEND, Repeats
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
@@ -77,7 +77,6 @@ class Partition:
         "policy",
         "producers",
         "refusals",
-        "refused_by_disk",
         "remote",
         "topic",
         "topic_delay",
@@ -122,7 +121,6 @@ class Partition:
         log.on_start = epochs.forget_below
         epochs.forget_below(log.start_offset)
         self.producers = producers
-        self.refused_by_disk = HeldBack()
         self.config = config
         self.policy = policy
         self.fold: FoldedInto | None = None
@@ -212,7 +210,6 @@ class Partition:
     def _end_term(self, state: PartitionState) -> None:
         self.is_leader, self.leadership = False, None
         self.leader_epoch = state.leader_epoch
-        self.refused_by_disk.clear()
         self._synced = 0
         if self.remote is not None:
             self.remote.forget()
@@ -343,8 +340,7 @@ class Partition:
                     self.producers.heard(producer_id)
                     appended_ms = decision.timestamp if policy.log_append_time else NO_TIMESTAMP
                     return decision.base_offset, appended_ms
-                offline = log.offline or self.refused_by_disk.get(producer_id)
-                raise refusal(header, decision, asked=guard is not None, offline=offline)
+                raise refusal(header, decision, asked=guard is not None, offline=log.offline)
         received, sent, delayed = records, header, None
         if not policy.stores_unread:
             stored = as_stored(records, header, policy, now_ms, examined)
@@ -362,14 +358,10 @@ class Partition:
                 if appended is UNEXAMINED:
                     return UNEXAMINED
                 base_offset = appended
-        except StorageError as error:
+        except StorageError:
             restore(received, sent)
-            if known:
-                self.refused_by_disk.add(producer_id, error)
             raise
         if known:
-            if self.refused_by_disk:
-                self.refused_by_disk.pop(producer_id, None)
             accepted = placed(header, base_offset, self.leader_epoch)
             if header is not sent:
                 accepted = accepted._replace(crc=sent.crc)  # a repeat has what was sent, not what is stored

@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from forebay.core.partition.producer_table import ProducerTable
-from forebay.core.partition.repeat_checksums import stored_crc
+from forebay.core.partition.producers.producer_table import ProducerTable
+from forebay.core.partition.producers.repeat_checksums import stored_crc
 from forebay.errors import ProtocolError, StorageError
 from forebay.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from forebay.storage.log.log import Log

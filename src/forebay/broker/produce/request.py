@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forebay.broker.folds.takers import OtherBroker, SentBatch
 from forebay.broker.net.request_context import RequestContext
@@ -25,9 +25,10 @@ from forebay.broker.produce.record_checks import Outcome
 from forebay.broker.produce.transaction_verification import Admission, topic_name
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
 from forebay.core.partition.folds.closed_partition import PassOn
-from forebay.core.partition.producer_admission import LATER_STATE_MAY_ADMIT
+from forebay.core.partition.producers.producer_admission import LATER_STATE_MAY_ADMIT
 from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined, with_records_named
 from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import load
 from forebay.wire.batch import HEADER_SIZE, is_transactional, read_header
 from forebay.wire.compression import Codec
 from forebay.wire.fields import Response
@@ -38,11 +39,17 @@ from forebay.wire.messages.produce import (
     TopicProduceData,
 )
 
+if TYPE_CHECKING:
+    from forebay.broker.partition.partition import Partition
+    from forebay.core.partition.producers.refused_batches import RefusedBatches
+
 log = logging.getLogger(__name__)
 
 FORMAT_V2_FROM = 3
 ZSTD_FROM = 7
 _ACKS = (ACKS_ALL, 0, 1)
+
+_REFUSED_BATCHES = "forebay.core.partition.producers.refused_batches:RefusedBatches"
 
 T = TypeVar("T")
 
@@ -115,6 +122,9 @@ class AppendRequest:
         """How many runs of entries, each appended in one turn of the loop, are not acknowledged yet."""
 
     def start(self) -> Reply | None:
+        refused = self._context.connection.refused_batches
+        if refused is not None and not refused.begin_request():
+            self._context.connection.refused_batches = None
         self._go_on()
         waits = self._next < len(self._entries)
         if self._reply is None and (waits or self._request.acks != 0):
@@ -156,6 +166,9 @@ class AppendRequest:
             result.partition = taker
             if request.acks == ACKS_ALL and not taker.enough_replicas:
                 raise not_enough_replicas(str(taker), taker.producers, entry.records)
+            refused = self._context.connection.refused_batches
+            if refused is not None:
+                _check_nothing_missing(refused, entry, taker)
             log_, time_ms = taker.log, service.now_ms() if now_ms is None else now_ms
             end_offset = log_.end_offset
             appended = service.takers.append(taker, entry, time_ms, guard, admission is not None, examined)
@@ -168,6 +181,8 @@ class AppendRequest:
                 return self._append(entry, examined, read_header(entry.records).max_timestamp)
             self._refuse(entry, error)
             return None
+        if refused is not None:
+            refused.taken(entry.topic, entry.data)
         result.base_offset, result.log_append_time_ms = appended
         result.log_start_offset = log_.start_offset
         if log_.end_offset > end_offset:
@@ -183,15 +198,29 @@ class AppendRequest:
 
     def _refuse(self, entry: _Entry, error: KafkaError) -> None:
         result, partition = entry.result, entry.result.partition
+        if partition is not None and self._is_repeat(entry, error.code):
+            return
+        error = self._hold_back(entry, error)
         if partition is None:
             result.fail(error)
-            return
-        if self._is_repeat(entry, error.code):
             return
         result.fail(with_records_named(error, entry.records, partition.policy, self._service.now_ms()))
         if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
             # Java compares it with its last acknowledged offset; without it, Java retries for ever.
             result.log_start_offset = partition.log.start_offset
+
+    def _hold_back(self, entry: _Entry, error: KafkaError) -> KafkaError:
+        """The error for a batch that is refused: that of the one before it, if that will be sent again."""
+        connection = self._context.connection
+        refused = connection.refused_batches
+        if refused is not None and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            return refused.reason(entry.topic, entry.data) or error
+        if error.code.retriable:
+            refused = refused or load(_REFUSED_BATCHES)()
+            if refused.add(entry.topic, entry.data, error):
+                connection.refused_batches = refused
+                connection.memo = None  # which does not look for refused batches
+        return error
 
     def _is_repeat(self, entry: _Entry, code: int) -> bool:
         """Answer with where the batch is already, if it is refused with this code because it is elsewhere."""
@@ -301,6 +330,15 @@ class AppendRequest:
         except Exception:
             reply.abort()
             raise
+
+
+def _check_nothing_missing(refused: RefusedBatches, entry: _Entry, taker: Partition) -> None:
+    """Raise KafkaError for what a partition would take, because it does not know what comes before it."""
+    reason = refused.reason(entry.topic, entry.data)
+    if reason is not None:
+        assert entry.records is not None, "it has numbers"
+        if taker.producers.find(read_header(entry.records).producer_id) is None:
+            raise reason
 
 
 def _check(version: int, request: ProduceRequest, records: memoryview | None) -> None:

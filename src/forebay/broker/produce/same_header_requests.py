@@ -5,10 +5,11 @@ batch. So a connection remembers the rest of its last request (the *prefix*) and
 that begins with that prefix is not decoded, and its response not encoded: the numbers are put into a copy.
 
 The batch goes through Partition.append like any other, and is admitted or refused in
-`core/partition/producer_admission.py`. Anything unusual (an error, an unknown partition, too few in-sync
-replicas, a batch that begins a transaction) takes the full path, before any state has changed. The rule by
-which an ack waits is the write cycle's. `tests/broker/produce/test_produce_repeats.py` sends generated
-requests both ways, and compares the responses byte for byte.
+`core/partition/producers/producer_admission.py`. Anything unusual (an error, an unknown partition, too few
+in-sync replicas, a batch that begins a transaction or follows a refused one) takes the full path, before any
+state has changed. The rule by which an ack waits is the write cycle's.
+`tests/broker/produce/test_produce_repeats.py` sends generated requests both ways, and compares the responses
+byte for byte.
 """
 
 from __future__ import annotations
@@ -242,6 +243,8 @@ def remember(
     connection = context.connection
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return
+    if connection.refused_batches is not None:
+        return  # the fast path does not look for them
     if context.api_version < _REPEATED_FROM or request.acks not in (1, ACKS_ALL):
         return
     records = request.topic_data[0].partition_data[0].records

@@ -17,7 +17,7 @@ from forebay.broker.produce.commit_wait import committed
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.core.partition.batch_rules import place
-from forebay.core.partition.producer_admission import APPEND, Repeats, admit
+from forebay.core.partition.producers.producer_admission import APPEND, Repeats, admit
 from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.wire.batch import HEADER_SIZE, crc_ok, read_header
 from forebay.wire.messages.append_copies import AppendCopiesRequest, AppendCopiesResponse

@@ -40,7 +40,7 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.producer_replay import reload_producers
 from forebay.core.cluster.restore_image import is_before_election
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
 from forebay.storage.log.log import Log

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core.partition.batch_rules import place
 from forebay.core.partition.folds.gathered import Gathered, GatheredBatch
-from forebay.core.partition.repeat_checksums import NO_CRC
+from forebay.core.partition.producers.repeat_checksums import NO_CRC
 from forebay.wire.batch import read_header
 from forebay.wire.messages.folded_producers import FoldedBatch, FoldedProducer
 

@@ -7,7 +7,7 @@ its guard when the batch is appended or refused.
 
 A verification may also fail where the next one succeeds. For a producer that the partition does not know, any
 sequence would be accepted as the first. So the lowest sequence of its verifications is kept, and a batch with
-a higher one that comes before it is out of order (`core/partition/producer_admission.py` decides that).
+a higher one that comes before it is out of order (`producers/producer_admission.py` decides that).
 """
 
 from __future__ import annotations

@@ -57,6 +57,11 @@ _FETCH_MAX_BYTES = 64 * 1024
 class Failed(Exception):
     """No answer, or a retriable error: the request may have been carried out or not."""
 
+    def __init__(self, reason: str, code: ErrorCode | None = None) -> None:
+        """`code`: the error of the answer, if there was one."""
+        super().__init__(reason)
+        self.code = code
+
 
 class Refused(Exception):
     """The broker refused the request, and a retry would not help."""
@@ -69,7 +74,8 @@ class Refused(Exception):
 def check(code: int) -> None:
     """Raise the exception for an error code of a response."""
     if code != ErrorCode.NONE:
-        raise Failed(ErrorCode(code).name) if ErrorCode(code).retriable else Refused(code)
+        known = ErrorCode(code)
+        raise Failed(known.name, known) if known.retriable else Refused(code)
 
 
 class Client:

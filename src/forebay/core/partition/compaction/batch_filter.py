@@ -34,7 +34,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from forebay.core.partition.compaction.offset_map import OffsetMap
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.errors import ProtocolError
 from forebay.lazy import dataclass
 from forebay.wire.batch import NOTED, TIMESTAMP_MAX, BatchHeader, read_header, read_marker

@@ -20,8 +20,8 @@ from forebay.core.cluster.images.topic_folds import Stop
 from forebay.core.cluster.images.topic_image import TopicImage
 from forebay.core.partition.batch_rules import NO_LIMIT_MS, AppendPolicy, validate
 from forebay.core.partition.folds.aliases import alias_of, named_by
-from forebay.core.partition.producer_admission import Refused, Repeats, admit
-from forebay.core.partition.producer_table import ProducerState
+from forebay.core.partition.producers.producer_admission import Refused, Repeats, admit
+from forebay.core.partition.producers.producer_table import ProducerState
 from forebay.errors import ErrorCode
 from forebay.wire.batch import SEQUENCE_MASK, BatchHeader
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from forebay.core.partition.folds.closed_partition import Before
-from forebay.core.partition.producer_table import ProducerState
+from forebay.core.partition.producers.producer_table import ProducerState
 from forebay.wire.batch import (
     MAGIC,
     NO_LEADER_EPOCH,

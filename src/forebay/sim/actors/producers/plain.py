@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
@@ -29,6 +30,7 @@ _DAY_MS = 86_400_000
 _NEW_LIFE_CHANCE = 0.3
 _REPEAT_CHANCE = 0.6
 _OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+_NOT_APPENDED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,8 @@ class Producer(Actor):
     async def attempt(self, at: TopicPartition, window: Sequence[Batch]) -> list[Batch]:
         """Send the batches in sequence; returns those that have to be sent again."""
         first = window[0]
+        with suppress(Failed):
+            await self.client.leader(at)  # so that all of them go the same way
         outcomes = await asyncio.gather(*(self._ask(at, batch) for batch in window))
         left = []
         for batch, outcome in zip(window, outcomes, strict=True):
@@ -167,7 +171,19 @@ class Producer(Actor):
             # A batch behind one that has not arrived is out of order, and is sent again with it.
             if isinstance(outcome, Refused) and (outcome.code is not _OUT_OF_ORDER or batch is first):
                 self.refused(outcome)
+        self._check_order(outcomes)
         return left
+
+    def _check_order(self, outcomes: Sequence[int | Failed | Refused]) -> None:
+        """librdkafka would begin a new epoch, and store messages twice that are under way elsewhere."""
+        for before, outcome in pairwise(outcomes):
+            if (
+                isinstance(outcome, Refused)
+                and outcome.code is _OUT_OF_ORDER
+                and isinstance(before, Failed)
+                and before.code in _NOT_APPENDED
+            ):
+                self.world.fail(f"{self.name}: out of order behind a batch that was refused with {before}")
 
     async def _ask(self, at: TopicPartition, batch: Batch) -> int | Failed | Refused:
         try:

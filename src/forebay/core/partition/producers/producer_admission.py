@@ -55,7 +55,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from forebay.core.partition.producer_table import NO_OFFSET, ProducerState
+from forebay.core.partition.producers.producer_table import NO_OFFSET, ProducerState
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import SEQUENCE_MASK, TRANSACTIONAL, BatchHeader, EndTxnMarker
 

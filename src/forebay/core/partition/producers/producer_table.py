@@ -4,7 +4,7 @@ A producer numbers its records per partition. The partition takes a batch only w
 numbering, answers a repeated batch with its original offset, and refuses everything else. It remembers the
 last five batches of each producer, the most that a client may have in flight.
 
-`core/partition/producer_admission.py` decides what may be appended; this is the state that it looks at.
+`producer_admission.py` decides what may be appended; this is the state that it looks at.
 `accept` records what has been appended. Replaying the log through `accept` rebuilds the table, so recovery
 and normal operation share one code path. A producer that is not known (its state has expired, or its messages
 are gone) may start at any number, as in Kafka.
@@ -26,7 +26,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from forebay.core.partition.open_transactions import CompletedTxn, OpenTransactions
-from forebay.core.partition.repeat_checksums import NO_CRC, has_other_bytes
+from forebay.core.partition.producers.repeat_checksums import NO_CRC, has_other_bytes
 from forebay.errors import ProtocolError
 from forebay.lazy import dataclass
 from forebay.wire.batch import (

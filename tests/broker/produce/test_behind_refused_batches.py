@@ -1,0 +1,106 @@
+"""What is sent behind a refused batch is refused alike: out of order, clients would repeat messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import ErrorCode
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.clients.config_calls import increment
+from support.clients.wire_client import WireClient, append, batch, create, read_all
+
+ACKS_ALL = -1
+TOPIC_RESOURCE, SET = 2, 0
+NOT_ENOUGH = ErrorCode.NOT_ENOUGH_REPLICAS
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalBroker]:
+    with local_broker(tmp_path) as running:
+        yield running
+
+
+def sent(client: WireClient, topic: str, *sequences: int, epoch: int = 0) -> list[int]:
+    """The errors of batches with these numbers, each sent when the one before is answered."""
+    return [
+        append(
+            client,
+            topic,
+            batch(b"%d" % sequence, producer_id=7, producer_epoch=epoch, base_sequence=sequence),
+            acks=ACKS_ALL,
+        ).error_code
+        for sequence in sequences
+    ]
+
+
+def need_replicas(client: WireClient, topic: str, count: int) -> None:
+    changed = increment(client, TOPIC_RESOURCE, topic, ("min.insync.replicas", SET, str(count)))
+    assert changed.error_code == ErrorCode.NONE
+
+
+def values(client: WireClient, topic: str) -> list[bytes | None]:
+    return [value for _, value in read_all(client, topic)]
+
+
+def test_they_are_refused_for_the_same_reason_until_it_comes_again(local: LocalBroker) -> None:
+    with WireClient(local.bootstrap) as client:
+        create(client, "t")
+        assert sent(client, "t", 0, 1) == [0, 0]
+        need_replicas(client, "t", 2)
+        assert sent(client, "t", 2) == [NOT_ENOUGH]
+        need_replicas(client, "t", 1)
+        assert sent(client, "t", 3, 4) == [NOT_ENOUGH, NOT_ENOUGH]
+        assert sent(client, "t", 2, 3, 4) == [0, 0, 0]
+        assert values(client, "t") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_the_second_batch_of_a_producer_is_not_taken_for_its_first(local: LocalBroker) -> None:
+    with WireClient(local.bootstrap) as client:
+        assert sent(client, "t", 0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        create(client, "t")
+        assert sent(client, "t", 1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert sent(client, "t", 0, 1) == [0, 0]
+        assert values(client, "t") == [b"0", b"1"]
+
+
+def test_a_producer_that_leaves_a_batch_out_is_told_so_in_the_end(local: LocalBroker) -> None:
+    with WireClient(local.bootstrap) as client:
+        create(client, "t")
+        assert sent(client, "t", 0) == [0]
+        need_replicas(client, "t", 2)
+        assert sent(client, "t", 1) == [NOT_ENOUGH]
+        need_replicas(client, "t", 1)
+        assert sent(client, "t", *[2] * 6) == [NOT_ENOUGH] * 5 + [OUT_OF_ORDER]
+        assert sent(client, "t", 0, epoch=1) == [0]
+
+
+def test_what_came_next_elsewhere_is_taken(local: LocalBroker) -> None:
+    """The refused batch was stored by way of another connection, as when another broker led for a while."""
+    with WireClient(local.bootstrap) as client, WireClient(local.bootstrap) as other:
+        create(client, "t")
+        assert sent(client, "t", 0) == [0]
+        need_replicas(client, "t", 2)
+        assert sent(client, "t", 1) == [NOT_ENOUGH]
+        need_replicas(client, "t", 1)
+        assert sent(other, "t", 1) == [0]
+        assert sent(client, "t", 2) == [0]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_the_fast_path_comes_back(local: LocalBroker, again: bool) -> None:
+    with WireClient(local.bootstrap) as client:
+        create(client, "t")
+        create(client, "u")
+        need_replicas(client, "u", 2)
+        assert sent(client, "t", 0, 1, 2) == [0, 0, 0]
+        assert sent(client, "u", 0) == [NOT_ENOUGH]
+        assert local.on_loop(lambda node: all(each.memo is None for each in node.server.connections))
+        if again:
+            need_replicas(client, "u", 1)
+            assert sent(client, "u", 0) == [0]
+        assert sent(client, "t", *range(3, 12)) == [0] * 9
+        assert local.on_loop(lambda node: any(each.memo is not None for each in node.server.connections))
