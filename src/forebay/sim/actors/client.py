@@ -200,6 +200,16 @@ class Client:
             raise Failed(f"{at[0]}-{at[1]} has no leader")
         return self._leaders[at]
 
+    async def reach_leader(self, at: TopicPartition) -> None:
+        """Connect to the leader, so that several requests for it can be sent one behind the other."""
+        address, _ = await self.leader(at)
+        try:
+            async with asyncio.timeout(self.manners.patience_s):
+                await self._connection(address)
+        except (KafkaError, TimeoutError) as error:
+            self.forget(at)
+            raise Failed(str(error)) from None
+
     async def topic_id(self, topic: str) -> bytes:
         if topic not in self._topic_ids:
             await self.metadata([topic])

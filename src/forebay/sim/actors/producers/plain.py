@@ -7,9 +7,10 @@ the same order and under the same sequence numbers, without knowing if the first
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from typing import TypeAlias
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
@@ -26,11 +27,17 @@ from forebay.wire.records import Record
 ACKS_ALL = -1
 
 _IN_FLIGHT_MAX = 5
+_PAUSES_S = (0.0, 0.0, 0.002, 0.02)
+"""Between the batches of a window."""
 _DAY_MS = 86_400_000
 _NEW_LIFE_CHANCE = 0.3
 _REPEAT_CHANCE = 0.6
 _OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 _NOT_APPENDED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
+
+
+Outcome: TypeAlias = int | Failed | Refused
+"""What became of a batch: its offset, or why it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,16 +159,17 @@ class Producer(Actor):
     # -- several batches under way -------------------------------------------------------------------------
 
     def window(self, at: TopicPartition, transaction: Transaction | None = None) -> list[Batch]:
-        # The first batch goes alone: a partition takes any number from a producer that it does not know.
-        count = self.chance.randint(1, _IN_FLIGHT_MAX) if self.sequences.get(at) else 1
+        count = self.chance.randint(1, _IN_FLIGHT_MAX)
         return [self.make(at, self.next_values(at), transaction) for _ in range(count)]
 
     async def attempt(self, at: TopicPartition, window: Sequence[Batch]) -> list[Batch]:
         """Send the batches in sequence; returns those that have to be sent again."""
         first = window[0]
-        with suppress(Failed):
-            await self.client.leader(at)  # so that all of them go the same way
-        outcomes = await asyncio.gather(*(self._ask(at, batch) for batch in window))
+        try:
+            await self.client.reach_leader(at)
+        except Failed:
+            return list(window)
+        outcomes = await asyncio.gather(*self._ask_in_turn(at, window))
         left = []
         for batch, outcome in zip(window, outcomes, strict=True):
             if isinstance(outcome, int):
@@ -174,7 +182,7 @@ class Producer(Actor):
         self._check_order(outcomes)
         return left
 
-    def _check_order(self, outcomes: Sequence[int | Failed | Refused]) -> None:
+    def _check_order(self, outcomes: Sequence[Outcome]) -> None:
         """librdkafka would begin a new epoch, and store messages twice that are under way elsewhere."""
         for before, outcome in pairwise(outcomes):
             if (
@@ -185,7 +193,23 @@ class Producer(Actor):
             ):
                 self.world.fail(f"{self.name}: out of order behind a batch that was refused with {before}")
 
-    async def _ask(self, at: TopicPartition, batch: Batch) -> int | Failed | Refused:
+    def _ask_in_turn(self, at: TopicPartition, window: Sequence[Batch]) -> list[Awaitable[Outcome]]:
+        """Send one batch after the other, mostly without a pause, until one of them is refused."""
+        pause_s = self.chance.choice(_PAUSES_S)
+        heard: list[Outcome] = []
+
+        async def ask(turn: int, batch: Batch) -> Outcome:
+            if pause_s:
+                await asyncio.sleep(turn * pause_s)
+            if any(not isinstance(outcome, int) for outcome in heard):
+                return Failed("not sent")
+            outcome = await self._ask(at, batch)
+            heard.append(outcome)
+            return outcome
+
+        return [ask(turn, batch) for turn, batch in enumerate(window)]
+
+    async def _ask(self, at: TopicPartition, batch: Batch) -> Outcome:
         try:
             return await self.client.produce(
                 at, batch.data, acks=self.acks, transactional_id=self.transactional_id
