@@ -414,29 +414,6 @@ def test_a_first_batch_that_is_not_written_is_not_overtaken(bench: Bench, transa
     bench.check()
 
 
-def test_a_batch_that_an_offline_log_refused_is_not_overtaken_when_the_log_is_back(bench: Bench) -> None:
-    """The client sends both again, perhaps in another order, when the disk has room and the log is in use."""
-    partition = bench.partition
-    bench.disk.free = 0
-    bench.send(1, transactional=False)
-    with pytest.raises(StorageError):
-        partition.write()
-    with pytest.raises(StorageError):
-        partition.append(bench.batch(1, 0, 0, transactional=False), NOW_MS)
-    bench.disk.repair()
-    bench.clock.advance(2000)
-    partition.log.files.probe()
-    partition.log.come_back()
-    assert partition.log.offline is None
-    with pytest.raises(StorageError):  # not out of order
-        partition.append(bench.batch(1, 0, 1, transactional=False), NOW_MS)
-    assert partition.append(bench.batch(1, 0, 0, transactional=False), NOW_MS) == (0, -1)
-    assert partition.append(bench.batch(1, 0, 1, transactional=False), NOW_MS) == (1, -1)
-    with pytest.raises(KafkaError) as error:
-        partition.append(bench.batch(1, 0, 7, transactional=False), NOW_MS)
-    assert error.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
 def test_a_batch_that_is_not_written_takes_no_guard_from_its_copy(bench: Bench) -> None:
     """A client that lost its connection sends it again, while the coordinator is still asked about both."""
     partition = bench.partition

@@ -105,6 +105,7 @@ from support.mutants.quotas import tell_clients_to_wait_and_read_on
 from support.mutants.restores import (
     believe_restored_in_sync_sets,
     elect_by_the_first_claim,
+    elect_without_what_was_committed,
     give_out_producer_ids_again,
 )
 from support.mutants.shares import (
@@ -177,6 +178,7 @@ MUTANTS: dict[Mutant, str] = {
     leave_the_lease_to_who_is_judged: "wrong-refusals",
     believe_restored_in_sync_sets: "restored-store",
     elect_by_the_first_claim: "restored-store",
+    elect_without_what_was_committed: "restored-store",
     give_out_producer_ids_again: "restored-store",
     acknowledge_repeats_without_a_lease: "doubts",
     believe_any_store: "wrong-stores",
@@ -263,6 +265,7 @@ BEGIN_WITH: dict[Mutant, int] = {
     forget_refused_batches: 4,
     leave_the_lease_to_who_is_judged: 4,
     elect_by_the_first_claim: 5,
+    elect_without_what_was_committed: 2,
     number_folds_alike: 5,
     end_transactions_only_where_messages_go_now: 3,
 }

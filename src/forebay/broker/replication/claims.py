@@ -38,6 +38,8 @@ from forebay.storage.datadir import DataDir
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 0.25
+_EPOCHS_CLAIMED = 4
+"""So many of the last leader epochs are in a claim: logs of replicas differ at their ends."""
 
 Report = tuple[int, int, dict[PartitionKey, Claim]]
 """The generation of the restore, the broker epoch, and the claims."""
@@ -222,4 +224,8 @@ class Claims:
 
 
 def claim_of(partition: Partition) -> Claim:
-    return Claim(partition.last_epoch, partition.log.end_offset, partition.epochs.latest)
+    epochs = partition.epochs
+    last = tuple(epochs.entries[-_EPOCHS_CLAIMED:])
+    return Claim(
+        partition.last_epoch, partition.log.end_offset, epochs.latest, partition.high_watermark, last
+    )

@@ -11,6 +11,7 @@ Brokers report their logs as *claims*. A report may take several keys, and count
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import field
 from typing import NamedTuple
@@ -66,11 +67,28 @@ class Claim(NamedTuple):
     end_offset: int
     latest_epoch: int
     """The latest leader epoch that it has seen, with or without messages."""
+    high_watermark: int = 0
+    """What lies below it was committed, as far as the replica knows."""
+    epochs: tuple[tuple[int, int], ...] = ()
+    """The last leader epochs in the log, each with its start offset."""
 
     @property
     def is_empty(self) -> bool:
         """True if nothing was ever stored."""
         return self.end_offset == 0
+
+    def epoch_at(self, offset: int) -> int | None:
+        """The leader epoch of the batch at an offset; None if not known."""
+        following = bisect_right(self.epochs, offset, key=lambda entry: entry[1])
+        return self.epochs[following - 1][0] if following else None
+
+    def has_committed(self, other: Claim) -> bool:
+        """False if this log surely lacks a message that was committed as the other replica knows."""
+        last = other.high_watermark - 1
+        epoch = other.epoch_at(last)
+        if epoch is None:
+            return True
+        return last < self.end_offset and self.epoch_at(last) in (None, epoch)
 
     @property
     def is_unknown(self) -> bool:

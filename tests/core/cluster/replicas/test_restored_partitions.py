@@ -114,6 +114,33 @@ def test_the_latest_epoch_leads_and_then_the_largest_end() -> None:
     assert alike.leader == 1
 
 
+def test_messages_that_a_later_leader_committed_without_writing_any_are_kept() -> None:
+    """Leader 1 wrote 24 to 34 in epoch 1 and was cut off; 2 and 3 then committed what 2 had from epoch 0."""
+    cut_off = Claim(1, 35, 1, 23, ((0, 0), (1, 24)))
+    committed = Claim(0, 32, 2, 32, ((0, 0),))
+    after = elected(image({1: cut_off, 2: committed, 3: Claim(0, 32, 0, 30, ((0, 0),))}))
+    assert after is not None
+    assert after.leader == 2
+    unknown = elected(image({1: cut_off, 2: committed._replace(high_watermark=24), 3: EMPTY}))
+    assert unknown is not None
+    assert unknown.leader == 1, "nobody knows that more was committed"
+
+
+def test_a_log_whose_beginning_is_not_known_may_have_all_that_was_committed() -> None:
+    longer = Claim(5, 90, 5, 10, ((5, 80),))
+    after = elected(image({1: Claim(2, 50, 2, 50, ((2, 0),)), 2: longer, 3: EMPTY}))
+    assert after is not None
+    assert after.leader == 2
+
+
+def test_where_committed_messages_contradict_each_other_the_longest_history_leads() -> None:
+    """As after an unclean election, of which the first replica has not heard."""
+    lost, current = Claim(1, 50, 1, 50, ((0, 0), (1, 40))), Claim(2, 45, 2, 45, ((0, 0), (2, 40)))
+    after = elected(image({1: lost, 2: current, 3: current}))
+    assert after is not None
+    assert after.leader == 2
+
+
 @pytest.mark.parametrize("alive", [(1, 2, 3), (1, 2)])
 def test_a_replica_that_has_not_reported_is_waited_for(alive: tuple[int, ...]) -> None:
     seen = image({1: Claim(3, 9, 3), 2: Claim(3, 9, 3)}, alive=alive)
@@ -150,9 +177,10 @@ def test_a_partition_alone_is_doubted_and_elected_anew() -> None:
 
 
 def test_a_report_in_several_keys_counts_when_all_are_there() -> None:
-    many = {(TOPIC_ID, index): Claim(1, index, 1) for index in range(9_000)}
+    many = {(TOPIC_ID, index): Claim(1, index, 1, index // 2, ((1, 0),)) for index in range(9_000)}
     parts = [decode_claims(2, number, value) for number, value in enumerate(encode_claims(many, 1, EPOCH))]
     assert len(parts) == 3
+    assert {key: claim for part in parts for key, claim in part.claims.items()} == many
     waiting = image({1: Claim(1, 5, 1), 3: Claim(1, 5, 1)})
     some = waiting.apply([ClaimsPut(part=part) for part in parts[:2]], 8)
     assert settle_unsettled(some) == ([], {2: 1})

@@ -5,7 +5,13 @@ committed without them. So it is not trusted, and the replica with the longest h
 latest leader epoch in its log, and among several of these the one with the most messages. Every leader had
 all messages that were committed before its epoch, and every replica with messages of that epoch has copied
 them from it, with everything before. So the replica with the latest epoch and the largest end has every
-committed message, if all replicas are asked. While one of them is away, the partition has no leader.
+message that was committed in its own epoch or one before. While a replica is away, the partition has no
+leader.
+
+A leader may also commit what leaders before it have written, and write nothing itself. A replica that was
+away then may have messages of an epoch in between, which were never committed, and so the latest epoch. It
+is left out if it lacks what another replica knows to be committed, by its high watermark. (Only an unclean
+election can have committed what contradicts itself. Then the longest history counts, as ever.)
 
 The restored store may also list replicas that the partition was moved away from. Their logs are empty, or
 old. So brokers that are not listed report their logs, too. The election waits for all registered brokers,
@@ -107,7 +113,10 @@ def elect_by_claims(state: PartitionState, key: PartitionKey, book: ClaimBook) -
     if not claims:
         return state
     places = {replica: place for place, replica in enumerate(state.replicas)}
-    leader = max(claims, key=lambda node: (claims[node][:2], -places.get(node, len(places)), -node))
+    leader = max(
+        _with_all_committed(claims),
+        key=lambda node: (claims[node][:2], -places.get(node, len(places)), -node),
+    )
     replicas, removing = state.replicas, state.removing
     if leader not in places:
         replicas, removing = (leader, *replicas), (*removing, leader)
@@ -124,6 +133,13 @@ def elect_by_claims(state: PartitionState, key: PartitionKey, book: ClaimBook) -
         doubted=False,
         unsettled=False,
     )
+
+
+def _with_all_committed(claims: dict[int, Claim]) -> Collection[int]:
+    """The replicas that may have every message of which any replica knows that it was committed; all, if
+    there is no such replica."""
+    known = claims.values()
+    return [node for node in claims if all(claims[node].has_committed(each) for each in known)] or claims
 
 
 def _latest_epoch(state: PartitionState, claims: Iterable[Claim]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from forebay.core.cluster.restore_image import GENERATION_MAX, Claim, ClaimsPart, PartitionKey, Restore
@@ -45,7 +45,7 @@ def encode_claims(
     items = sorted(claims.items())
     chunks = [items[at : at + _CLAIMS_PER_KEY] for at in range(0, len(items), _CLAIMS_PER_KEY)] or [[]]
     for chunk in chunks:
-        topics: dict[str, list[tuple[int, ...]]] = {}
+        topics: dict[str, list[tuple[Any, ...]]] = {}
         for (topic_id, index), claim in chunk:
             topics.setdefault(topic_id_text(topic_id), []).append((index, *claim))
         yield dump_fields(
@@ -67,10 +67,17 @@ def decode_claims(node: int, number: int, value: bytes) -> ClaimsPart:
             generation=int(fields["generation"]),
             broker_epoch=int(fields["broker_epoch"]),
             claims={
-                (parse_topic_id(topic_id), int(index)): Claim(int(epoch), int(end_offset), int(latest))
+                (parse_topic_id(topic_id), int(index)): _claim(*of_partition)
                 for topic_id, entries in fields["topics"].items()
-                for index, epoch, end_offset, latest in entries
+                for index, *of_partition in entries
             },
         )
 
     return load_fields(f"claims of broker {node}", value, read)
+
+
+def _claim(
+    epoch: int, end_offset: int, latest: int, high_watermark: int = 0, epochs: Sequence[Sequence[int]] = ()
+) -> Claim:
+    starts = tuple((int(each), int(start)) for each, start in epochs)
+    return Claim(int(epoch), int(end_offset), int(latest), int(high_watermark), starts)
