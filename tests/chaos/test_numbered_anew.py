@@ -1,7 +1,7 @@
 """librdkafka numbers all its messages anew when one is called out of order: none of them may be stored twice.
 
-It begins a new epoch then, also for messages of other partitions that are under way, of which it does not know
-whether they are stored.
+It begins a new epoch then, also for messages of other partitions that are under way, of which it does not
+know whether they are stored.
 """
 
 from __future__ import annotations
