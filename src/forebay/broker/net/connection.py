@@ -99,13 +99,7 @@ class Connection(Overtaking):
         "software",
     )
 
-    def __init__(
-        self,
-        stream: Stream,
-        server: ConnectionHost,
-        listener: Listener,
-        handle: Handle,
-    ) -> None:
+    def __init__(self, stream: Stream, server: ConnectionHost, listener: Listener, handle: Handle) -> None:
         """`listener` is what the client came by."""
         strange = listener.protocol.is_sasl
         super().__init__(stream, server, server.strangers_memory if strange else server.memory)
@@ -125,10 +119,8 @@ class Connection(Overtaking):
         self.names_folded = False  # whether some were for partitions that are folded
         self.hid_partitions_s = -math.inf  # when it was last not shown partitions that are gone
         self.memo: Memo | None = None
-        self.last_prefix: bytes | None = None
-        """How the last Produce request began; see produce/same_header_requests.py."""
-        self.refused_batches: RefusedBatches | None = None
-        """see core/partition/producers/refused_batches.py."""
+        self.last_prefix: bytes | None = None  # how the last Produce request began
+        self.refused_batches: RefusedBatches | None = None  # if some of its last batches were refused
         stream.on_readable(self._on_readable)
 
     @property
