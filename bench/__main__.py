@@ -29,6 +29,7 @@ from bench.server import BenchError
 from bench.shares import share_figures
 from bench.suite import Suite, open_suite
 from bench.throughput import throughput_figures
+from bench.tiers import tier_figures
 from bench.views import view_figures
 from bench.waiting import idle_connection_figures, latency_figures
 
@@ -47,6 +48,7 @@ PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
     "replication": replication_figures,
     "failover": failover_figures,
     "security": security_figures,
+    "tiers": tier_figures,
 }
 
 
