@@ -92,3 +92,11 @@ def test_so_many_are_remembered_at_most() -> None:
         refused.add(TOPIC, numbered(5, index=index), NOT_LEADER)
     remembered = [index for index in range(1_000) if code(refused, numbered(6, index=index)) is not None]
     assert remembered == list(range(744, 1_000))
+
+
+def test_a_name_that_no_topic_can_have_takes_no_memory() -> None:
+    refused, longest = RefusedBatches(), TopicProduceData(name="n" * 249, topic_id=ZERO_UUID)
+    unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
+    assert not refused.add(TopicProduceData(name="n" * 250, topic_id=ZERO_UUID), numbered(5), unknown)
+    assert refused.add(longest, numbered(5), unknown)
+    assert code(refused, numbered(6), longest) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

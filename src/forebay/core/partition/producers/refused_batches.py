@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from forebay.core.cluster.topics.topic_requests import NAME_LENGTH_MAX
 from forebay.core.partition.producers.producer_table import BATCHES_RETAINED
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE, SEQUENCE_MASK, BatchHeader, read_header
@@ -53,6 +54,8 @@ class RefusedBatches:
         header = _numbered(data.records)
         if header is None or not error.code.retriable or self.reason(topic, data) is not None:
             return False
+        if len(topic.name) > NAME_LENGTH_MAX:
+            return False  # no topic, only memory
         if len(self._refused) >= _BATCHES_MAX:
             del self._refused[next(iter(self._refused))]
         self._refused[_source(topic, data, header)] = _Refused(
