@@ -12,7 +12,12 @@ from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from support.brokers.local_cluster import eventually, local_cluster
+from forebay.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.resizing import (
     ONCE,
     SETTINGS,
@@ -44,6 +49,55 @@ async def test_a_batch_reaches_the_leader_of_the_partition_that_takes_it(tmp_pat
         assert await send(cluster, topic, 3, numbered(3, of=3)) == (0, 0)
         assert await values(cluster, topic, 1) == [b"3:3", b"plain"]
         assert await values(cluster, topic, 3) == [b"3:0", b"3:1", b"3:2"]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_what_comes_behind_a_batch_that_the_other_leader_has_refused_is_not_out_of_order(
+    tmp_path: Path, gone: bool
+) -> None:
+    """The connection between the brokers, which others use too, has forgotten the refusal."""
+    settings = SETTINGS | ({"forebay.fold.grace.ms": "0"} if gone else {})
+    settings |= {"log.retention.check.interval.ms": "50"}
+    async with local_cluster(tmp_path, settings) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        if not gone:
+            assert await send(cluster, topic, 3, numbered(0, of=3)) == (0, 0)
+        await fold(cluster, topic, 2)
+        await known(cluster, topic, 2, 1, 2, 3)
+        if gone:
+            await eventually(
+                lambda: all(len(cluster[n].image.topics[topic].partitions) == 2 for n in (1, 2, 3))
+            )
+
+        async def code(sequence: int) -> int:
+            request = produce(topic, numbered(sequence, of=3), partition=3, acks=-1)
+            return int(only_partition(await cluster.ask(3, request, 9)).error_code)
+
+        await need_replicas(cluster, topic, "4")
+        assert await code(1) == ErrorCode.NOT_ENOUGH_REPLICAS
+        await need_replicas(cluster, topic, "2")
+        other = await PeerConnection.open(
+            SocketNetwork().connect, *cluster.address(3), client_id="test", response_bytes_max=1 << 20
+        )
+        for _ in range(7):
+            request = produce(topic, batch(b"of another"), partition=3, acks=-1)
+            answer = only_partition(await other.ask(request, 9, timeout_s=60))
+            assert answer.error_code == ErrorCode.NONE
+        other.close()
+        assert [await code(2), await code(3)] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+        assert [await code(sequence) for sequence in (1, 2, 3, 4)] == [ErrorCode.NONE] * 4
+        found = [value for value in await values(cluster, topic, 1) if value.startswith(b"3:")]
+        assert found == [b"3:1", b"3:2", b"3:3", b"3:4"]
+
+
+async def need_replicas(cluster: LocalCluster, topic: str, count: str) -> None:
+    change = AlterableConfig(name="min.insync.replicas", config_operation=0, value=count)
+    resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
+    (answer,) = (await cluster.ask(1, IncrementalAlterConfigsRequest(resources=[resource]), 1)).responses
+    assert answer.error_code == ErrorCode.NONE
+    leader = cluster[cluster.leader(topic, 1)]
+    await eventually(lambda: leader.partitions.get(topic, 1).enough_replicas is (count != "4"))
 
 
 async def test_pipelined_batches_keep_their_order_over_the_fold_and_moves_of_both_leaders(

@@ -14,12 +14,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from forebay.broker.folds.takers import OtherBroker, SentBatch
 from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.append_refusals import not_enough_replicas
+from forebay.broker.produce.held_back import begin_hand_over, check_nothing_missing, hold_back
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Outcome
 from forebay.broker.produce.transaction_verification import Admission, topic_name
@@ -28,7 +29,6 @@ from forebay.core.partition.folds.closed_partition import PassOn
 from forebay.core.partition.producers.producer_admission import LATER_STATE_MAY_ADMIT
 from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined, with_records_named
 from forebay.errors import ErrorCode, KafkaError
-from forebay.lazy import load
 from forebay.wire.batch import HEADER_SIZE, is_transactional, read_header
 from forebay.wire.compression import Codec
 from forebay.wire.fields import Response
@@ -39,17 +39,11 @@ from forebay.wire.messages.produce import (
     TopicProduceData,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.partition.partition import Partition
-    from forebay.core.partition.producers.refused_batches import RefusedBatches
-
 log = logging.getLogger(__name__)
 
 FORMAT_V2_FROM = 3
 ZSTD_FROM = 7
 _ACKS = (ACKS_ALL, 0, 1)
-
-_REFUSED_BATCHES = "forebay.core.partition.producers.refused_batches:RefusedBatches"
 
 T = TypeVar("T")
 
@@ -168,7 +162,7 @@ class AppendRequest:
                 raise not_enough_replicas(str(taker), taker.producers, entry.records)
             refused = self._context.connection.refused_batches
             if refused is not None:
-                _check_nothing_missing(refused, entry, taker)
+                check_nothing_missing(refused, entry.topic, entry.data, taker, entry.records)
             log_, time_ms = taker.log, service.now_ms() if now_ms is None else now_ms
             end_offset = log_.end_offset
             appended = service.takers.append(taker, entry, time_ms, guard, admission is not None, examined)
@@ -200,7 +194,7 @@ class AppendRequest:
         result, partition = entry.result, entry.result.partition
         if partition is not None and self._is_repeat(entry, error.code):
             return
-        error = self._hold_back(entry, error)
+        error = hold_back(self._context.connection, entry.topic, entry.data, error)
         if partition is None:
             result.fail(error)
             return
@@ -208,19 +202,6 @@ class AppendRequest:
         if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
             # Java compares it with its last acknowledged offset; without it, Java retries for ever.
             result.log_start_offset = partition.log.start_offset
-
-    def _hold_back(self, entry: _Entry, error: KafkaError) -> KafkaError:
-        """The error for a batch that is refused: that of the one before it, if that will be sent again."""
-        connection = self._context.connection
-        refused = connection.refused_batches
-        if refused is not None and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return refused.reason(entry.topic, entry.data) or error
-        if error.code.retriable:
-            refused = refused or load(_REFUSED_BATCHES)()
-            if refused.add(entry.topic, entry.data, error):
-                connection.refused_batches = refused
-                connection.memo = None  # which does not look for refused batches
-        return error
 
     def _is_repeat(self, entry: _Entry, code: int) -> bool:
         """Answer with where the batch is already, if it is refused with this code because it is elsewhere."""
@@ -235,6 +216,7 @@ class AppendRequest:
 
     def _hand_over(self, entry: _Entry, to: OtherBroker) -> None:
         request = self._request
+        begin_hand_over(self._context.connection, entry.topic, entry.data)
         self._parts_left += 1
         self._service.takers.hand_over(
             entry,
@@ -250,7 +232,11 @@ class AppendRequest:
         result = entry.result
         if not self._is_repeat(entry, response.error_code):
             _take_response(result, response)
-        if result.error_code:
+        error = result.error
+        if error is not None:
+            held = hold_back(self._context.connection, entry.topic, entry.data, error)
+            if held is not error:
+                result.fail(held)
             self._service.metrics.produce_failures += 1
             if self._request.acks == 0:
                 self._close_unheard([result])
@@ -277,7 +263,7 @@ class AppendRequest:
     def _examined(self, entry: _Entry, outcome: Outcome) -> None:
         """Go on with a batch that was examined."""
         if isinstance(outcome, KafkaError):
-            entry.result.fail(outcome)
+            entry.result.fail(hold_back(self._context.connection, entry.topic, entry.data, outcome))
             self._next += 1
             self._await_acks([entry.result])
             self._go_on()
@@ -330,15 +316,6 @@ class AppendRequest:
         except Exception:
             reply.abort()
             raise
-
-
-def _check_nothing_missing(refused: RefusedBatches, entry: _Entry, taker: Partition) -> None:
-    """Raise KafkaError for what a partition would take, because it does not know what comes before it."""
-    reason = refused.reason(entry.topic, entry.data)
-    if reason is not None:
-        assert entry.records is not None, "it has numbers"
-        if taker.producers.find(read_header(entry.records).producer_id) is None:
-            raise reason
 
 
 def _check(version: int, request: ProduceRequest, records: memoryview | None) -> None:

@@ -1,0 +1,65 @@
+"""Refuses what a connection sends behind a refused batch: `core/partition/producers/refused_batches.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.errors import ErrorCode, KafkaError
+from forebay.lazy import load
+from forebay.wire.batch import HEADER_SIZE, read_header
+from forebay.wire.messages.produce import PartitionProduceData, TopicProduceData
+
+if TYPE_CHECKING:
+    from forebay.broker.net.connection import Connection
+    from forebay.broker.partition.partition import Partition
+    from forebay.core.partition.producers.refused_batches import RefusedBatches
+
+_REFUSED_BATCHES = "forebay.core.partition.producers.refused_batches:RefusedBatches"
+
+
+def hold_back(
+    connection: Connection, topic: TopicProduceData, data: PartitionProduceData, error: KafkaError
+) -> KafkaError:
+    """The error for a batch that is refused: that of the one before it, if that will be sent again."""
+    refused = connection.refused_batches
+    if refused is not None and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        return refused.reason(topic, data) or error
+    if error.code.retriable:
+        refused = refused or load(_REFUSED_BATCHES)()
+        if refused.add(topic, data, error):
+            connection.refused_batches = refused
+            connection.memo = None  # which does not look for refused batches
+    return error
+
+
+def check_nothing_missing(
+    refused: RefusedBatches,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    taker: Partition,
+    records: memoryview | None,
+) -> None:
+    """Raise KafkaError for what a partition would take, because it does not know what comes before it.
+
+    `records`: the batch as the partition sees it.
+    """
+    reason = refused.reason(topic, data)
+    if reason is not None:
+        assert records is not None, "it has numbers"
+        if taker.producers.find(read_header(records).producer_id) is None:
+            raise reason
+
+
+def begin_hand_over(connection: Connection, topic: TopicProduceData, data: PartitionProduceData) -> None:
+    """Raise KafkaError for a batch that another broker might take, not knowing what comes before it.
+
+    Its numbers are kept for the answer. The buffer that it came in is used again before that comes.
+    """
+    refused = connection.refused_batches
+    if refused is not None:
+        reason = refused.reason(topic, data)
+        if reason is not None:
+            raise reason
+        refused.taken(topic, data)
+    assert data.records is not None
+    data.records = memoryview(bytes(data.records[:HEADER_SIZE]))
