@@ -65,20 +65,22 @@ def run(rounds: int, share: float) -> None:
 def _compared(bench: Bench, sides: tuple[str, ...], rounds: int) -> list[Figure]:
     shortest: Measured = defaultdict(list)
     print("  micro-batches of one row, not counted", flush=True)
-    for side in sides:
+    memory = core.WorkerMemory()
+    for side in sides[::-1]:  # ours last
         loads.floor_ms(bench, side)
-    small_mb = core.worker_rss_mb()
+    memory.look()
+    small_mb = memory.peak_mb
     figures = []
     for size, name in SIZES.items():
         print(f"  filling a topic with {bench.rows[size]:,} rows of {name}", flush=True)
         loads.fill(bench, size)
-        figures += _sized(bench, sides, rounds, size)
+        figures += _sized(bench, sides, rounds, size, memory)
     # Last, when the JVM has compiled what it ever will.
     for number in range(1, rounds + 1):
         print(f"  micro-batches of one row, round {number} of {rounds}", flush=True)
         for (title, load), side in product(SHORTEST.items(), _in_turns(sides, number)):
             shortest[title, side].append(load(bench, side))
-    return [*figures, *_floors(shortest), *_memory(bench, small_mb)]
+    return [*figures, *_floors(shortest), *_memory(bench, small_mb, memory.peak_mb)]
 
 
 def _in_turns(sides: tuple[str, ...], number: int) -> tuple[str, ...]:
@@ -86,7 +88,9 @@ def _in_turns(sides: tuple[str, ...], number: int) -> tuple[str, ...]:
     return sides if number % 2 else sides[::-1]
 
 
-def _sized(bench: Bench, sides: tuple[str, ...], rounds: int, size: int) -> list[Figure]:
+def _sized(
+    bench: Bench, sides: tuple[str, ...], rounds: int, size: int, memory: core.WorkerMemory
+) -> list[Figure]:
     """The loads with values of one size."""
     name = SIZES[size]
     rates: Measured = defaultdict(list)
@@ -99,6 +103,8 @@ def _sized(bench: Bench, sides: tuple[str, ...], rounds: int, size: int) -> list
             if number:
                 rates[title, side].append(rate)
                 cpus[title, side].append(1e6 * cpu.used_s() / bench.rows[size])
+            if side == OURS:
+                memory.look()
     figures = [figure for title in COMPARED for figure in _rates(title, name, size, rates)]
     return [*figures, *(_cpu(title, name, cpus) for title in COMPARED)]
 
@@ -179,10 +185,10 @@ def _alone(bench: Bench, rounds: int) -> list[Figure]:
     return figures
 
 
-def _memory(bench: Bench, small_mb: float) -> list[Figure]:
+def _memory(bench: Bench, small_mb: float, large_mb: float) -> list[Figure]:
     """What a worker takes must not depend on how much it has read."""
     read_mb = max(size * rows for size, rows in bench.rows.items()) / 1e6
-    large_mb, group = core.worker_rss_mb(), "memory of the largest Python worker"
+    group = "memory of the largest Python worker"
     return [
         Figure(group=group, name="one row at a time", value=small_mb, unit="MB"),
         Figure(group=group, name=f"after topics of {read_mb:.0f} MB", value=large_mb, unit="MB"),

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.machine import CLOCK_TICKS_PER_S, tree
+from bench.server import BenchError
 from bench.spark.loads import Bench, source_topic
 from forebay.spark.arrow.schema import spark_schema
 from forebay.spark.sink.encode import Rows, cut, encode
@@ -21,6 +22,8 @@ from forebay.spark.source.options import batch_options
 
 ENCODE_ROWS = 80_000
 ENCODE_ROUNDS = 10
+WORKER_MARK = b"SPARK_PYTHON_RUNTIME=PYTHON_WORKER"
+"""Spark sets it for its Python workers, and for the daemon that forks them."""
 
 
 def decode_rows_per_s(bench: Bench, size: int) -> float:
@@ -52,10 +55,25 @@ def encode_rows_per_s(size: int) -> float:
     return ENCODE_ROUNDS * ENCODE_ROWS / (time.process_time() - started)
 
 
-def worker_rss_mb() -> float:
-    """The most that any Python worker of this process's Spark has ever had resident."""
-    peaks = [_peak_mb(pid) for pid in _descendants(os.getpid()) if b"pyspark.daemon" in _proc(pid, "cmdline")]
-    return max(peaks, default=0.0)
+class WorkerMemory:
+    """The most that any Python worker of this process's Spark has had resident, whenever `look` was called.
+
+    Spark lets workers go that have had nothing to do for a minute, so look right after they have worked. They
+    are known by their environment: our session starts them by another command than Spark does.
+    """
+
+    def __init__(self) -> None:
+        self.peak_mb = 0.0
+
+    def look(self) -> None:
+        peaks = [_peak_mb(pid) for pid in _descendants(os.getpid()) if _is_worker(pid)]
+        if not peaks:
+            raise BenchError("no Python worker of Spark is running, so that its memory cannot be measured")
+        self.peak_mb = max(self.peak_mb, *peaks)
+
+
+def _is_worker(pid: int) -> bool:
+    return WORKER_MARK in _proc(pid, "environ").split(b"\0")
 
 
 class Cpu:
