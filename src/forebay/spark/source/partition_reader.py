@@ -35,7 +35,7 @@ from forebay.spark.source.offset_ranges import (
     split,
 )
 from forebay.spark.source.options import JOINED_TASKS, Fetching, ReadOptions
-from forebay.spark.source.record_batches import Piece, select
+from forebay.spark.source.record_batches import Piece, base_offset_at, next_base_offset, select
 from forebay.spark.source.remote.access import unreachable
 from forebay.spark.source.remote.planning import RemotePlan, RemoteRange
 from forebay.spark.source.remote.segments import SegmentPieces
@@ -159,6 +159,10 @@ class _Fetches:
         self._rack = fetching.rack
         self._replica: int | None = None
         """The broker that the leader has named instead of itself."""
+        self._bytes_min = 0
+        """How large an answer may be at least."""
+        self._behind: int | None = None
+        """The offset behind the corrupt batch that comes next, once it is known."""
         self.lost: list[tuple[int, int]] = []
         """Stretches of offsets that are gone: the first, and how many."""
 
@@ -167,17 +171,12 @@ class _Fetches:
         while self._offset < self._end:
             try:
                 data, records = self._cluster.attempt(self._fetch)
+                piece = self._piece(data, records)
             except KafkaError as error:
                 self._recover(error)
                 continue
-            piece = select(
-                records,
-                start=self._offset,
-                end=self._end,
-                aborted=data.aborted_transactions or () if self._fetching.read_committed else (),
-                check_crcs=self._fetching.check_crcs,
-                keep_corrupt=True,
-            )
+            if piece is None:
+                continue
             if piece.next_offset == self._offset:
                 if len(records):
                     raise ProtocolError(
@@ -191,6 +190,40 @@ class _Fetches:
             self._post_next()
             return records, piece
         return None
+
+    def _piece(self, data: PartitionData, records: memoryview) -> Piece | None:
+        """The batches of an answer; None to ask again, where nothing says yet how far a corrupt one goes.
+
+        The next batch says so. It may come in a larger answer. If it does not, brokers end answers where
+        segments end: then it is looked for by its offset. Behind the last batch, the log ends.
+        """
+        piece = self._selected(data, records, behind=None)
+        behind, asked_bytes = self._behind, self._bytes_min
+        if not piece.is_end_unknown or piece.next_offset > self._offset:
+            self._behind, self._bytes_min = None, 0
+        elif behind is not None:
+            self._behind, self._bytes_min = None, 0
+            piece = self._selected(data, records, behind=behind)
+        elif not asked_bytes:
+            self._bytes_min = len(records) + self._fetching.bytes_max
+            return None
+        else:
+            corrupt = base_offset_at(records) or 0
+            # The answers to this are put where these records are.
+            self._behind = next_base_offset(corrupt, self._offset, self._readable(data), self._base_at)
+            return None
+        return piece
+
+    def _selected(self, data: PartitionData, records: memoryview, behind: int | None) -> Piece:
+        return select(
+            records,
+            start=self._offset,
+            end=self._end,
+            aborted=data.aborted_transactions or () if self._fetching.read_committed else (),
+            check_crcs=self._fetching.check_crcs,
+            keep_corrupt=True,
+            behind=behind,
+        )
 
     def abandon(self) -> None:
         """Close the connection if an answer is still to come on it: nothing else can use it."""
@@ -208,13 +241,13 @@ class _Fetches:
         except KafkaError:
             self._posted = None  # asked again when its turn comes, with patience
 
-    def _post(self) -> BrokerConnection:
+    def _post(self, request: FetchRequest | None = None) -> BrokerConnection:
         broker = self._broker()
         if broker.unanswered:
             # Another read in this thread waits for its answer here; it will have to ask again.
             broker.close()
             broker = self._broker()
-        broker.post(self._request(), BY_ID_VERSION if self._topic_id else BY_NAME_VERSION)
+        broker.post(request or self._request(), BY_ID_VERSION if self._topic_id else BY_NAME_VERSION)
         self._posted = broker
         return broker
 
@@ -254,46 +287,65 @@ class _Fetches:
 
     def _with_all(self, data: PartitionData, records: memoryview) -> tuple[PartitionData, memoryview]:
         """The same; an error when there are no records, and yet some must come before the end."""
-        readable = data.last_stable_offset if self._fetching.read_committed else data.high_watermark
+        readable = self._readable(data)
         if not len(records) and readable < self._end:
             # After a change of leader the high watermark may lag behind what was promised, for a moment.
             raise KafkaError(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
                 f"{self._wanted.at} is readable up to offset {readable}, before {self._end}",
             )
-        if not len(records) and self._is_remote():
-            raise KafkaError(
-                ErrorCode.OFFSET_NOT_AVAILABLE,
-                f"offset {self._offset} of {self._wanted.at} is in an object store, and has not come from it",
-            )
+        if not len(records):
+            self._check_not_remote(self._offset)
         return data, records
 
-    def _is_remote(self) -> bool:
+    def _base_at(self, offset: int) -> int | None:
+        """The base offset of the first batch that the broker sends for an offset; None if it has none."""
+
+        def ask() -> int | None:
+            self._post(self._request(offset, bytes_max=1))
+            _, records = self._ask()
+            if not len(records):
+                self._check_not_remote(offset)
+            return base_offset_at(records)
+
+        return self._cluster.attempt(ask)
+
+    def _readable(self, data: PartitionData) -> int:
+        return data.last_stable_offset if self._fetching.read_committed else data.high_watermark
+
+    def _check_not_remote(self, offset: int) -> None:
+        if self._is_remote(offset):
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"offset {offset} of {self._wanted.at} is in an object store, and has not come from it",
+            )
+
+    def _is_remote(self, offset: int) -> bool:
         """True if the broker has to get the records from somewhere else: it sends none before they are there.
 
         Otherwise an answer without records says that compaction has left none up to the end of the log.
         """
         at = self._wanted.at
         try:
-            return offsets_at(self._cluster, {at: EARLIEST_LOCAL})[at] > self._offset
+            return offsets_at(self._cluster, {at: EARLIEST_LOCAL})[at] > offset
         except KafkaError as error:
             if error.code.retriable:
                 raise
             return False  # a broker that knows nothing of such places
 
-    def _request(self) -> FetchRequest:
+    def _request(self, offset: int | None = None, bytes_max: int | None = None) -> FetchRequest:
         at = self._wanted.at
         # Not more than the range is likely to hold: a task for few records reads few bytes.
         likely = _BYTES_FIRST + (self._end - self._offset) * self._bytes_per_record * 5 // 4
-        size = min(self._fetching.bytes_max, likely)
+        size = bytes_max or max(self._bytes_min, min(self._fetching.bytes_max, likely))
         partition = FetchPartition(
             partition=at.partition,
-            fetch_offset=self._offset,
+            fetch_offset=self._offset if offset is None else offset,
             current_leader_epoch=self._cluster.leadership(at.topic, at.partition).epoch,
             partition_max_bytes=size,
         )
         return FetchRequest(
-            max_wait_ms=WAIT_MS_MAX,
+            max_wait_ms=WAIT_MS_MAX if offset is None else 0,
             min_bytes=1,
             max_bytes=size,
             isolation_level=int(self._fetching.read_committed),
@@ -338,3 +390,4 @@ class _Fetches:
     def _pass_over(self, until: int) -> None:
         self.lost.append((self._offset, until - self._offset))
         self._offset = until
+        self._behind, self._bytes_min = None, 0

@@ -8,7 +8,8 @@ for each piece, so nothing is remembered from one fetch to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from struct import Struct
 from typing import NamedTuple
 
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
@@ -20,6 +21,10 @@ from forebay.wire.messages.fetch import AbortedTransaction
 
 CHUNK_BYTES = 4 << 20
 """How much is decoded at a time: enough that the work is done by numpy, little enough for a small memory."""
+
+_BEGINNING = Struct(">qiib")
+"""Base offset, length, leader epoch and magic: what comes before the checksum of a batch."""
+_BEGINNING_BYTES = _BEGINNING.size
 
 
 class Batch(NamedTuple):
@@ -54,6 +59,8 @@ class Piece(NamedTuple):
     """The offset asked for; the first batch may begin before it."""
     next_offset: int
     """Where to fetch next; the offset asked for when there was not one whole batch from there on."""
+    is_end_unknown: bool = False
+    """The last batch has a wrong checksum, and nothing says where it ends. It is left out."""
 
 
 def select(
@@ -64,51 +71,95 @@ def select(
     aborted: Iterable[AbortedTransaction] = (),
     check_crcs: bool = True,
     keep_corrupt: bool = False,
+    behind: int | None = None,
 ) -> Piece:
     """The batches with records at offsets from start up to, not including, end.
 
-    `keep_corrupt`: batches with a wrong checksum are among them, marked, instead of an error.
+    `keep_corrupt`: batches with a wrong checksum are among them, marked, instead of an error. Nothing that
+    their headers claim makes others be passed over: they end where the next batch begins, or at `behind`,
+    the offset behind all of the data, where that is known.
     """
     transactions = AbortedBatches(aborted)
     chosen: list[Batch] = []
-    next_offset = start
+    corrupt: Batch | None = None
+    next_offset, stop = start, 0
     for position, size, header in _headers(data):
         base_offset, _, _, _, _, attributes, last_delta, base_time, max_time, producer_id, _, _, count = (
             header
         )
-        _cap_corrupt(chosen, base_offset)
-        if base_offset >= end:
-            next_offset = end  # nothing lies in between
-            break
+        stop = position + size
+        if corrupt is not None:
+            next_offset = _end_corrupt(chosen, corrupt, next_offset, base_offset, start, end)
+            corrupt = None
         last_offset = base_offset + last_delta
-        skipped = transactions.skips(attributes, producer_id, last_offset)
-        if skipped or last_offset < start or not count:
-            next_offset = max(next_offset, last_offset + 1)
-            continue
-        corrupt = check_crcs and not crc_ok(data, position, size)
-        if corrupt and not keep_corrupt:
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {base_offset} does not match its checksum"
-            )
-        if not corrupt:
-            next_offset = max(next_offset, last_offset + 1)
-        first = position + HEADER_SIZE
-        chosen.append(
-            Batch(
-                *(first, position + size, base_offset, base_time, max_time, attributes, count),
-                *(last_offset, corrupt),
-            )
+        batch = Batch(
+            *(position + HEADER_SIZE, stop, base_offset, base_time, max_time, attributes, count),
+            last_offset,
         )
-    if chosen and chosen[-1].corrupt:
-        next_offset = max(next_offset, chosen[-1].last_offset + 1)
+        if check_crcs and not crc_ok(data, position, size):
+            if not keep_corrupt:
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"the batch at offset {base_offset} does not match its checksum",
+                )
+            corrupt = batch._replace(corrupt=True)
+            transactions.skips(attributes, producer_id, base_offset)  # it may be a marker, which ends one
+            continue
+        if base_offset >= end:
+            return Piece(chosen, start, max(next_offset, end))  # nothing lies in between
+        skipped = transactions.skips(attributes, producer_id, last_offset)
+        if not skipped and last_offset >= start and count:
+            chosen.append(batch)
+        next_offset = max(next_offset, last_offset + 1)
+    if corrupt is not None:
+        behind = base_offset_at(data, stop) if behind is None else behind
+        if behind is None:
+            return Piece(chosen, start, next_offset, is_end_unknown=next_offset < end)
+        next_offset = _end_corrupt(chosen, corrupt, next_offset, behind, start, end)
     return Piece(chosen, start, next_offset)
 
 
-def _cap_corrupt(chosen: list[Batch], next_base_offset: int) -> None:
-    """A batch with a wrong checksum may claim any last offset: what the next batch holds is not its own."""
-    if chosen and chosen[-1].corrupt:
-        last_offset = min(chosen[-1].last_offset, next_base_offset - 1)
-        chosen[-1] = chosen[-1]._replace(last_offset=last_offset)
+def _end_corrupt(
+    chosen: list[Batch], corrupt: Batch, expected: int, behind: int, start: int, end: int
+) -> int:
+    """Choose a batch with a wrong checksum, if wanted offsets can be its own; where to read on.
+
+    Its last offset is believed if its record count agrees and the offset lies before the next batch. So in a
+    log with gaps those behind the batch are not counted. Its base offset, which no checksum covers, is
+    believed if it lies before the next batch.
+    """
+    base_offset = corrupt.base_offset if corrupt.base_offset < behind else expected
+    agrees = corrupt.last_offset - corrupt.base_offset + 1 == corrupt.record_count > 0
+    last_offset = corrupt.last_offset if agrees and corrupt.last_offset < behind else behind - 1
+    if max(base_offset, start) <= min(last_offset, end - 1):
+        chosen.append(corrupt._replace(base_offset=base_offset, last_offset=last_offset))
+    return max(expected, last_offset + 1)
+
+
+def next_base_offset(corrupt: int, low: int, end: int, base_at: Callable[[int], int | None]) -> int:
+    """The base offset of the batch after a corrupt one; `end` if there is none before it.
+
+    The corrupt one is the first from the offset `low` on. `base_at` gives the base offset of the first batch
+    that a broker sends for an offset. It may be that of the corrupt batch, for the offsets that the broker
+    takes for its own. A binary search, since each call is a request.
+    """
+    found = high = end
+    while high - low > 1:
+        middle = (low + high) // 2
+        base = base_at(middle)
+        if base is None or base == corrupt:
+            low = middle
+        else:
+            found, high = base, min(middle, base)
+    return found
+
+
+def base_offset_at(data: memoryview, position: int = 0) -> int | None:
+    """The base offset of the batch that begins there, of which a part is enough; None if there is none."""
+    if position + _BEGINNING_BYTES > len(data):
+        return None
+    base_offset, _, _, magic = _BEGINNING.unpack_from(data, position)
+    return int(base_offset) if magic == MAGIC else None
 
 
 def _headers(data: memoryview) -> Iterator[tuple[int, int, tuple[int, ...]]]:

@@ -96,6 +96,7 @@ class SegmentPieces:
             aborted=_aborted(index, chunks) if self._fetching.read_committed else (),
             check_crcs=self._fetching.check_crcs,
             keep_corrupt=True,
+            behind=chunks[-1].next_offset,
         )
 
 
