@@ -115,7 +115,9 @@ class TopicReader(DataSourceReader):
         ranges, remote = plan_without_brokers(self._options)
         if remote is None:
             return []
-        tasks = tasks_of(remote.cut(remote.only(ranges)), self._options, remote)
+        tasks = tasks_of(
+            remote.cut(remote.only(ranges, self._options.starting.given_offsets())), self._options, remote
+        )
         return [BatchTask(task, Share(n, len(tasks))) for n, task in enumerate(tasks)]
 
     def _reading(self, partition: InputPartition | None = None) -> Reading:
@@ -135,7 +137,8 @@ class TopicReader(DataSourceReader):
         options = self._options.fetching.remote
         found = look_up(self._cluster(), options, [wanted.at for wanted in ranges if wanted.size > 0])
         if options.read == ONLY:
-            ranges = [] if found is None else found.only(ranges)
+            given = self._options.starting.given_offsets()
+            ranges = [] if found is None else found.only(ranges, given)
         return ranges if found is None else found.cut(ranges), found
 
     # -- offsets -------------------------------------------------------------------------------------

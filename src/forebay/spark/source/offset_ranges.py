@@ -71,6 +71,11 @@ class Position:
     option: str = ""
     """The option that said so, for messages."""
 
+    def given_offsets(self) -> frozenset[TopicPartition]:
+        """The partitions whose offset is a number, not a time and not an end of the log."""
+        known = () if self.is_timestamp else self.by_partition
+        return frozenset(at for at, offset in known if offset >= 0)
+
     def of(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """The position of each partition; ConfigError unless exactly these are named."""
         if self.everywhere is not None:

@@ -110,15 +110,26 @@ class Reading:
         for part in wanted.ranges if isinstance(wanted, RangeGroup) else (wanted,):
             if isinstance(part, RemoteRange):
                 yield from self._read_remote(part)
+            elif self.fetching.remote.read == ONLY:
+                yield from self._marked([self._lost_remote(part, part.start, part.end)], part)
             else:
                 yield from self._read(part)
 
     def _read_remote(self, part: RemoteRange) -> Iterator[pa.RecordBatch]:
         """What is in segments from there, and what lies before and behind them from the brokers."""
-        pieces = SegmentPieces(self.fetching, part)
         wanted, options = part.range, self.fetching.remote
-        if options.read != ONLY and wanted.start < pieces.offset:
-            yield from self._read(wanted._replace(end=min(wanted.end, pieces.offset)))
+        lost: list[tuple[int, int]] = []
+
+        def lose(first: int, until: int) -> None:
+            lost.append(self._lost_remote(wanted, first, until))
+
+        pieces = SegmentPieces(self.fetching, part, lose if options.read == ONLY else None)
+        if wanted.start < pieces.offset:
+            before = wanted._replace(end=min(wanted.end, pieces.offset))
+            if options.read == ONLY:
+                lose(before.start, before.end)
+            else:
+                yield from self._read(before)
         try:
             for data, piece, mine in pieces.pieces():
                 decoder = Decoder(self.schema, mine, self.rows, mark_unreadable=self.fetching.mark_unreadable)
@@ -131,6 +142,18 @@ class Reading:
                     f"offsets {pieces.offset} to {wanted.end - 1} of {wanted.at} are not remote"
                 )
             yield from self._read(wanted._replace(start=max(wanted.start, pieces.offset)))
+        yield from self._marked(lost, wanted)
+
+    def _lost_remote(self, wanted: OffsetRange, first: int, until: int) -> tuple[int, int]:
+        """Offsets that were deleted from the object store, where nothing else is read."""
+        offsets = f"offsets {first} to {until - 1} of {wanted.at}"
+        data_loss(self.fetching, f"{offsets} are gone: they are not in the object store any more")
+        return first, until - first
+
+    def _marked(self, lost: Iterable[tuple[int, int]], wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        if self.fetching.mark_lost:
+            decoder = Decoder(self.schema, wanted, self.rows)
+            yield from (decoder.lost(*stretch) for stretch in lost)
 
     def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         fetches = _Fetches(self.fetching, wanted, self.topic_ids.get(wanted.at.topic, ""))
@@ -139,8 +162,7 @@ class Reading:
             while (fetched := fetches.next_piece()) is not None:
                 data, piece = fetched
                 yield from decoder.decode(data, piece)
-            if self.fetching.mark_lost:
-                yield from (decoder.lost(*stretch) for stretch in fetches.lost)
+            yield from self._marked(fetches.lost, wanted)
         finally:
             fetches.abandon()
 

@@ -7,7 +7,7 @@ their ranges. Either way a task is given the segments, and needs no manifest as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
@@ -59,13 +59,18 @@ class RemotePlan(NamedTuple):
         edges = [wanted.start, *_edges(manifest, wanted), wanted.end]
         return [OffsetRange(wanted.at, low, high) for low, high in pairwise(edges) if low < high]
 
-    def only(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """What of the ranges is remote."""
+    def only(self, ranges: Iterable[OffsetRange], given: Container[TopicPartition] = ()) -> list[OffsetRange]:
+        """What of the ranges is remote.
+
+        Where the offset to start from was given, those that are not there any more are kept: a task finds
+        that they are lost.
+        """
         found = []
         for wanted in ranges:
             manifest = self.manifests.get(wanted.at)
             if manifest is not None:
-                start = max(wanted.start, manifest.first_offset)
+                first = wanted.start if wanted.at in given else manifest.first_offset
+                start = max(wanted.start, first)
                 end = min(wanted.end, manifest.next_offset)
                 found += [OffsetRange(wanted.at, start, end)] if start < end else []
         return found

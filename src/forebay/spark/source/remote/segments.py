@@ -7,7 +7,7 @@ names: it may hold more, of a history that was lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -34,9 +34,16 @@ class SegmentPiece(NamedTuple):
 
 
 class SegmentPieces:
-    """The pieces of one range, from its first remote offset on. `offset` is where to go on."""
+    """The pieces of one range, from its first remote offset on. `offset` is where to go on.
 
-    def __init__(self, fetching: Fetching, task: RemoteRange) -> None:
+    `lose` is called for offsets that were deleted since the range was planned: the first, and the first that
+    is left. Without it they are for the brokers to judge.
+    """
+
+    def __init__(
+        self, fetching: Fetching, task: RemoteRange, lose: Callable[[int, int], None] | None = None
+    ) -> None:
+        self._lose = lose
         self._fetching = fetching
         self._task = task
         self._wanted = task.range
@@ -62,8 +69,14 @@ class SegmentPieces:
     def _look_again(self, store: ObjectStore, gone: RemoteSegment) -> bool:
         """True if there is another way to read on."""
         manifest = read_manifest(store, self._task.topic_id, self._wanted.at.partition)
-        if manifest is None or manifest.first_offset > self.offset:
+        if manifest is None:
             return False
+        if manifest.first_offset > self.offset:
+            if self._lose is None:
+                return False
+            first_left = min(manifest.first_offset, self._wanted.end)
+            self._lose(self.offset, first_left)
+            self.offset = first_left
         self._segments = segments_of(manifest, self._wanted._replace(start=self.offset))
         return gone not in self._segments
 
