@@ -12,7 +12,7 @@ import pytest
 from forebay.spark.sink.options import Columns, WriteOptions
 from forebay.spark.sink.producer import Limits, Producer, new_identity
 from forebay.spark.sink.task import TaskSink
-from forebay.spark.source.partition_reader import DataLoss
+from forebay.spark.source.data_loss import DataLoss
 from forebay.spark.wire.connections import Cluster
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.brokers.replicated import until

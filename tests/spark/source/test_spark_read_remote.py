@@ -17,8 +17,8 @@ from forebay.client import Admin
 from forebay.errors import ConfigError
 from forebay.spark.arrow.schema import spark_schema
 from forebay.spark.source.batch_reader import TopicReader
+from forebay.spark.source.data_loss import DataLoss
 from forebay.spark.source.options import batch_options, stream_options
-from forebay.spark.source.partition_reader import DataLoss
 from forebay.spark.source.remote import planning
 from forebay.spark.source.remote.planning import RemoteRange
 from forebay.spark.source.remote_options import ONLY

@@ -17,8 +17,8 @@ from forebay.client import Admin, Producer
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.spark import between
 from forebay.spark.arrow.schema import spark_schema
+from forebay.spark.source.data_loss import DataLoss
 from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
-from forebay.spark.source.partition_reader import DataLoss
 from forebay.wire.batch import assemble, build_batch, read_header
 from forebay.wire.compression import Codec
 from support.brokers.broker_process import BrokerProcess, StartBroker

@@ -15,8 +15,8 @@ from forebay.errors import ConfigError
 from forebay.spark import lookup
 from forebay.spark.source import batch_reader as reading_batches
 from forebay.spark.source.batch_reader import Share
+from forebay.spark.source.data_loss import DataLoss
 from forebay.spark.source.offset_ranges import TopicPartition
-from forebay.spark.source.partition_reader import DataLoss
 from support.brokers.broker_process import BrokerProcess
 from support.clients.wire_client import WireClient
 from support.spark.reading import add, batch_reader, make_topic, value, values

@@ -10,9 +10,9 @@ import pytest
 
 from forebay.spark.arrow.schema import spark_schema
 from forebay.spark.source.batch_reader import TopicReader
+from forebay.spark.source.data_loss import DataLoss
 from forebay.spark.source.decode import LOST
 from forebay.spark.source.options import batch_options
-from forebay.spark.source.partition_reader import DataLoss
 from forebay.tiers.local_directory import LocalDirectory
 from forebay.tiers.object_store import ObjectStoreError
 from forebay.tiers.reading import RemoteTopic, encode_topic

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from forebay.client import Admin, Consumer
 from forebay.errors import ConfigError, ErrorCode, KafkaError
+from forebay.spark.source.data_loss import DataLoss
 from forebay.spark.source.offset_ranges import IDS_KEY
-from forebay.spark.source.partition_reader import DataLoss
 from forebay.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.clients.wire_client import WireClient, create

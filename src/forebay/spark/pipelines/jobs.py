@@ -18,8 +18,8 @@ from forebay.errors import ForebayError
 from forebay.lazy import dataclass
 from forebay.spark.metrics import distances
 from forebay.spark.pipelines.brokers import LOST_METRIC, ROWS, STRETCHES, UNREADABLE_METRIC
+from forebay.spark.source.data_loss import SKIP_HINT, DataLoss
 from forebay.spark.source.decode import MARK_HINT, UnreadableBatch
-from forebay.spark.source.partition_reader import SKIP_HINT, DataLoss
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

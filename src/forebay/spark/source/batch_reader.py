@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from forebay.errors import ErrorCode, KafkaError
 from forebay.spark.arrow.schema import arrow_schema, check_columns
+from forebay.spark.source.data_loss import DataLoss, data_loss
 from forebay.spark.source.offset_lookup import (
     NOT_FOUND,
     offsets_at,
@@ -33,7 +34,7 @@ from forebay.spark.source.offset_lookup import (
 )
 from forebay.spark.source.offset_ranges import LATEST, OffsetRange, Offsets, TopicPartition
 from forebay.spark.source.options import ReadOptions
-from forebay.spark.source.partition_reader import DataLoss, Reading, Task, data_loss, tasks_of
+from forebay.spark.source.partition_reader import Reading, Task, tasks_of
 from forebay.spark.source.remote.planning import RemotePlan, look_up
 from forebay.spark.source.remote.store_topics import plan_without_brokers
 from forebay.spark.source.remote_options import ONLY

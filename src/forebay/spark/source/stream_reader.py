@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.spark.arrow.schema import arrow_schema, check_columns
+from forebay.spark.source.data_loss import data_loss
 from forebay.spark.source.gone_partitions import not_read_to_the_end
 from forebay.spark.source.offset_lookup import (
     commit_offsets,
@@ -51,7 +52,7 @@ from forebay.spark.source.offset_ranges import (
     without_beginning,
 )
 from forebay.spark.source.options import ReadOptions
-from forebay.spark.source.partition_reader import Reading, Task, data_loss, tasks_of
+from forebay.spark.source.partition_reader import Reading, Task, tasks_of
 from forebay.spark.source.remote.planning import StreamPlans
 from forebay.spark.wire.connections import Cluster
 
