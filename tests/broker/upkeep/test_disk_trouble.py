@@ -259,22 +259,29 @@ def test_an_idempotent_producer_can_send_again_what_a_full_disk_refused(local: L
         assert [value for _, value in read_all(client, "numbered")] == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_batch_that_a_full_disk_refused_is_not_overtaken_when_there_is_room(local: LocalBroker) -> None:
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("before", [1, 4])
+@pytest.mark.parametrize("tries", [1, 2])
+def test_a_batch_that_a_full_disk_refused_is_not_overtaken_when_there_is_room(
+    local: LocalBroker, acks: int, before: int, tries: int
+) -> None:
+    """After four requests the fast path has taken it. At first it is queued and not written, then refused."""
+
     def code(client: WireClient, sequence: int, producer_id: int = 7) -> int:
         data = batch(b"%d" % sequence, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
-        answer: int = append(client, "numbered", data).error_code
+        answer: int = append(client, "numbered", data, acks=acks).error_code
         return answer
 
     with WireClient(local.bootstrap) as client, WireClient(local.bootstrap) as other:
         create(client, "numbered")
-        assert code(client, 0) == ErrorCode.NONE
+        assert [code(client, sequence) for sequence in range(before)] == [ErrorCode.NONE] * before
         faulty(local).free = 0
-        assert [code(client, sequence) for sequence in (1, 1)] == [STORAGE_ERROR] * 2
+        assert [code(client, before) for _ in range(tries)] == [STORAGE_ERROR] * tries
         faulty(local).repair()
         assert eventually(lambda: code(other, 0, producer_id=8) == ErrorCode.NONE)
-        assert code(client, 2) == STORAGE_ERROR, "not out of order"
-        assert [code(client, sequence) for sequence in (1, 2)] == [ErrorCode.NONE] * 2
-        assert code(client, 7) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert code(client, before + 1) == STORAGE_ERROR, "not out of order"
+        assert [code(client, before + number) for number in range(2)] == [ErrorCode.NONE] * 2
+        assert code(client, before + 7) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_read_that_the_disk_refuses_is_an_error_and_no_end(tmp_path: Path) -> None:

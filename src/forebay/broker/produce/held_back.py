@@ -50,16 +50,20 @@ def check_nothing_missing(
             raise reason
 
 
-def begin_hand_over(connection: Connection, topic: TopicProduceData, data: PartitionProduceData) -> None:
-    """Raise KafkaError for a batch that another broker might take, not knowing what comes before it.
-
-    Its numbers are kept for the answer. The buffer that it came in is used again before that comes.
-    """
+def check_before_hand_over(
+    connection: Connection, topic: TopicProduceData, data: PartitionProduceData
+) -> None:
+    """Raise KafkaError for a batch that another broker might take, not knowing what comes before it."""
     refused = connection.refused_batches
     if refused is not None:
         reason = refused.reason(topic, data)
         if reason is not None:
             raise reason
         refused.taken(topic, data)
-    assert data.records is not None
-    data.records = memoryview(bytes(data.records[:HEADER_SIZE]))
+
+
+def numbers_of(records: memoryview | None) -> bytes:
+    """What is kept of a batch to know it by, when it was taken and is refused after all: the buffer that it
+    came in is used again before."""
+    assert records is not None
+    return bytes(records[:HEADER_SIZE])

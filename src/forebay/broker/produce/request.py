@@ -20,7 +20,12 @@ from forebay.broker.folds.takers import OtherBroker, SentBatch
 from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.append_refusals import not_enough_replicas
-from forebay.broker.produce.held_back import begin_hand_over, check_nothing_missing, hold_back
+from forebay.broker.produce.held_back import (
+    check_before_hand_over,
+    check_nothing_missing,
+    hold_back,
+    numbers_of,
+)
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Outcome
 from forebay.broker.produce.transaction_verification import Admission, topic_name
@@ -54,7 +59,7 @@ Encode: TypeAlias = Callable[[ProduceRequest, Sequence[Appended]], Response]
 class _Entry(SentBatch):
     """One partition of a request, and what has become of its batch."""
 
-    __slots__ = ("data", "result", "topic")
+    __slots__ = ("data", "numbers", "result", "topic")
 
     def __init__(self, topic: TopicProduceData, data: PartitionProduceData, known: PassOn | None) -> None:
         self.index = index = data.index
@@ -62,6 +67,8 @@ class _Entry(SentBatch):
         self.known = known
         self.topic = topic
         self.data = data
+        self.numbers: bytes | None = None
+        """Of a batch that was appended or handed over."""
         self.result = Appended(index)
 
 
@@ -177,6 +184,7 @@ class AppendRequest:
             return None
         if refused is not None:
             refused.taken(entry.topic, entry.data)
+        entry.numbers = numbers_of(entry.data.records)
         result.base_offset, result.log_append_time_ms = appended
         result.log_start_offset = log_.start_offset
         if log_.end_offset > end_offset:
@@ -216,7 +224,8 @@ class AppendRequest:
 
     def _hand_over(self, entry: _Entry, to: OtherBroker) -> None:
         request = self._request
-        begin_hand_over(self._context.connection, entry.topic, entry.data)
+        check_before_hand_over(self._context.connection, entry.topic, entry.data)
+        entry.numbers = numbers_of(entry.data.records)
         self._parts_left += 1
         self._service.takers.hand_over(
             entry,
@@ -232,11 +241,7 @@ class AppendRequest:
         result = entry.result
         if not self._is_repeat(entry, response.error_code):
             _take_response(result, response)
-        error = result.error
-        if error is not None:
-            held = hold_back(self._context.connection, entry.topic, entry.data, error)
-            if held is not error:
-                result.fail(held)
+        if result.error_code:
             self._service.metrics.produce_failures += 1
             if self._request.acks == 0:
                 self._close_unheard([result])
@@ -312,10 +317,22 @@ class AppendRequest:
             reply.give_up()
             return
         try:
+            for entry in self._entries:
+                if entry.result.error_code and entry.numbers is not None:
+                    self._hold_back(entry, entry.numbers)
             reply.resolve_soon(self._encode(self._request, [entry.result for entry in self._entries]))
         except Exception:
             reply.abort()
             raise
+
+    def _hold_back(self, entry: _Entry, numbers: bytes) -> None:
+        """A batch was appended or handed over, and is refused after all."""
+        data = PartitionProduceData(index=entry.data.index, records=memoryview(numbers))
+        error = entry.result.error
+        assert error is not None
+        held = hold_back(self._context.connection, entry.topic, data, error)
+        if held is not error:
+            entry.result.fail(held)
 
 
 def _check(version: int, request: ProduceRequest, records: memoryview | None) -> None:

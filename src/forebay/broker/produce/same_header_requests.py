@@ -23,6 +23,7 @@ from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.held_back import hold_back, numbers_of
 from forebay.broker.produce.next_leaders import with_next_leaders
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.write_cycle import ACKS_ALL, NUMBERS, Appended, Unacknowledged
@@ -36,6 +37,7 @@ from forebay.wire.codec.layout import read_uvarint
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.frames import response_frame
 from forebay.wire.messages.produce import (
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -92,7 +94,7 @@ class RepeatedProduce:
         version, topic = context.api_version, request.topic_data[0]
         self._service = service
         self._listener = context.connection.listener.name
-        self._topic = (topic.name, topic.topic_id)
+        self._topic = TopicProduceData(name=topic.name, topic_id=topic.topic_id)
         self._now_ms = service.now_ms
         self._write_cycle = service.write_cycle
         self._metrics = service.metrics
@@ -146,10 +148,10 @@ class RepeatedProduce:
                 return False
         if self._acks_all and not partition.enough_replicas:
             return False
-        log = partition.log
+        log, batch = partition.log, view[position:end]
         end_offset = log.end_offset
         try:
-            appended = partition.append(view[position:end], self._now_ms())
+            appended = partition.append(batch, self._now_ms())
         except KafkaError:
             return False  # the full path meets the same error, and answers with it
         if appended is UNEXAMINED:
@@ -166,10 +168,12 @@ class RepeatedProduce:
         response[_CORRELATION_AT:_CORRELATION_END] = buffer[correlation_at : correlation_at + 4]
         NUMBERS.pack_into(response, self._numbers_at, index, 0, base_offset, append_time_ms, log.start_offset)
         if self._acks_all and (self._sync_on_ack or not partition.commits_at_once):
-            self._respond_later(connection, partition, size, response, measurement)
+            self._respond_later(connection, partition, batch, size, response, measurement)
         else:
             connection.respond_with(response)
-            self._write_cycle.queued_with_response(partition, size, response, self._numbers_at)
+            self._write_cycle.queued_with_response(
+                partition, size, response, self._numbers_at, self.refused, connection, batch
+            )
             if measurement is not None:
                 self._write_cycle.measured.append(measurement)
         return True
@@ -182,6 +186,7 @@ class RepeatedProduce:
         self,
         connection: Connection,
         partition: Partition,
+        batch: memoryview,
         size: int,
         response: bytearray,
         measurement: Measurement | None,
@@ -193,8 +198,14 @@ class RepeatedProduce:
         (correlation_id,) = _INDEX.unpack_from(response, _CORRELATION_AT)
         reply = connection.defer(ProduceRequest.API_KEY, self._version, correlation_id, pipelined=True)
         reply.measurement = measurement
-        late = _LateResponse(self, reply, response, result)
+        late = _LateResponse(self, connection, reply, response, result, numbers_of(batch))
         self._write_cycle.add(Unacknowledged([result], ACKS_ALL, late.complete, self._timeout_ms))
+
+    def refused(
+        self, connection: Connection, partition: Partition, batch: memoryview, error: KafkaError
+    ) -> None:
+        """A batch was taken, and is refused after all."""
+        hold_back(connection, self._topic, PartitionProduceData(index=partition.index, records=batch), error)
 
     def failure(self, result: Appended) -> ProduceResponse:
         """The response to a request whose batch was not acknowledged."""
@@ -206,7 +217,7 @@ class RepeatedProduce:
             log_append_time_ms=-1,
             log_start_offset=-1,
         )
-        name, topic_id = self._topic
+        name, topic_id = self._topic.name, self._topic.topic_id
         topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[refused])
         return with_next_leaders(self._service, ProduceResponse(responses=[topic]), self._listener)
 
@@ -214,16 +225,29 @@ class RepeatedProduce:
 class _LateResponse:
     """A response that is sent when its append is acknowledged or has failed."""
 
-    __slots__ = ("_memo", "_reply", "_response", "_result")
+    __slots__ = ("_connection", "_memo", "_numbers", "_reply", "_response", "_result")
 
-    def __init__(self, memo: RepeatedProduce, reply: Reply, response: bytearray, result: Appended) -> None:
+    def __init__(
+        self,
+        memo: RepeatedProduce,
+        connection: Connection,
+        reply: Reply,
+        response: bytearray,
+        result: Appended,
+        numbers: bytes,
+    ) -> None:
         self._memo = memo
+        self._connection = connection
         self._reply = reply
         self._response = response
         self._result = result
+        self._numbers = numbers
 
     def complete(self) -> None:
-        if self._result.error_code:
+        error = self._result.error
+        if error is not None:
+            assert self._result.partition is not None
+            self._memo.refused(self._connection, self._result.partition, memoryview(self._numbers), error)
             self._reply.resolve_soon(self._memo.failure(self._result))
         else:
             self._reply.fill_soon([self._response])
