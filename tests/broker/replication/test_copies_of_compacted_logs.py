@@ -16,6 +16,8 @@ import pytest
 
 from forebay.broker.partition.producer_replay import accept_batch, load_producers
 from forebay.broker.replication import follower_append
+from forebay.broker.replication.claims import claim_of
+from forebay.core.cluster.restore_image import Claim
 from forebay.core.partition.compaction.batch_filter import last_batches
 from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.storage.log.config import LogConfig
@@ -35,6 +37,7 @@ KEYS = [b"a", b"b", b"c", b"d"]
 STEPS = 120
 OTHERS = ["compact", "roll", "change", "own", "restart"]
 PRODUCER = 7
+NOBODY = (-1, -1, -1)
 
 
 class Replica:
@@ -203,3 +206,33 @@ def test_a_follower_of_a_compacted_log_ends_with_its_contents(tmp_path: Path, se
     for replica in (history.leader, history.follower):
         replica.restart()
         history.check(replica)
+
+
+def claim(replica: Replica, high_watermark: int) -> Claim:
+    log, epochs = replica.log, replica.epochs
+    partition: Any = SimpleNamespace(
+        log=log,
+        epochs=epochs,
+        config=SimpleNamespace(compacted=True),
+        high_watermark=high_watermark,
+        last_epoch=epochs.last_between(log.start_offset, log.end_offset),
+    )
+    return claim_of(partition)
+
+
+def test_after_a_restore_neither_is_left_out_for_lacking_what_compaction_took_away(tmp_path: Path) -> None:
+    leader, copy = Replica(tmp_path / "1"), Replica(tmp_path / "2")
+    for epoch, key in enumerate([b"a", b"b", b"b", b"c"]):
+        for _ in range(12):
+            leader.write(epoch, [key], NOBODY, b"x" * 150)
+    leader.compact(leader.log.end_offset)
+    while copy.log.end_offset < leader.log.end_offset:
+        copy.follow(leader, 5000)
+    assert copy.epochs.entries != leader.epochs.entries
+    end_offset = leader.log.end_offset
+    for known in range(end_offset + 1):
+        assert claim(leader, end_offset).has_committed(claim(copy, known))
+        assert claim(copy, end_offset).has_committed(claim(leader, known))
+    behind = claim(copy, 30)._replace(end_offset=30)
+    assert behind.has_committed(claim(leader, 30))
+    assert not behind.has_committed(claim(leader, 31))

@@ -225,7 +225,8 @@ class Claims:
 
 def claim_of(partition: Partition) -> Claim:
     epochs = partition.epochs
-    last = tuple(epochs.entries[-_EPOCHS_CLAIMED:])
+    # A copy of a compacted log may begin an epoch later, or lack it: the batches are gone that showed it.
+    last = () if partition.config.compacted else tuple(epochs.entries[-_EPOCHS_CLAIMED:])
     return Claim(
         partition.last_epoch, partition.log.end_offset, epochs.latest, partition.high_watermark, last
     )

@@ -70,7 +70,8 @@ class Claim(NamedTuple):
     high_watermark: int = 0
     """What lies below it was committed, as far as the replica knows."""
     epochs: tuple[tuple[int, int], ...] = ()
-    """The last leader epochs in the log, each with its start offset."""
+    """The last leader epochs in the log, each with its start offset; none where replicas that have the same
+    messages may differ in them."""
 
     @property
     def is_empty(self) -> bool:
@@ -85,10 +86,10 @@ class Claim(NamedTuple):
     def has_committed(self, other: Claim) -> bool:
         """False if this log surely lacks a message that was committed as the other replica knows."""
         last = other.high_watermark - 1
-        epoch = other.epoch_at(last)
-        if epoch is None:
-            return True
-        return last < self.end_offset and self.epoch_at(last) in (None, epoch)
+        if last >= self.end_offset:
+            return False
+        epoch, own = other.epoch_at(last), self.epoch_at(last)
+        return epoch is None or own is None or own == epoch
 
     @property
     def is_unknown(self) -> bool:

@@ -10,7 +10,8 @@ leader.
 
 A leader may also commit what leaders before it have written, and write nothing itself. A replica that was
 away then may have messages of an epoch in between, which were never committed, and so the latest epoch. It
-is left out if it lacks what another replica knows to be committed, by its high watermark. (Only an unclean
+is left out if it lacks what another replica knows to be committed, by its high watermark. (In a compacted
+topic only if its log ends before that: copies do not know all epochs of what they have. And only an unclean
 election can have committed what contradicts itself. Then the longest history counts, as ever.)
 
 The restored store may also list replicas that the partition was moved away from. Their logs are empty, or
