@@ -33,6 +33,7 @@ _DAY_MS = 86_400_000
 _NEW_LIFE_CHANCE = 0.3
 _REPEAT_CHANCE = 0.6
 _OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+_NOT_APPENDED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
 
 
 Outcome: TypeAlias = int | Failed | Refused
@@ -182,16 +183,13 @@ class Producer(Actor):
         return left
 
     def _check_order(self, outcomes: Sequence[Outcome]) -> None:
-        """librdkafka would begin a new epoch, and store messages twice that are under way elsewhere.
-
-        With NOT_LEADER_OR_FOLLOWER a batch may also be refused that was appended, when a term ends.
-        """
+        """librdkafka would begin a new epoch, and store messages twice that are under way elsewhere."""
         for before, outcome in pairwise(outcomes):
             if (
                 isinstance(outcome, Refused)
                 and outcome.code is _OUT_OF_ORDER
                 and isinstance(before, Failed)
-                and before.code is ErrorCode.NOT_ENOUGH_REPLICAS
+                and before.code in _NOT_APPENDED
             ):
                 self.world.fail(f"{self.name}: out of order behind a batch that was refused with {before}")
 
