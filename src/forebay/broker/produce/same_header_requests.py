@@ -244,10 +244,10 @@ class _LateResponse:
         self._numbers = numbers
 
     def complete(self) -> None:
-        error = self._result.error
-        if error is not None:
-            assert self._result.partition is not None
-            self._memo.refused(self._connection, self._result.partition, memoryview(self._numbers), error)
+        if self._result.error_code:
+            error, partition = self._result.error, self._result.partition
+            assert error is not None and partition is not None
+            self._memo.refused(self._connection, partition, memoryview(self._numbers), error)
             self._reply.resolve_soon(self._memo.failure(self._result))
         else:
             self._reply.fill_soon([self._response])
