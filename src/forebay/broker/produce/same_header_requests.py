@@ -23,7 +23,7 @@ from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.held_back import hold_back, numbers_of
+from forebay.broker.produce.held_back import hold_back
 from forebay.broker.produce.next_leaders import with_next_leaders
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.write_cycle import ACKS_ALL, NUMBERS, Appended, Unacknowledged
@@ -148,10 +148,10 @@ class RepeatedProduce:
                 return False
         if self._acks_all and not partition.enough_replicas:
             return False
-        log, batch = partition.log, view[position:end]
+        log = partition.log
         end_offset = log.end_offset
         try:
-            appended = partition.append(batch, self._now_ms())
+            appended = partition.append(view[position:end], self._now_ms())
         except KafkaError:
             return False  # the full path meets the same error, and answers with it
         if appended is UNEXAMINED:
@@ -168,12 +168,11 @@ class RepeatedProduce:
         response[_CORRELATION_AT:_CORRELATION_END] = buffer[correlation_at : correlation_at + 4]
         NUMBERS.pack_into(response, self._numbers_at, index, 0, base_offset, append_time_ms, log.start_offset)
         if self._acks_all and (self._sync_on_ack or not partition.commits_at_once):
-            self._respond_later(connection, partition, batch, size, response, measurement)
+            numbers = bytes(view[position : position + HEADER_SIZE])
+            self._respond_later(connection, partition, numbers, size, response, measurement)
         else:
             connection.respond_with(response)
-            self._write_cycle.queued_with_response(
-                partition, size, response, self._numbers_at, self.refused, connection, batch
-            )
+            self._write_cycle.queued_with_response(partition, size, response, self._numbers_at)
             if measurement is not None:
                 self._write_cycle.measured.append(measurement)
         return True
@@ -186,7 +185,7 @@ class RepeatedProduce:
         self,
         connection: Connection,
         partition: Partition,
-        batch: memoryview,
+        numbers: bytes,
         size: int,
         response: bytearray,
         measurement: Measurement | None,
@@ -198,7 +197,7 @@ class RepeatedProduce:
         (correlation_id,) = _INDEX.unpack_from(response, _CORRELATION_AT)
         reply = connection.defer(ProduceRequest.API_KEY, self._version, correlation_id, pipelined=True)
         reply.measurement = measurement
-        late = _LateResponse(self, connection, reply, response, result, numbers_of(batch))
+        late = _LateResponse(self, connection, reply, response, result, numbers)
         self._write_cycle.add(Unacknowledged([result], ACKS_ALL, late.complete, self._timeout_ms))
 
     def refused(

@@ -21,7 +21,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, TypeAlias
 
 from forebay.broker.partition.long_polls import Arrivals, release
 from forebay.broker.partition.partition import Partition
@@ -41,9 +40,6 @@ from forebay.core.partition.leadership import LeaderProof
 from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError, known_code
 from forebay.lazy import dataclass
 
-if TYPE_CHECKING:
-    from forebay.broker.net.connection import Connection
-
 log = logging.getLogger(__name__)
 
 ACKS_ALL = -1
@@ -53,9 +49,6 @@ PROOF_S_MAX = 1.0
 
 NUMBERS = Struct(">ihqqq")
 """Index, error code, base offset, append time, log start offset: neighbours in a Produce response."""
-
-Refused: TypeAlias = Callable[["Connection", Partition, memoryview, KafkaError], None]
-"""Called with a batch that was queued and is refused after all, and the connection that it came by."""
 
 
 @dataclass(slots=True, eq=False)
@@ -131,7 +124,7 @@ class WriteCycle:
         """A partition could not be written."""
         self._dirty: dict[Partition, int] = {}
         self._requests: list[Unacknowledged] = []
-        self._responses: list[tuple[Partition, bytearray, int, Refused, Connection, memoryview]] = []
+        self._responses: list[tuple[Partition, bytearray, int]] = []
         self.measured: list[Measurement] = []
         """Of requests whose responses are made already."""
         self._scheduled = False
@@ -148,20 +141,13 @@ class WriteCycle:
         self._requests.append(request)
 
     def queued_with_response(
-        self,
-        partition: Partition,
-        size: int,
-        response: bytearray,
-        numbers_at: int,
-        refused: Refused,
-        connection: Connection,
-        batch: memoryview,
+        self, partition: Partition, size: int, response: bytearray, numbers_at: int
     ) -> None:
         """A batch was queued whose response is made already, but not sent before `finish`."""
         if size:
             dirty = self._dirty
             dirty[partition] = dirty.get(partition, 0) + size
-        self._responses.append((partition, response, numbers_at, refused, connection, batch))
+        self._responses.append((partition, response, numbers_at))
 
     def finish(self) -> None:
         """Write everything queued in this event, then await or complete the acks of its requests.
@@ -244,7 +230,7 @@ class WriteCycle:
         What was written stays, and its fate is decided later.
         """
         error = _out_of_touch()
-        self._take_back({partition: error for partition, *_ in self._responses})
+        self._take_back({partition: error for partition, _, _ in self._responses})
         self._metrics.acks_refused += len(self._responses)
         for request in self._requests:
             request.refused = ()
@@ -254,11 +240,9 @@ class WriteCycle:
                     self._metrics.acks_refused += 1
 
     def _take_back(self, failed: dict[Partition, KafkaError]) -> None:
-        for partition, response, numbers_at, refused, connection, batch in self._responses:
-            error = failed.get(partition)
-            if error is not None:
-                NUMBERS.pack_into(response, numbers_at, partition.index, error.code, -1, -1, -1)
-                refused(connection, partition, batch, error)
+        for partition, response, numbers_at in self._responses:
+            if partition in failed:
+                NUMBERS.pack_into(response, numbers_at, partition.index, failed[partition].code, -1, -1, -1)
 
     # -- waiting for replicas --------------------------------------------------------------------------
 
