@@ -27,12 +27,12 @@ from bench.server import Address, BenchError, ForebayServer
 from bench.suite import Suite
 
 GROUP = "history in an object store"
-SEGMENT_BYTES = 16 << 20
-LOCAL_BYTES = 32 << 20
+SEGMENT_BYTES = 64 << 20
+LOCAL_BYTES = 128 << 20
 STEADY_MB_PER_S = 30.0
 TURN_S = 4.0
 P99_RATIO_MAX = 1.1
-OLD_BATCHES = 600
+OLD_BATCHES = 1_000
 """Of a mebibyte."""
 OLD_FETCH_BYTES = 4 << 20
 OLD_MB_PER_S_MIN = 200.0
