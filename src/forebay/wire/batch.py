@@ -120,6 +120,11 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
+def comes_after(sequence: int, other: int) -> bool:
+    """True if a sequence number is one of the half that follow the other: they wrap around."""
+    return 0 < (sequence - other) & SEQUENCE_MASK <= SEQUENCE_MASK // 2
+
+
 def read_header(buf: Bytes, position: int = 0) -> BatchHeader:
     """The header at a position. Does not check the CRC, nor that the batch is complete."""
     if position < 0 or len(buf) - position < HEADER_SIZE:

@@ -59,6 +59,42 @@ def test_the_first_of_several_counts_and_is_forgotten_when_it_is_taken() -> None
     assert code(refused, numbered(7)) is None
 
 
+def test_what_was_refused_behind_it_counts_when_it_is_forgotten() -> None:
+    """The one before may be stored elsewhere, and never come again."""
+    refused = refused_at(4)
+    for _ in range(BATCHES_RETAINED):
+        assert refused.begin_request()
+        assert code(refused, numbered(5)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        refused.add(TOPIC, numbered(5), NOT_LEADER)
+    assert refused.begin_request()
+    assert code(refused, numbered(5)) is None
+    assert code(refused, numbered(6)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    refused.taken(TOPIC, numbered(5))
+    assert code(refused, numbered(6)) is None
+
+
+def test_each_batch_of_a_window_waits_for_those_before_it_only() -> None:
+    refused = refused_at(4)
+    for sequence in (5, 6, 7):
+        assert refused.begin_request()
+        refused.add(TOPIC, numbered(sequence), NOT_LEADER)
+    for taken in (4, 5, 6):
+        assert refused.begin_request()
+        assert code(refused, numbered(taken)) is None
+        assert code(refused, numbered(8)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        refused.taken(TOPIC, numbered(taken))
+    assert code(refused, numbered(7)) is None
+
+
+def test_a_window_that_is_refused_again_and_again_takes_no_more_memory() -> None:
+    refused = refused_at(0)
+    for _ in range(1_000):
+        for sequence in range(BATCHES_RETAINED):
+            assert refused.begin_request()
+            refused.add(TOPIC, numbered(sequence), NOT_LEADER)
+    assert [len(batches) for batches in refused._refused.values()] == [BATCHES_RETAINED]
+
+
 def test_an_earlier_one_takes_its_place() -> None:
     refused = refused_at(5)
     refused.add(TOPIC, numbered(3), NOT_LEADER)

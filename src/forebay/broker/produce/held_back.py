@@ -23,7 +23,7 @@ def hold_back(
     """The error for a batch that is refused: that of the one before it, if that will be sent again."""
     refused = connection.refused_batches
     if refused is not None and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-        return refused.reason(topic, data) or error
+        error = refused.reason(topic, data) or error
     if error.code.retriable:
         refused = refused or load(_REFUSED_BATCHES)()
         if refused.add(topic, data, error):

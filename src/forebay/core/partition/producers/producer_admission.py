@@ -57,9 +57,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from forebay.core.partition.producers.producer_table import NO_OFFSET, ProducerState
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.batch import SEQUENCE_MASK, TRANSACTIONAL, BatchHeader, EndTxnMarker
-
-_HALF_OF_ALL_SEQUENCES = (SEQUENCE_MASK + 1) // 2
+from forebay.wire.batch import TRANSACTIONAL, BatchHeader, EndTxnMarker, comes_after
 
 
 class Way(Enum):
@@ -183,7 +181,7 @@ def _admit_first(state: ProducerState, header: BatchHeader, verified_from: int |
     """Decide about the first batch of a transaction here, in an epoch that is known."""
     if header.base_sequence == state.next_sequence:
         return VERIFY if verified_from is None else APPEND
-    if (state.next_sequence - header.base_sequence) & SEQUENCE_MASK < _HALF_OF_ALL_SEQUENCES:
+    if comes_after(state.next_sequence, header.base_sequence):
         return _used_before(header)
     return _out_of_order(header, f"{state.next_sequence} comes next: a batch before it was lost")
 

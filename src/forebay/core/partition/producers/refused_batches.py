@@ -9,7 +9,9 @@ stored, and the first refused when it comes again. So what comes behind a refuse
 same reason, until that batch comes again.
 
 A producer that hears of a refusal sends nothing new before all batches under way are answered. So a refusal
-is forgotten after as many requests as a producer with numbers may have under way.
+is forgotten after as many requests as a producer with numbers may have under way. A batch that was refused
+because of one before it counts for those behind it as well, from its own request on: the one before may be
+stored elsewhere, never come again and be forgotten while its successors are on their way.
 """
 
 from __future__ import annotations
@@ -19,13 +21,11 @@ from typing import NamedTuple, TypeAlias
 from forebay.core.cluster.topics.topic_requests import NAME_LENGTH_MAX
 from forebay.core.partition.producers.producer_table import BATCHES_RETAINED
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.batch import HEADER_SIZE, SEQUENCE_MASK, BatchHeader, read_header
+from forebay.wire.batch import HEADER_SIZE, BatchHeader, comes_after, read_header
 from forebay.wire.messages.produce import PartitionProduceData, TopicProduceData
 
-_HALF_OF_ALL_SEQUENCES = (SEQUENCE_MASK + 1) // 2
-
-_BATCHES_MAX = 256
-"""Of a connection that has more of them refused at once, the last are remembered."""
+_SOURCES_MAX = 256
+"""Of a connection that has batches of more of them refused at once, the last are remembered."""
 
 Source: TypeAlias = tuple[str, bytes, int, int]
 """A partition as the client names it (name and id of the topic, index), and the producer's id."""
@@ -35,51 +35,76 @@ class _Refused(NamedTuple):
     producer_epoch: int
     base_sequence: int
     code: ErrorCode
+    last_request: int
+    """The last request of the connection to which it matters."""
+
+    def is_before(self, header: BatchHeader) -> bool:
+        same_epoch = header.producer_epoch == self.producer_epoch
+        return same_epoch and comes_after(header.base_sequence, self.base_sequence)
 
 
 class RefusedBatches:
-    __slots__ = ("_refused", "_requests_left")
+    __slots__ = ("_last_request", "_refused", "_request")
 
     def __init__(self) -> None:
-        self._refused: dict[Source, _Refused] = {}
-        self._requests_left = 0
+        self._refused: dict[Source, list[_Refused]] = {}
+        """By their sequences, and of each source only those that matter for longer than the ones before."""
+        self._request = 0
+        self._last_request = 0
+        """The last one to which any of them matters."""
 
     def begin_request(self) -> bool:
         """Count a Produce request; False if it was certainly sent after the refusals had been heard."""
-        self._requests_left -= 1
-        return self._requests_left >= 0 and bool(self._refused)
+        self._request += 1
+        return self._request <= self._last_request and bool(self._refused)
 
     def add(self, topic: TopicProduceData, data: PartitionProduceData, error: KafkaError) -> bool:
         """A batch was refused; True if others have to wait for it: it is numbered, and will be sent again."""
         header = _numbered(data.records)
-        if header is None or not error.code.retriable or self.reason(topic, data) is not None:
+        if header is None or not error.code.retriable:
             return False
         if len(topic.name) > NAME_LENGTH_MAX:
             return False  # no topic, only memory
-        if len(self._refused) >= _BATCHES_MAX:
+        source = _source(topic, data, header)
+        before = [refused for refused in self._refused.pop(source, ()) if self._matters(refused, header)]
+        last_request = self._last_request = self._request + BATCHES_RETAINED
+        if not before or before[-1].last_request < last_request:
+            before.append(_Refused(header.producer_epoch, header.base_sequence, error.code, last_request))
+        if len(self._refused) >= _SOURCES_MAX:
             del self._refused[next(iter(self._refused))]
-        self._refused[_source(topic, data, header)] = _Refused(
-            header.producer_epoch, header.base_sequence, error.code
-        )
-        self._requests_left = BATCHES_RETAINED
+        self._refused[source] = before
         return True
 
     def reason(self, topic: TopicProduceData, data: PartitionProduceData) -> KafkaError | None:
         """Why a batch cannot be taken now: the reason for which one before it was refused, if one was."""
         header = _numbered(data.records)
-        refused = None if header is None else self._refused.get(_source(topic, data, header))
-        if header is None or refused is None or header.producer_epoch != refused.producer_epoch:
+        if header is None:
             return None
-        ahead = (header.base_sequence - refused.base_sequence) & SEQUENCE_MASK
-        if not 0 < ahead < _HALF_OF_ALL_SEQUENCES:
-            return None
-        return KafkaError(refused.code, "a batch before it was refused, and has to be sent again first")
+        for refused in self._refused.get(_source(topic, data, header), ()):
+            if self._matters(refused, header):
+                return KafkaError(
+                    refused.code, "a batch before it was refused, and has to be sent again first"
+                )
+        return None
 
     def taken(self, topic: TopicProduceData, data: PartitionProduceData) -> None:
         """A batch was appended, or is there already: nothing before it is missing any more."""
         header = _numbered(data.records)
-        if header is not None:
-            self._refused.pop(_source(topic, data, header), None)
+        if header is None:
+            return
+        source = _source(topic, data, header)
+        behind = [
+            refused
+            for refused in self._refused.pop(source, ())
+            if refused.producer_epoch == header.producer_epoch
+            and comes_after(refused.base_sequence, header.base_sequence)
+        ]
+        if behind:
+            self._refused[source] = behind
+
+    def _matters(self, refused: _Refused, header: BatchHeader) -> bool:
+        """True if a batch has to wait until this one comes again."""
+        return refused.last_request >= self._request and refused.is_before(header)
 
 
 def _source(topic: TopicProduceData, data: PartitionProduceData, header: BatchHeader) -> Source:
