@@ -272,7 +272,9 @@ def test_requests_that_wait_for_their_turn_are_answered_in_order(tmp_path: Path)
         for _ in range(300):
             for client in clients:
                 assert len(client.read().topics) == 100
-        assert broker.on_loop(lambda node: node.server.memory.used_bytes) == 0
+        patience = Patience("what was answered takes no memory any more")
+        while broker.on_loop(lambda node: node.server.memory.used_bytes):
+            patience.check()
 
 
 def test_a_client_that_goes_while_it_waits_in_line_is_forgotten(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, cast
 
 import pytest
 
 from forebay.broker.views.filter_threads import FilterThreads
-from forebay.broker.views.user_rests import CoreShortage
+from forebay.broker.views.user_rests import CoreShortage, UserRests
 from forebay.clock import SystemClock
 from forebay.core.views.turn import Turn
 from forebay.errors import KafkaError
@@ -45,22 +48,61 @@ async def run(threads: FilterThreads, user: str) -> str:
     return await threads.run(user, b"view", work, lambda: True)
 
 
-async def rested_s(part: float) -> float:
-    """How long the second turn of a user waits for, beyond the time of the work."""
-    threads = filter_threads(part)
+class ManualLoop:
+    """Timers, and time that passes as a test says."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, callback: Callable[..., None], *args: Any) -> None:
+        self._timers.append((self.now_s + delay_s, partial(callback, *args)))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now_s += seconds
+        due = [timer for timer in self._timers if timer[0] <= self.now_s]
+        self._timers = [timer for timer in self._timers if timer not in due]
+        for _, callback in due:
+            callback()
+
+
+def rested_s(part: float, cpu_s: float = WORK_S) -> float:
+    """How long a user rests whose views took this time, while the loop waits for a core for a part of it."""
+    loop, gone_on = ManualLoop(), list[str]()
+    shortage = CoreShortage(loop.time, lambda: loop.now_s * part)
+    rests = UserRests[str](cast("asyncio.AbstractEventLoop", loop), shortage, gone_on.extend)
+    loop.pass_time(0.1)
+    rests.worked("ada", cpu_s)
+    if not rests.keeps("ada", "more"):
+        return 0.0
+    began_s = loop.now_s
+    while not gone_on:
+        loop.pass_time(0.001)
+    assert gone_on == ["more"] and not rests.keeps("ada", "still more")
+    return loop.now_s - began_s
+
+
+def test_a_user_rests_for_several_times_as_long_as_its_views_took() -> None:
+    assert rested_s(0.5) == pytest.approx(10 * WORK_S, abs=0.002)
+    assert rested_s(0.5, 2 * WORK_S) == pytest.approx(20 * WORK_S, abs=0.002)
+
+
+def test_a_user_rests_the_longer_the_more_the_loop_waits() -> None:
+    assert rested_s(0.7) == pytest.approx(10 * WORK_S * 0.7 / 0.3, abs=0.002)
+    assert rested_s(0.99) == pytest.approx(1.0, abs=0.002), "but not for ever"
+    assert rested_s(0.01) == 0.0
+
+
+async def test_the_next_turn_of_a_user_begins_when_its_rest_is_over() -> None:
+    threads = filter_threads(0.5)
     assert await run(threads, "ada") == "done"
-    began_s = asyncio.get_running_loop().time()
+    ended_s = threads._rests._until_s["ada"]
     assert await run(threads, "ada") == "done"
+    assert asyncio.get_running_loop().time() >= ended_s
     threads.close()
-    return asyncio.get_running_loop().time() - began_s - WORK_S
-
-
-async def test_a_user_rests_for_several_times_as_long_as_its_views_took() -> None:
-    assert await rested_s(0.5) >= 9 * WORK_S
-
-
-async def test_a_user_rests_the_longer_the_more_the_loop_waits() -> None:
-    assert await rested_s(0.7) > 2 * WORK_S * 10
 
 
 async def test_another_user_does_not_wait_for_it() -> None:
