@@ -88,6 +88,7 @@ class Emptier(Folder):
             left = await self.retry(self._count)
         for at in closed:
             self.model.groups.may_forget(at)
+            self.model.folds.removed.note_gone(at)
         self.world.note("admin", f"{self._topic} has {left} partitions")
 
     async def _count(self) -> int:

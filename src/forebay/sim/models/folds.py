@@ -27,7 +27,7 @@ class Removed:
 
     def __init__(self) -> None:
         self.positions: dict[TopicPartition, int] = {}
-        """The position up to which each was read."""
+        """The position up to which each was read, 0 if it was removed before that."""
         self.stored: dict[TopicPartition, dict[int, bytes]] = {}
         self.visible: dict[TopicPartition, dict[int, bytes]] = {}
         """The messages that committed readers saw."""
@@ -38,6 +38,10 @@ class Removed:
         self.positions[at] = end
         self.stored.setdefault(at, {}).update(stored)
         self.visible.setdefault(at, {}).update(visible)
+
+    def note_gone(self, at: TopicPartition) -> None:
+        """Note that a partition was removed. One that never had a message may go before it is read."""
+        self.positions.setdefault(at, 0)
 
 
 class Folds:
