@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
@@ -16,6 +17,8 @@ from forebay.sim.models.messages import Model
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.process import SimProcess
 from forebay.sim.world.virtual_time import World
+
+P = TypeVar("P", bound=Producer)
 
 MakeActor = Callable[[Client, Model], Actor]
 
@@ -45,14 +48,15 @@ class Cast:
     def _add(
         self,
         name: str,
-        kind: type[Producer],
+        kind: type[P],
         partitions: Sequence[TopicPartition],
         dialect: Dialect = MODERN,
         manners: Manners = POLITE,
-    ) -> None:
+    ) -> P:
         actor = self.add(name, partial(kind, partitions=partitions), dialect, manners)
-        assert isinstance(actor, Producer)
+        assert isinstance(actor, kind)
         actor.value_bytes = self._value_bytes
+        return actor
 
     def add(self, name: str, make: MakeActor, dialect: Dialect = MODERN, manners: Manners = POLITE) -> Actor:
         process = SimProcess(self._world, self._network, name, name)

@@ -319,7 +319,9 @@ class Workload(Cast):
         self._add("folded-b", PipeliningProducer, self.folded[1:], chance.choice(dialects), RUDE)
         if self._plot.resizes is not None or self._plot.empties:
             closing = self.folded[FOLDED_TO:]
-            self._add("folded-late", LatePipeliningProducer, closing, chance.choice(dialects), RUDE)
+            late = self._add("folded-late", LatePipeliningProducer, closing, chance.choice(dialects), RUDE)
+            if self._plot.empties:
+                late.repeats_within_s = int(self._plot.settings["forebay.fold.grace.ms"]) / 1000
             self._add_transactions("closing-tx", closing, chance)
         self._add("folded-c", Producer, self.folded, chance.choice(dialects), _manners(chance))
         self._add_transactions("folded-tx", self.folded, chance)

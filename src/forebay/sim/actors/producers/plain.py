@@ -7,6 +7,7 @@ the same order and under the same sequence numbers, without knowing if the first
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -298,21 +299,34 @@ class LatePipeliningProducer(PipeliningProducer):
     """
 
     pause_s = 0.2
+    repeats_within_s = math.inf
+    """How long after it was sent. A closed partition that is gone recognises nothing."""
 
     def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
         super().__init__(client, model, partitions)
-        self._sent: dict[TopicPartition, list[Batch]] = {}
+        self._sent: dict[TopicPartition, tuple[float, list[Batch]]] = {}
 
     def window(self, at: TopicPartition, transaction: Transaction | None = None) -> list[Batch]:
-        window = self._sent[at] = super().window(at, transaction)
+        window = super().window(at, transaction)
+        self._sent[at] = self.world.now, window
         return window
 
     async def send(self, at: TopicPartition, transaction: Transaction | None = None) -> None:
         if self.chance.random() < _REPEAT_CHANCE:
-            for batch in self._sent.get(at, ()):
-                await self.deliver(at, batch.data)
+            sent_s, window = self._sent.get(at, (0.0, []))
+            for batch in window:
+                await self._repeat(batch, sent_s + self.repeats_within_s)
         else:
             await super().send(at, transaction)
+
+    async def _repeat(self, batch: Batch, end_s: float) -> None:
+        while self.world.now < end_s:
+            outcome = await self._ask(batch.at, batch)
+            if isinstance(outcome, int):
+                return
+            if isinstance(outcome, Refused) and self.world.now < end_s:
+                self.refused(outcome)
+            await self.rest(0.2)
 
 
 class RepeatingProducer(IdempotentProducer):
