@@ -85,7 +85,8 @@ class Upkeep:
     def _check_size(self, node: SimNode, partition: Partition) -> None:
         config, log, key = partition.config, partition.log, (node.node_id, str(partition))
         # While the settings of its topic could not be read, a segment may have grown larger than they allow.
-        segment_bytes = max([config.segment_bytes, *(segment.size for segment in log.segments())])
+        # (`log.segments()` would read indexes, which a disk may refuse.)
+        segment_bytes = max([config.segment_bytes, *(segment.size for segment in log._segments)])
         limit = config.retention_bytes + 2 * segment_bytes + _SLACK_BYTES
         # The store may be away, and then nothing may be deleted.
         may_stay = (
