@@ -11,11 +11,12 @@ from forebay.coordination.store import Delete, MismatchReason, Put, StoreMismatc
 from forebay.coordination.store_history import check_image
 from forebay.coordination.store_identity import Header, KnownStore, Position
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.image_changes import PartitionPut, TopicPut
+from forebay.core.cluster.image_changes import EvidencePut, PartitionPut, TopicPut
 from forebay.core.cluster.images.deleted_topics import DeletedTopic, TombstonePut
 from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.cluster.stored.image_text import encode_topic
+from forebay.core.cluster.registration import BrokerRegistration
+from forebay.core.cluster.stored.image_text import encode_broker, encode_topic
 from support.brokers.followed import following
 from support.brokers.local_cluster import eventually
 from support.brokers.memory_store import MemoryStore
@@ -135,6 +136,15 @@ class TestHistory:
             check_image(before, image_at(12))
         check_image(before, image_at(12, changed_at=11))  # it was taken away, and added again
 
+    def test_what_a_broker_wrote_to_recognise_the_store_by_must_be_as_it_was_seen(self) -> None:
+        before = image_at(10).apply([EvidencePut(node=1, revision=9)])
+        check_image(before, image_at(12).apply([EvidencePut(node=1, revision=9)]))
+        check_image(before, image_at(12).apply([EvidencePut(node=1, revision=11)]))
+        with pytest.raises(
+            StoreMismatch, match="broker 1 last wrote its evidence of the store at revision 4"
+        ):
+            check_image(before, image_at(12).apply([EvidencePut(node=1, revision=4)]))
+
     @pytest.mark.parametrize(
         ("after", "reason"),
         [
@@ -201,6 +211,30 @@ class TestMetadata:
         with pytest.raises(StoreMismatch, match="was at 2 before"):
             await metadata.catch_up()
         assert "t" in metadata.image.topics
+
+    async def test_a_backup_is_not_believed_after_its_registrations_have_ended(self) -> None:
+        """They are under leases, so what they prove is soon gone. The evidence of the broker is not."""
+        store, backup = MemoryStore(), MemoryStore()
+        await join(store)
+        items, _ = await store.range("/")
+        await store.txn(deletes=[Delete(key=KEYS.broker(1))])
+        await join(store)
+        metadata = Metadata(backup, KEYS, await load(store, KEYS))
+        before = metadata.image
+        backup.keyspace.restore(items, (), revision=before.revision + 5, compacted=before.revision + 5)
+        with pytest.raises(StoreMismatch, match="another history"):
+            await metadata.catch_up()
+        await backup.txn(deletes=[Delete(key=KEYS.broker(1))])
+        with pytest.raises(StoreMismatch, match="another history"):
+            await metadata.catch_up()
+        assert metadata.image is before
+
+
+async def join(store: MemoryStore) -> None:
+    """A broker registers, and then writes what it recognises the store by."""
+    registration = encode_broker(BrokerRegistration(id=1, host="a", port=1))
+    await store.txn(puts=[Put(key=KEYS.broker(1), value=registration)])
+    await store.txn(puts=[Put(key=KEYS.evidence(1), value=b"{}")])
 
 
 async def put_topic(store: MemoryStore) -> None:

@@ -9,6 +9,9 @@ revision. Otherwise the two have different histories. The state of a partition m
 is only deleted with its topic, or when the topic gets another number of partitions. Nor must the counter of
 producer ids, which no broker deletes. Keys that the image in use could not read are left out.
 
+Registrations are under leases, which end in a restored backup, too: what they prove is soon gone. So the
+evidence of each broker is compared, a key under no lease that it writes after it has joined.
+
 A topic may be missing although no tombstone says that it was deleted: brokers of earlier versions write none.
 But once a store has been seen to go back, that is not accepted any more until its contents prove its
 identity: others may have written to it meanwhile, so its revision alone proves nothing. A restore marker,
@@ -68,6 +71,9 @@ def _contradictions(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
     counted = after.producer_ids_revision
     if counted <= seen and counted != before.producer_ids_revision:
         yield f"producer ids were last taken at revision {counted}, not {before.producer_ids_revision}"
+    for number, revision in after.evidence.items():
+        if revision <= seen and revision != before.evidence.get(number):
+            yield f"broker {number} last wrote its evidence of the store at revision {revision}"
     for number, broker in after.brokers.items():
         if number in unreadable.brokers:
             continue

@@ -17,6 +17,7 @@ from forebay.core.cluster.image_changes import (
     ConfigOwner,
     ConfigPut,
     ControllerPut,
+    EvidencePut,
     PartitionDeleted,
     PartitionDoubted,
     PartitionPut,
@@ -155,6 +156,8 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
             return ControllerPut(id=_number(item.key, item.value.decode(errors="replace")))
         case ("producer-ids",):
             return ProducerIdsPut(revision=item.mod_revision)
+        case ("evidence", broker_id):
+            return EvidencePut(node=_number(item.key, broker_id), revision=item.mod_revision)
         case ("node-ids", broker_id):
             return NodePut(id=_number(item.key, broker_id))
         case ("restored",):
@@ -279,6 +282,8 @@ class Writes:
                 raise AssertionError("a broker registers, claims and is elected by itself, under its lease")
             case ProducerIdsPut():
                 raise AssertionError("blocks are taken by `producer_id_counter.py`")
+            case EvidencePut():
+                raise AssertionError("each broker writes its own (`store_memory.py`)")
             case RestorePut() | NodePut():
                 raise AssertionError("it is noted before there is an image")
             case UnreadablePut() | PartitionDoubted():

@@ -24,6 +24,7 @@ from forebay.core.cluster.image_changes import (
     ConfigOwner,
     ConfigPut,
     ControllerPut,
+    EvidencePut,
     PartitionDeleted,
     PartitionDoubted,
     PartitionPut,
@@ -104,6 +105,8 @@ class ClusterImage:
     controller: int = NO_CONTROLLER
     producer_ids_revision: int = 0
     """The revision of the last change of the producer id counter; 0 if there is none."""
+    evidence: Mapping[int, int] = field(default_factory=dict)
+    """The revision at which each broker has last written what it recognises this store by."""
     nodes: frozenset[int] = frozenset()
     """The ids of all brokers that have ever joined."""
     restore: Restore = field(default_factory=Restore)
@@ -172,6 +175,7 @@ class _Draft:
         self._image = image
         self._controller = image.controller
         self._producer_ids_revision = image.producer_ids_revision
+        self._evidence = image.evidence
         self._views = ViewsDraft(image.views, image.fills, image.view_names)
         self._users = UsersDraft(image.users)
         self._tokens = TokensDraft(image.tokens)
@@ -216,6 +220,8 @@ class _Draft:
                 self._controller = broker_id
             case ProducerIdsPut(revision=revision):
                 self._producer_ids_revision = revision
+            case EvidencePut(node=node, revision=revision):
+                self._evidence = {**self._evidence, node: revision}
             case ViewPut():
                 self._views.apply(change)
             case ViewDeleted(name=name):
@@ -264,6 +270,7 @@ class _Draft:
             deleted=self._tombstones.deleted,
             controller=self._controller,
             producer_ids_revision=self._producer_ids_revision,
+            evidence=self._evidence,
             nodes=self._nodes,
             restore=self._restore,
             claims=self._claims.claims,

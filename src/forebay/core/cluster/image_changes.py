@@ -106,6 +106,14 @@ class ProducerIdsPut:
     """0 if the counter was deleted."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidencePut:
+    """A broker has written what it recognises this store by."""
+
+    node: int
+    revision: int
+
+
 Change = (
     TopicPut
     | TopicDeleted
@@ -118,6 +126,7 @@ Change = (
     | BrokerDeleted
     | ControllerPut
     | ProducerIdsPut
+    | EvidencePut
     | ViewPut
     | ViewDeleted
     | UserPut
