@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from forebay.coordination.keys import Keys
@@ -11,12 +13,18 @@ from forebay.coordination.store import Delete, MismatchReason, Put, StoreMismatc
 from forebay.coordination.store_history import check_image
 from forebay.coordination.store_identity import Header, KnownStore, Position
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.image_changes import EvidencePut, PartitionPut, TopicPut
+from forebay.core.cluster.image_changes import Change, EvidencePut, PartitionPut, TopicPut
+from forebay.core.cluster.images.delegation_token import DelegationToken
 from forebay.core.cluster.images.deleted_topics import DeletedTopic, TombstonePut
+from forebay.core.cluster.images.quota_image import QuotaImage, QuotaPut
+from forebay.core.cluster.images.token_image import TokenPut
 from forebay.core.cluster.images.topic_image import TopicRecord
+from forebay.core.cluster.images.user_image import UserImage, UserPut
+from forebay.core.cluster.images.view_image import ViewImage, ViewPut
 from forebay.core.cluster.partition_state import PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.stored.image_text import encode_broker, encode_topic
+from forebay.core.quotas.entities import EntityType, QuotaEntity
 from support.brokers.followed import following
 from support.brokers.local_cluster import eventually
 from support.brokers.memory_store import MemoryStore
@@ -111,6 +119,40 @@ def image_at(revision: int, *, changed_at: int = 3, state_at: int = 0, cluster_i
     return image
 
 
+def user_at(revision: int) -> Change:
+    return UserPut(user=UserImage(name="u", credentials={}, revision=revision))
+
+
+def token_at(revision: int) -> Change:
+    token = DelegationToken(
+        id="t",
+        owner="User:u",
+        requester="User:u",
+        issued_ms=0,
+        expires_ms=1,
+        max_ms=1,
+        digest=b"",
+        credentials={},
+        revision=revision,
+    )
+    return TokenPut(token=token)
+
+
+def quota_at(revision: int) -> Change:
+    quota = QuotaImage(entity=QuotaEntity(((EntityType.USER, "u"),)), values={}, revision=revision)
+    return QuotaPut(id="q", quota=quota)
+
+
+def view_at(revision: int) -> Change:
+    return ViewPut(view=ViewImage(name="v", view_id=b"v" * 16, source_id=TOPIC_ID, revision=revision))
+
+
+def materialized_view_at(revision: int) -> Change:
+    return ViewPut(
+        view=ViewImage(name="m", view_id=b"m" * 16, source_id=TOPIC_ID, materialized=True, revision=revision)
+    )
+
+
 class TestHistory:
     @pytest.mark.parametrize(
         "after",
@@ -135,6 +177,27 @@ class TestHistory:
         with pytest.raises(StoreMismatch, match="has lost its change at 9"):
             check_image(before, image_at(12))
         check_image(before, image_at(12, changed_at=11))  # it was taken away, and added again
+
+    @pytest.mark.parametrize(
+        ("change_at", "what"),
+        [
+            (user_at, "user 'u'"),
+            (token_at, "delegation token 't'"),
+            (quota_at, "quota 'q'"),
+            (view_at, "view 'v'"),
+            (materialized_view_at, "materialized view 'm'"),
+        ],
+    )
+    def test_what_was_changed_or_deleted_since_must_not_be_as_it_was(
+        self, change_at: Callable[[int], Change], what: str
+    ) -> None:
+        changed, deleted = image_at(10).apply([change_at(9)]), image_at(10)
+        check_image(changed, image_at(12).apply([change_at(9)]))
+        check_image(changed, image_at(12).apply([change_at(11)]))
+        check_image(deleted, image_at(12).apply([change_at(11)]))
+        for before in (changed, deleted):
+            with pytest.raises(StoreMismatch, match=f": {what} was changed at revision 4"):
+                check_image(before, image_at(12).apply([change_at(4)]))
 
     def test_what_a_broker_wrote_to_recognise_the_store_by_must_be_as_it_was_seen(self) -> None:
         before = image_at(10).apply([EvidencePut(node=1, revision=9)])

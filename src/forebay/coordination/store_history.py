@@ -20,13 +20,19 @@ written by another broker, shows it, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import Event, EventKind, MismatchReason
 from forebay.coordination.store_identity import mismatch
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import ConfigOwner
+
+
+class _Stored(Protocol):
+    @property
+    def revision(self) -> int: ...
 
 
 def check_image(before: ClusterImage, after: ClusterImage, *, strict: bool = False) -> None:
@@ -84,6 +90,7 @@ def _contradictions(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
         for name, config in after.configs(owner).items():
             if config.revision <= seen and before.config(owner, name).revision != config.revision:
                 yield f"the settings of {name!r} were changed at revision {config.revision}"
+    yield from _changed_in_the_past(before, after)
     for name, topic in after.topics.items():
         former = before.topics.get(name)
         if former is topic or name in unreadable.topics:
@@ -100,6 +107,22 @@ def _contradictions(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
             is_same_topic = former is not None and former.revision == topic.revision
             if is_same_topic and was and epoch < was[0].partition_epoch:
                 yield f"partition {name}-{state.index} has lost its change at {was[0].partition_epoch}"
+
+
+def _changed_in_the_past(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
+    """Values that were changed at a revision that `before` has seen, and are not in it as of then."""
+    kinds: tuple[tuple[str, Mapping[str, _Stored], Mapping[str, _Stored]], ...] = (
+        ("user", before.users, after.users),
+        ("delegation token", before.tokens, after.tokens),
+        ("quota", before.quotas, after.quotas),
+        ("view", before.views, after.views),
+        ("materialized view", before.fills, after.fills),
+    )
+    for kind, known, found in kinds:
+        for name, value in found.items():
+            former = known.get(name)
+            if value.revision <= before.revision and (former is None or former.revision != value.revision):
+                yield f"{kind} {name!r} was changed at revision {value.revision}"
 
 
 def _missing(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
