@@ -213,8 +213,9 @@ class LinkFaults:
         return None
 
     def _restore(self, backup: Contents) -> None:
-        """Left out where a broker's image has not changed since the backup. Its revision is too low first,
-        and rises when leases end there. From then on that broker could not tell, and would write to it."""
+        """Left out where a broker's image has not changed since the backup, but for what is under leases. Its
+        revision is too low first, and rises when leases end there. From then on that broker could not tell,
+        and would write to it."""
         if self._scene.healed or self._wrong is not None or not self._is_recognised(backup):
             return
         self._swap(backup, f"the store goes back to revision {backup.keyspace.revision}")
@@ -232,7 +233,8 @@ class LinkFaults:
                 backup.keyspace.apply(backup.keyspace.plan((), [put], ()) or ())
 
     def _is_recognised(self, backup: Contents) -> bool:
-        items, _ = backup.keyspace.range(KEYS.root)
+        """True if all brokers that run refuse it, also when the leases in it have ended."""
+        items = [item for item in backup.keyspace.range(KEYS.root)[0] if not item.lease]
         found = ClusterImage(cluster_id="").apply(changes_of_range(KEYS, items), 1 << 40)
         for node in self._scene.nodes:
             if node.broker is not None:
