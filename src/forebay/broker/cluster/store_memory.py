@@ -13,7 +13,8 @@ anew.
 
 The marker also puts the next producer ids far above all that may have been given out since the backup.
 
-The nonce is written when the broker has joined, and again at most once a minute. The file follows within a
+The nonce is written whenever the broker has joined, and again at most once a minute. Others compare it, too:
+the registration of a broker goes with its lease, also in a backup that is put back. The file follows within a
 second when the image shows changes. It names the new nonce before the store has it, so that a crash between
 the two is not taken for a restore.
 """
@@ -73,6 +74,8 @@ class StoreMemory:
         self._restore = Restore()
         """The last that this broker has seen in the store."""
         self._image_revision = 0
+        self._epoch = self._renewed_epoch = 0
+        """The registration of this broker, and the one that it had when it last wrote a nonce."""
         self._changed = asyncio.Event()
 
     # -- at the start ----------------------------------------------------------------------------------
@@ -163,6 +166,9 @@ class StoreMemory:
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         self._image_revision = after.revision
         self._restore = after.restore
+        own = after.brokers.get(self._node_id)
+        if own is not None:
+            self._epoch = own.epoch
         same = (
             before.topics is after.topics
             and before.brokers is after.brokers
@@ -173,6 +179,7 @@ class StoreMemory:
 
     async def renew(self, workers: WorkerThreads) -> None:
         """Write a new nonce, after this broker has joined. Raises StoreError."""
+        epoch = self._epoch
         found = self._nonce_in(await self._own_item())
         identity = await self._store.identity()
         nonce = self._entropy(_NONCE_BYTES).hex()
@@ -182,6 +189,7 @@ class StoreMemory:
         result = await self._store.txn(puts=[Put(key=self._keys.evidence(self._node_id), value=value)])
         identity = replace(identity, revision=max(identity.revision, result.revision))
         await workers.run(partial(update, partial(self._renewed, identity, (nonce,))))
+        self._renewed_epoch = epoch
 
     def _renewed(
         self, identity: StoreIdentity, nonces: tuple[str, ...], known: StoreEvidence
@@ -210,7 +218,7 @@ class StoreMemory:
             try:
                 if not self._restore.is_readable:
                     await self._ensure_marker(self._data.store_evidence or StoreEvidence())
-                if loop.time() - renewed_s >= _NONCE_INTERVAL_S:
+                if self._epoch != self._renewed_epoch or loop.time() - renewed_s >= _NONCE_INTERVAL_S:
                     renewed_s = loop.time()
                     await self.renew(workers)
                 else:
