@@ -18,19 +18,27 @@ _ATTEMPTS_MAX = 16
 _DIGITS_MAX = 9
 
 
-async def register_broker(store: Store, keys: Keys, broker: BrokerRegistration, lease: Lease) -> int:
+async def register_broker(
+    store: Store, keys: Keys, broker: BrokerRegistration, lease: Lease, *, claimed_at: int = 0
+) -> int:
     """Announce this broker for as long as the lease holds; returns its epoch.
 
-    Raises ConfigError if the others write values that this broker cannot read.
+    `claimed_at`: the revision at which it has claimed its node id, and nobody else may have since; 0 if it
+    has not. Raises ConfigError if the others write values that this broker cannot read.
     """
     key = keys.broker(broker.id)
     in_force, raised_at = await _format(store, keys)
     check_may_join(broker, in_force)
     put = Put(key=key, value=encode_broker(broker), lease=lease.id)
     guards = [Compare.absent(key), Compare.unchanged(keys.format, raised_at)]
+    if claimed_at:
+        guards.append(Compare.unchanged(f"{keys.node_ids}{broker.id}", claimed_at))
     result = await store.txn(guards, [put])
     if not result.ok and await store.get(key) is None:
-        raise StoreError("the format of the store was raised meanwhile; try again")
+        raise StoreError(
+            f"the format of the store was raised meanwhile, or another broker starts as node {broker.id}; "
+            "try again"
+        )
     if not result.ok:
         raise StoreError(f"another broker is registered as node {broker.id}; give each its own node.id")
     return result.revision

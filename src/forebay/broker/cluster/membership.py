@@ -109,6 +109,8 @@ class Membership:
         self._metrics = metrics
         self._loop = loop
         self._registration: BrokerRegistration | None = None
+        self._claimed_at = 0
+        """The revision at which the store was told that this directory is the node's."""
         self._ended = asyncio.Event()
         """The lease is lost, or the registration gone."""
         self.rejoined = Signal[[]]()
@@ -238,15 +240,30 @@ class Membership:
 
     # -- before ------------------------------------------------------------------------------------------
 
-    async def _own_up(self) -> None:
-        """Leave the in-sync sets for what this disk lacks of what the cluster believes it has."""
+    async def _check_claim(self) -> None:
+        """Leave the in-sync sets if another process was this node meanwhile: they may speak of its log."""
+        assert self._registration is not None
+        if self._settings.current.cluster.embedded:
+            return
+        await self._predecessor.clear(self._registration)
+        item = await self._store.get(self._node_key)
+        if item is None:
+            await self._claim_node()
+        elif item.mod_revision != self._claimed_at:
+            await self._own_up(is_replaced=True)
+
+    async def _own_up(self, *, is_replaced: bool = False) -> None:
+        """Leave the in-sync sets for what this disk lacks of what the cluster believes it has.
+
+        `is_replaced`: another process was this node since this one had joined.
+        """
         if self._settings.current.cluster.embedded:
             if self._data.power_lost:
                 log.warning("leading in new leader epochs", extra={"reason": "the machine lost its power"})
                 await self._departure.begin_new_terms()
             self._data.accept_power_loss()
             return
-        lost = await self._is_new_directory()
+        lost = is_replaced or await self._is_new_directory()
         self._late_roles.begin(unsynced=self._data.power_lost, lost=lost)
         # The image is from before the logs were opened. Until the last registration ended, a leader may have
         # let this broker join an in-sync set; now none does.
@@ -255,7 +272,7 @@ class Membership:
         if lost or self._data.power_lost:
             log.warning(
                 "leaving the in-sync sets before joining",
-                extra={"reason": "the data directory is new" if lost else "the machine lost its power"},
+                extra={"reason": _why_departing(lost=lost, is_replaced=is_replaced)},
             )
             await self._departure.depart(unsynced=True, lost=lost)
         # A partition whose directory was missing may be new, or may have lost all its messages.
@@ -283,7 +300,8 @@ class Membership:
         return True
 
     async def _claim_node(self) -> None:
-        await self._store.txn(puts=[Put(key=self._node_key, value=self._data.directory_id.encode())])
+        put = Put(key=self._node_key, value=self._data.directory_id.encode())
+        self._claimed_at = (await self._store.txn(puts=[put])).revision
 
     @property
     def _node_key(self) -> str:
@@ -297,7 +315,9 @@ class Membership:
         await self._predecessor.clear(registration)
         lease = await self._store.lease(self._settings.current.cluster.lease_ttl_ms / 1000)
         try:
-            epoch = await register_broker(self._store, self._metadata.keys, registration, lease)
+            epoch = await register_broker(
+                self._store, self._metadata.keys, registration, lease, claimed_at=self._claimed_at
+            )
         except StoreError:
             await lease.revoke()
             raise
@@ -341,6 +361,7 @@ class Membership:
                 # The store may have been put back meanwhile, and be further than before again. The watch
                 # does not show that; a look at everything does, and raises StoreMismatch.
                 await self._metadata.catch_up()
+                await self._check_claim()
                 await self._register()
             except StoreClosed:
                 raise
@@ -354,3 +375,9 @@ class Membership:
                 log.info("joined the cluster again", extra={"epoch": self._lease.epoch})
                 self.rejoined.send()
                 return
+
+
+def _why_departing(*, lost: bool, is_replaced: bool) -> str:
+    if is_replaced:
+        return "another process was this node meanwhile, with other data; give each broker its own node.id"
+    return "the data directory is new" if lost else "the machine lost its power"
