@@ -62,5 +62,7 @@ def test_kafkas_own_tests(test_class: str, tmp_path: Path) -> None:
     unexpected = {method: error for method, error in failed.items() if method not in expected.failing}
     assert not unexpected, "\n\n".join(f"{method}: {error}" for method, error in unexpected.items())
     assert seen - expected.failing.keys(), "no test has passed"
-    assert not expected.failing.keys() - seen, "tests are listed that do not exist"
-    assert not expected.failing.keys() - failed.keys(), "tests are listed that pass"
+    missing = sorted(expected.failing.keys() - seen)
+    assert not missing, f"tests are listed that do not exist: {missing}"
+    passing = sorted(expected.failing.keys() - failed.keys())
+    assert not passing, f"tests are listed that pass: {passing}"
