@@ -46,6 +46,7 @@ _CLUSTER = "sqlite"
 _PRAGMAS = ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL", "fullfsync=ON")
 """The last one is for macOS, where a sync ends in the drive's cache without it."""
 _SCHEMA = """
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS kv (
     key TEXT PRIMARY KEY, value BLOB NOT NULL,
     create_revision INTEGER NOT NULL, mod_revision INTEGER NOT NULL, lease INTEGER NOT NULL
@@ -59,7 +60,9 @@ CREATE TABLE IF NOT EXISTS revision (
     id INTEGER PRIMARY KEY CHECK (id = 1), current INTEGER NOT NULL, compacted INTEGER NOT NULL
 );
 INSERT OR IGNORE INTO revision VALUES (1, 0, 0);
+COMMIT;
 """
+"""In one transaction, so that a new file is synced once for it."""
 
 
 class SqliteLease:
