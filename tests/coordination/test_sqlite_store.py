@@ -23,6 +23,16 @@ async def open_store(path: Path) -> SqliteStore:
     return await SqliteStore.open(path, history_max=HISTORY)
 
 
+@pytest.mark.parametrize(("syncs", "synchronous"), [(True, 2), (False, 0)])
+async def test_what_is_written_is_forced_to_disk_unless_nobody_needs_that(
+    tmp_path: Path, syncs: bool, synchronous: int
+) -> None:
+    store = await SqliteStore.open(tmp_path / "store.db", syncs=syncs)
+    assert store.file.connection.execute("PRAGMA synchronous").fetchone() == (synchronous,)
+    assert store.file.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    await store.close()
+
+
 async def first_events(store: Store, from_revision: int) -> list[Event]:
     async for events, _ in store.watch("", from_revision):
         return events

@@ -45,7 +45,7 @@ def real_ports(
     shares = share_descriptors(storage.open_files_max, storage.delay_indexes_open_max)
     return Ports(
         clock=SystemClock(),
-        disk=RealDisk(shares.files),
+        disk=RealDisk(shares.files, syncs=storage.syncs),
         network=network or SocketNetwork(),
         executor=_threads,
         entropy=os.urandom,

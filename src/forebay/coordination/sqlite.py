@@ -43,8 +43,8 @@ T = TypeVar("T")
 _EXPIRE_AGAIN_S = 1.0
 _CLUSTER = "sqlite"
 """The file is part of the data directory, which has an id of its own."""
-_PRAGMAS = ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL", "fullfsync=ON")
-"""The last one is for macOS, where a sync ends in the drive's cache without it."""
+_PRAGMAS = ("locking_mode=EXCLUSIVE", "fullfsync=ON", "journal_mode=WAL")
+"""`fullfsync` is for macOS, where a sync ends in the drive's cache without it."""
 _SCHEMA = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS kv (
@@ -95,10 +95,11 @@ class SqliteStore:
         self._expiring_again: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, path: Path, *, history_max: int = HISTORY_MAX) -> SqliteStore:
+    async def open(cls, path: Path, *, history_max: int = HISTORY_MAX, syncs: bool = True) -> SqliteStore:
+        """Without `syncs` nothing that is written need survive a loss of power."""
         executor = ThreadPoolExecutor(1, thread_name_prefix="forebay-store")
         try:
-            file = await _in_thread(executor, lambda: _File(path))
+            file = await _in_thread(executor, lambda: _File(path, syncs=syncs))
             keyspace = Keyspace(history_max=history_max)
             await _in_thread(executor, lambda: file.load(keyspace))
             left_over = keyspace.plan_expiry()
@@ -215,12 +216,13 @@ class SqliteStore:
 class _File:
     """The connection; used by the store's thread only."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, syncs: bool) -> None:
         self._path = path
         _create(path)
         # With the file locked exclusively no other process can change the keys in memory.
         self.connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
+            self.connection.execute(f"PRAGMA synchronous={'FULL' if syncs else 'OFF'}")
             for pragma in _PRAGMAS:
                 self.connection.execute(f"PRAGMA {pragma}")
             self.connection.executescript(_SCHEMA)

@@ -25,6 +25,6 @@ async def open_store(config: BrokerConfig) -> Store:
     # Each broker needs one of the two: importing only that one keeps the start short.
     if config.cluster.embedded:
         sqlite: type[SqliteStore] = load("forebay.coordination.sqlite:SqliteStore")
-        return await sqlite.open(config.node.data_dir / STORE_FILE)
+        return await sqlite.open(config.node.data_dir / STORE_FILE, syncs=config.storage.syncs)
     etcd: type[EtcdStore] = load("forebay.coordination.etcd.store:EtcdStore")
     return await etcd.open(config.cluster)

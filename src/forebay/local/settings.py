@@ -8,10 +8,12 @@ from forebay.errors import ForebayError
 # spread, and each of their partitions is a log to open. Most tests use few parts of a broker.
 TEST_SETTINGS = {
     "forebay.warm.up.enable": "false",
-    "forebay.flush.policy": "interval",
+    "forebay.flush.policy": "never",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
+KEPT = {"forebay.flush.policy": "interval"}
+"""Where the data directory outlives the broker: at most a second is lost with the machine."""
 
 
 class BrokerFailed(ForebayError):

@@ -91,8 +91,9 @@ class RealFile:
         return is_cached(self.fileno(), position, length)
 
     def datasync(self) -> None:
-        with self._private() as fd:
-            sync_data(fd)
+        if self._disk.syncing:
+            with self._private() as fd:
+                sync_data(fd)
 
     def truncate(self, size: int) -> None:
         with self._private() as fd:
@@ -200,9 +201,11 @@ class _FileLock:
 class RealDisk:
     """The disk of the operating system. The thread that makes it owns it; `adopt` hands it to another."""
 
-    def __init__(self, max_open_files: int = 512) -> None:
+    def __init__(self, max_open_files: int = 512, *, syncs: bool = True) -> None:
+        """Without `syncs` nothing is forced to disk, whoever asks for it."""
         if max_open_files < 1:
             raise ValueError("max_open_files must be at least 1")
+        self.syncing = syncs
         self._max_open_files = max_open_files
         self.owner = get_ident()
         self.lock_fds = threading.Lock()
@@ -263,7 +266,8 @@ class RealDisk:
         load("shutil:rmtree")(path)
 
     def fsync_dir(self, path: str) -> None:
-        sync_directory(path)
+        if self.syncing:
+            sync_directory(path)
 
     def read_bytes(self, path: str) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -280,7 +284,7 @@ class RealDisk:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             _write_rest(fd, data, 0)
-            if sync:
+            if sync and self.syncing:
                 sync_file(fd)
         finally:
             os.close(fd)

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from forebay.local.ports import HOST, ReservedPort
-from forebay.local.settings import TEST_SETTINGS, BrokerFailed, setting_text
+from forebay.local.settings import KEPT, TEST_SETTINGS, BrokerFailed, setting_text
 
 if TYPE_CHECKING:
     from forebay.local.secure_setup import SecureSetup
@@ -145,11 +145,12 @@ class Broker:
             self._port = ReservedPort(int(self.bootstrap_servers.rpartition(":")[2] or 0))
         address = f"{HOST}:{self._port.number}"
         own = {"listeners": f"PLAINTEXT://{address}", "log.dirs": str(self.data_dir)}
+        defaults = TEST_SETTINGS if self._temporary is not None else TEST_SETTINGS | KEPT
         if not self._secure:
-            return {**TEST_SETTINGS, **self._settings, **own}
+            return {**defaults, **self._settings, **own}
         setup = self._prepared()
         own["listeners"] = f"{setup.protocol}://{address}"
-        return {**TEST_SETTINGS, **setup.settings(), **self._settings, **own}
+        return {**defaults, **setup.settings(), **self._settings, **own}
 
     def _prepared(self) -> SecureSetup:
         from forebay.config import broker_config

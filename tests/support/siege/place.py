@@ -30,7 +30,7 @@ from forebay.local.child_broker import ChildBroker
 from forebay.local.cluster import Cluster
 from forebay.local.ports import ReservedPort
 from forebay.local.secure_setup import SecureSetup
-from forebay.local.settings import TEST_SETTINGS
+from forebay.local.settings import KEPT, TEST_SETTINGS
 from support.siege.target import (
     ANALYST,
     BOMBS,
@@ -46,6 +46,7 @@ from support.siege.target import (
 
 _TIMEOUT_S = 60.0
 _ITERATIONS = 4096
+_SETTINGS = TEST_SETTINGS | KEPT
 PARTITIONS = 3
 
 
@@ -88,7 +89,7 @@ def one_broker(directory: Path) -> Iterator[Place]:
     child = ChildBroker(log)
     with contextlib.closing(ports):
         try:
-            address = child.start({**TEST_SETTINGS, **setup.settings(), **data, **ports.settings()})
+            address = child.start({**_SETTINGS, **setup.settings(), **data, **ports.settings()})
             client_settings = setup.client_settings(address)
             yield _prepared(client_settings, [ports], [child.pid], [log])
         finally:
@@ -109,7 +110,7 @@ def three_brokers(directory: Path) -> Iterator[Place]:
 
 class _SiegeCluster(Cluster):
     def __init__(self, directory: Path) -> None:
-        super().__init__(3, data_dir=directory, secure=True, settings=TEST_SETTINGS)
+        super().__init__(3, data_dir=directory, secure=True, settings=_SETTINGS)
         self.ports = [_Ports() for _ in range(3)]
 
     def broker_settings(self, node_id: int) -> dict[str, str]:

@@ -11,8 +11,9 @@ class StorageConfig:
     flush_policy: str = text_key(
         "forebay.flush.policy",
         "ack",
-        "When data is forced to disk: ack before acks=all is answered, interval every log.flush.interval.ms.",
-        choices=("ack", "interval"),
+        "When data is forced to disk: ack before acks=all is answered, interval every log.flush.interval.ms, "
+        "never for tests only: neither logs nor the store of a single broker then survive a loss of power.",
+        choices=("ack", "interval", "never"),
     )
     flush_interval_ms: int = long_key(
         "log.flush.interval.ms",
@@ -71,3 +72,8 @@ class StorageConfig:
     @property
     def flush_on_ack(self) -> bool:
         return self.flush_policy == "ack"
+
+    @property
+    def syncs(self) -> bool:
+        """False if nothing need survive a loss of power."""
+        return self.flush_policy != "never"

@@ -157,7 +157,8 @@ class _Host:
         """What the workers have asked meanwhile waits in their sockets."""
         if self._config.cluster.url is not None:
             return
-        self._server = StoreServer(await SqliteStore.open(self._dir / STORE_FILE))
+        syncs = self._config.storage.syncs
+        self._server = StoreServer(await SqliteStore.open(self._dir / STORE_FILE, syncs=syncs))
         connections, self._connections = self._connections, set()
         for ours in connections:
             self._serve(ours)
