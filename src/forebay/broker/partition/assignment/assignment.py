@@ -235,6 +235,7 @@ class Assignment:
         """These do not belong to this broker any more, cannot be read in the store now, or are open."""
         image = self._metadata.image
         self.late_roles.forget([key for key in keys if not is_assigned(image, self._node_id, key)])
+        self._unused.passed_over(key for key in keys if is_in_doubt(image, *key))
         self._settle(keys)
 
     def _settle(self, keys: list[TopicPartition]) -> None:

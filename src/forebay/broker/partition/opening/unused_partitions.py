@@ -3,10 +3,14 @@
 They have no directory, no object and no timer here; the cluster image is all that knows them. Whatever looks
 one up has it opened (`opening_queue.py`). Not in a cluster: there a missing directory means that a disk was
 lost, so every replica has one.
+
+A log that is on the disk is never taken for an unused partition, also if it could not be opened when its turn
+came: because the store did not know its topic then, or had something about it that could not be read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from forebay.broker.partition.opening.opening_queue import OpeningQueue
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from forebay.core.cluster.image import ClusterImage
     from forebay.core.cluster.images.topic_image import TopicImage
     from forebay.core.cluster.partition_state import PartitionState
+    from forebay.core.topic_partition import TopicPartition
     from forebay.storage.datadir import DataDir
 
     Assigned = list[tuple[TopicImage, PartitionState]]
@@ -27,6 +32,12 @@ class UnusedPartitions:
         self._queue = queue
         self._settings = settings
         self._data = data
+        self._used: set[TopicPartition] = set()
+        """Partitions that may have a log here and were passed over: opened when the image has them."""
+
+    def passed_over(self, keys: Iterable[TopicPartition]) -> None:
+        """These may have logs here, and cannot be opened now."""
+        self._used.update(keys)
 
     def needed(self, image: ClusterImage, closed: Assigned) -> Assigned:
         """What of these has to be opened before anybody asks for it."""
@@ -36,17 +47,26 @@ class UnusedPartitions:
             queue.leaves_unused = count > config.storage.open_before_ready_max
         if not queue.leaves_unused:
             return closed
-        return [item for item in closed if item[1].unsettled or not _may_stay_unused(image, item[0])]
+        return [
+            (topic, state)
+            for topic, state in closed
+            if state.unsettled
+            or (topic.name, state.index) in self._used
+            or not _may_stay_unused(image, topic)
+        ]
 
     def open_first(self, image: ClusterImage, assigned: Assigned) -> Assigned:
         """What of these has to be opened when the broker starts: what is needed, and what is on the disk.
 
         A partition with a checkpoint was used before, also if its directory is gone.
         """
-        needed = self.needed(image, assigned)
-        if not self._queue.leaves_unused:
+        if not self._settings.current.cluster.embedded:
             return assigned
         here, checkpoints = set(self._data.partitions()), self._data.checkpoints
+        needed = self.needed(image, assigned)
+        self.passed_over(here.difference((topic.name, state.index) for topic, state in assigned))
+        if not self._queue.leaves_unused:
+            return assigned
         wanted = {(topic.name, state.index) for topic, state in needed}
         return [
             (topic, state)
