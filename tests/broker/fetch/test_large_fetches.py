@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from forebay.broker.fetch import large_fetch
+from forebay.broker.fetch.large_fetch import LargeFetch
 from forebay.broker.handlers import fetch as handler
 from forebay.broker.net.scheduling.slices import Slices
 from forebay.errors import ErrorCode
 from forebay.storage.log.log import Log
 from forebay.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from forebay.wire.messages.delete_topics import DeleteTopicsRequest
 from forebay.wire.messages.fetch import FetchRequest
 from support.access.principals import ACCESS, KnownClient
 from support.brokers.local_broker import LocalBroker, local_broker
@@ -94,6 +97,55 @@ def test_it_waits_for_messages_and_for_as_many_as_it_wants(broker: LocalBroker, 
         append(admin, "t", batch(b"x"), partition=90)
         (topic,) = reader.read().responses
         assert [each.partition_index for each in topic.partitions if each.records] == [3, 90]
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_it_does_not_wait_for_what_came_while_it_read_the_others(
+    broker: LocalBroker, admin: KnownClient, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    begun, go_on, read_steps = Event(), Event(), LargeFetch._read_steps
+
+    def interrupted(fetch: LargeFetch) -> Iterator[None]:
+        steps = read_steps(fetch)
+        yield next(steps)
+        begun.set()
+        while not go_on.is_set():
+            yield
+        yield from steps
+
+    monkeypatch.setattr(LargeFetch, "_read_steps", interrupted)
+    with KnownClient(broker) as reader:
+        reader.post(every(max_wait_ms=600_000, isolation_level=int(committed)), FETCH)
+        assert begun.wait(30)
+        append(admin, "t", batch(b"x"), partition=3)
+        go_on.set()
+        (topic,) = reader.read().responses
+        assert [each.partition_index for each in topic.partitions if each.records] == [3]
+
+
+def test_it_looks_again_at_what_was_deleted_while_it_read_the_others(
+    broker: LocalBroker, admin: KnownClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(admin, "gone")
+    begun, go_on, read_steps = Event(), Event(), LargeFetch._read_steps
+
+    def interrupted(fetch: LargeFetch) -> Iterator[None]:
+        yield from read_steps(fetch)
+        begun.set()
+        while not go_on.is_set():
+            yield
+
+    monkeypatch.setattr(LargeFetch, "_read_steps", interrupted)
+    wanted = every(max_wait_ms=600_000)
+    wanted.topics.extend(fetch("gone").topics)
+    with KnownClient(broker) as reader:
+        reader.post(wanted, FETCH)
+        assert begun.wait(30)
+        delete = DeleteTopicsRequest(topics=[], topic_names=["gone"], timeout_ms=30_000)
+        assert admin.call(delete, 5).responses[0].error_code == ErrorCode.NONE
+        go_on.set()
+        errors = {each.error_code for topic in reader.read().responses for each in topic.partitions}
+        assert errors == {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def test_it_ends_its_wait_for_another_request_and_with_its_time(

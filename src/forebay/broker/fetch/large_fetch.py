@@ -117,11 +117,21 @@ class LargeFetch(RepeatedFetch):
             yield
 
     async def _await_more(self, deadline_s: float) -> None:
-        """Until enough may be readable. What may not be read yet is counted again when more comes."""
+        """Until enough may be readable. What may not be read yet is counted again when more comes.
+
+        Nobody has told this fetch what happened to the first partitions while it read the others.
+        """
         self._counted = {}
-        self._early = self._is_early()
-        recount = self._recount if self._committed or self._early else None
-        await self._wait_for(self._bytes_missing(), deadline_s, recount)
+        if any(partition.closed for partition in self._partitions):
+            return  # which is answered with an error, after another reading
+        committed, seen = self._committed, self._seen
+        moved = [p for p in self._partitions if p.readable_end(committed=committed) != seen[p]]
+        self._early = bool(moved) or self._is_early()
+        missing = self._bytes_missing()
+        for partition in moved:
+            missing = self._recount(partition, missing, 0)
+        if missing > 0:
+            await self._wait_for(missing, deadline_s, self._recount if committed or self._early else None)
 
     async def _in_slices(self, reply: Reply, steps: Generator[None, None, T]) -> T:
         return await self._service.slices.run(steps, lambda: not reply.abandoned)
