@@ -8,11 +8,24 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import ErrorCode
+from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.config_calls import increment
-from support.clients.wire_client import WireClient, append, batch, create, read_all
+from support.clients.wire_client import (
+    PRODUCE,
+    WireClient,
+    append,
+    batch,
+    create,
+    only_partition,
+    produce,
+    read_all,
+)
+from support.faults.held_threads import HeldThreads
 
 ACKS_ALL = -1
+MANY = 5000
+"""So many records are examined in a thread."""
 TOPIC_RESOURCE, SET = 2, 0
 NOT_ENOUGH = ErrorCode.NOT_ENOUGH_REPLICAS
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -104,3 +117,29 @@ def test_the_fast_path_comes_back(local: LocalBroker, again: bool) -> None:
             assert sent(client, "u", 0) == [0]
         assert sent(client, "t", *range(3, 12)) == [0] * 9
         assert local.on_loop(lambda node: any(each.memo is not None for each in node.server.connections))
+
+
+def test_one_for_a_folded_partition_that_was_examined_before_it_was_refused(tmp_path: Path) -> None:
+    """It is stored under an alias of its producer, and comes again as it came before."""
+    threads = HeldThreads("forebay-examine")
+    with (
+        local_broker(tmp_path, threads=threads) as local,
+        WireClient(local.bootstrap) as client,
+        WireClient(local.bootstrap) as admin,
+    ):
+        create(client, "t", partitions=2, compression_type="gzip")
+        fewer = CreatePartitionsTopic(name="t", count=1, assignments=None)
+        request = CreatePartitionsRequest(topics=[fewer], timeout_ms=60_000)
+        assert admin.call(request, 3).results[0].error_code == ErrorCode.NONE
+        numbers = {"producer_id": 7, "producer_epoch": 0}
+        first = batch(*[b"first"] * MANY, base_sequence=0, **numbers)
+        second = batch(b"second", base_sequence=MANY, **numbers)
+        with threads.held():
+            client.post(produce("t", first, partition=1, acks=ACKS_ALL), PRODUCE)
+            assert threads.has_work()
+            need_replicas(admin, "t", 2)
+        assert only_partition(client.read()).error_code == NOT_ENOUGH
+        need_replicas(admin, "t", 1)
+        answers = [append(client, "t", each, partition=1, acks=ACKS_ALL) for each in (second, first, second)]
+        assert [answer.error_code for answer in answers] == [NOT_ENOUGH, 0, 0]
+        assert values(client, "t") == [b"first"] * MANY + [b"second"]

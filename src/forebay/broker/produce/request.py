@@ -281,8 +281,11 @@ class AppendRequest:
         if not self._owned:
             self._owned = True
             for entry in self._entries[self._next :]:
-                if entry.records is not None:
-                    entry.records = entry.data.records = memoryview(bytearray(entry.records))
+                sent = entry.data.records
+                if sent is not None:
+                    entry.data.records = memoryview(bytearray(sent))
+                    if entry.records is sent:  # and not a copy under the alias of its producer
+                        entry.records = entry.data.records
 
     # -- the response ----------------------------------------------------------------------------------
 
