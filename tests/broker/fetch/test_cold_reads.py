@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from forebay.broker.fetch.large_fetch import LargeFetch
+from forebay.broker.handlers import fetch as handler
 from forebay.broker.node import Node
 from forebay.errors import ErrorCode
 from forebay.storage.real_disk import RealDisk, RealFile
@@ -87,6 +89,15 @@ def truncate(broker: LocalBroker, topic: str) -> None:
     broker.on_loop(act)
 
 
+@pytest.fixture(params=["small", "large"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large fetch is answered in slices, also when its bytes had to be read first."""
+    if request.param == "large":
+        monkeypatch.setattr(handler, "AT_ONCE_MAX", 0)
+        monkeypatch.setattr(LargeFetch, "_response", None)
+
+
+@pytest.mark.usefixtures("size")
 @pytest.mark.parametrize("change", [delete_topic, truncate])
 def test_a_log_that_goes_while_its_bytes_are_read_is_told(
     local: LocalBroker, client: WireClient, change: Callable[[LocalBroker, str], None]

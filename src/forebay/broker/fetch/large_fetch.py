@@ -6,6 +6,7 @@ continues a session may be small and still have all partitions of the session to
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,6 +23,7 @@ from forebay.wire.messages.fetch import FetchResponse
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from forebay.broker.fetch.cold_reads import Outcomes
     from forebay.broker.fetch.fetch_host import FetchHost
     from forebay.broker.fetch.view_fetch import ViewFetch
     from forebay.broker.net.request_context import RequestContext
@@ -74,9 +76,11 @@ class LargeFetch(RepeatedFetch):
             reply.on_abandoned = reply.on_overtaken = None
             if not self._service.lease.valid():  # the lease has ended while the fetch waited
                 reply.resolve(self.refuse())
-            elif self._cold():
-                self._load(reply)
-            elif self._quota is not None and self._size:
+                return
+            await self._warm()
+            if reply.abandoned:
+                return
+            if self._quota is not None and self._size:
                 await self._send(reply, self._response())
             else:
                 await self._send(reply, await self._in_slices(reply, self._response_steps()))
@@ -132,6 +136,20 @@ class LargeFetch(RepeatedFetch):
             missing = self._recount(partition, missing, 0)
         if missing > 0:
             await self._wait_for(missing, deadline_s, self._recount if committed or self._early else None)
+
+    async def _warm(self) -> None:
+        """Wait for the device's bytes, as `_load` does, whose answer is made at once."""
+        cold = self._cold()
+        if not cold:
+            return
+        loaded: asyncio.Future[Outcomes] = self._service.loop.create_future()
+
+        def done(outcomes: Outcomes) -> None:
+            if not loaded.done():
+                loaded.set_result(outcomes)
+
+        self._service.cold_reads.load([(p.log.files, found) for p, found in cold], done)
+        self._give_up(cold, await loaded)
 
     async def _in_slices(self, reply: Reply, steps: Generator[None, None, T]) -> T:
         return await self._service.slices.run(steps, lambda: not reply.abandoned)

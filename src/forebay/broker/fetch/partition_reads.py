@@ -151,9 +151,7 @@ class Fetch(ABC):
             if reply.abandoned:
                 return
             try:
-                for (partition, found), error in zip(cold, outcomes, strict=True):
-                    if error is not None:
-                        self._give_up(partition, found, error)
+                self._give_up(cold, outcomes)
                 reply.resolve(self._response())
             except Exception:
                 log.exception("a fetch could not be answered")
@@ -161,13 +159,16 @@ class Fetch(ABC):
 
         self._service.cold_reads.load([(p.log.files, found) for p, found in cold], done)
 
-    def _give_up(self, partition: Partition, unread: LogSlice, error: KafkaError) -> None:
+    def _give_up(self, cold: list[tuple[Partition, LogSlice]], outcomes: Outcomes) -> None:
         """Bytes that are damaged, or gone with their log, are not sent: their partition has the error."""
-        if partition.closed:
-            error = partition.not_leader()  # the log was deleted or is being cut: look for another
-        for i, (target, data, size) in enumerate(self._found):
-            if data.records is unread.range:
-                self._found[i] = (target, self._failed(target, error), 0)
+        errors: dict[int, KafkaError] = {}
+        for (partition, found), error in zip(cold, outcomes, strict=True):
+            if error is not None:  # if the log was deleted or is being cut: look for another
+                errors[id(found.range)] = partition.not_leader() if partition.closed else error
+        for i, (target, data, size) in enumerate(self._found if errors else ()):
+            failure = errors.get(id(data.records))
+            if failure is not None:
+                self._found[i] = (target, self._failed(target, failure), 0)
                 self._size -= size
 
     def _response(self) -> FetchResponse:
