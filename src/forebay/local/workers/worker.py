@@ -91,11 +91,18 @@ class Worker:
 
     async def _run_once(self) -> str:
         """From one start to its end; returns the reason for it."""
+        try:
+            return await self._start_and_follow()
+        except ForkServerEnded:  # with other descriptors, and without it
+            return await self._start_and_follow()
+
+    async def _start_and_follow(self) -> str:
+        """Raises ForkServerEnded when all is closed that a worker was given which may have been started."""
         with contextlib.ExitStack() as closing:
             try:
                 child, said = await self._launch(closing)
             except ForkServerEnded:
-                return await self._run_once()  # with other descriptors, and without it
+                raise
             except OSError as error:  # too many processes, or no memory
                 return str(error)
             self._child = child
