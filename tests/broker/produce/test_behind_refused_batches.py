@@ -55,6 +55,13 @@ def need_replicas(client: WireClient, topic: str, count: int) -> None:
     assert changed.error_code == ErrorCode.NONE
 
 
+def fold(client: WireClient, topic: str) -> None:
+    """Close all partitions of a topic but the first."""
+    fewer = CreatePartitionsTopic(name=topic, count=1, assignments=None)
+    request = CreatePartitionsRequest(topics=[fewer], timeout_ms=60_000)
+    assert client.call(request, 3).results[0].error_code == ErrorCode.NONE
+
+
 def values(client: WireClient, topic: str) -> list[bytes | None]:
     return [value for _, value in read_all(client, topic)]
 
@@ -128,9 +135,7 @@ def test_one_for_a_folded_partition_that_was_examined_before_it_was_refused(tmp_
         WireClient(local.bootstrap) as admin,
     ):
         create(client, "t", partitions=2, compression_type="gzip")
-        fewer = CreatePartitionsTopic(name="t", count=1, assignments=None)
-        request = CreatePartitionsRequest(topics=[fewer], timeout_ms=60_000)
-        assert admin.call(request, 3).results[0].error_code == ErrorCode.NONE
+        fold(admin, "t")
         numbers = {"producer_id": 7, "producer_epoch": 0}
         first = batch(*[b"first"] * MANY, base_sequence=0, **numbers)
         second = batch(b"second", base_sequence=MANY, **numbers)
@@ -143,3 +148,19 @@ def test_one_for_a_folded_partition_that_was_examined_before_it_was_refused(tmp_
         answers = [append(client, "t", each, partition=1, acks=ACKS_ALL) for each in (second, first, second)]
         assert [answer.error_code for answer in answers] == [NOT_ENOUGH, 0, 0]
         assert values(client, "t") == [b"first"] * MANY + [b"second"]
+
+
+def test_one_that_was_stored_before_its_partition_was_folded(local: LocalBroker) -> None:
+    """The partition that takes its place knows nothing of it, nor of those behind it."""
+    with WireClient(local.bootstrap) as client:
+        create(client, "t", partitions=2)
+        first, second, third = (
+            batch(b"x", producer_id=7, producer_epoch=0, base_sequence=number) for number in range(3)
+        )
+        assert [append(client, "t", each, partition=1).error_code for each in (first, second)] == [0, 0]
+        fold(client, "t")
+        need_replicas(client, "t", 2)
+        assert append(client, "t", first, partition=1, acks=ACKS_ALL).error_code == NOT_ENOUGH
+        need_replicas(client, "t", 1)
+        answers = [append(client, "t", each, partition=1, acks=ACKS_ALL) for each in (first, second, third)]
+        assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 0), (0, 1), (0, 0)]

@@ -200,9 +200,12 @@ class AppendRequest:
 
     def _refuse(self, entry: _Entry, error: KafkaError) -> None:
         result, partition = entry.result, entry.result.partition
+        connection = self._context.connection
         if partition is not None and self._is_repeat(entry, error.code):
+            if connection.refused_batches is not None:
+                connection.refused_batches.taken(entry.topic, entry.data)
             return
-        error = hold_back(self._context.connection, entry.topic, entry.data, error)
+        error = hold_back(connection, entry.topic, entry.data, error)
         if partition is None:
             result.fail(error)
             return
