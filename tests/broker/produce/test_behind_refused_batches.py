@@ -9,6 +9,7 @@ import pytest
 
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from forebay.wire.messages.folded_produce import FoldedProduceRequest
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.config_calls import increment
 from support.clients.wire_client import (
@@ -164,3 +165,30 @@ def test_one_that_was_stored_before_its_partition_was_folded(local: LocalBroker)
         need_replicas(client, "t", 1)
         answers = [append(client, "t", each, partition=1, acks=ACKS_ALL) for each in (first, second, third)]
         assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 0), (0, 1), (0, 0)]
+
+
+def test_others_that_are_handed_over_by_the_same_broker_do_not_make_it_forget(local: LocalBroker) -> None:
+    with WireClient(local.bootstrap) as client:
+        create(client, "t")
+        topic_id = local.on_loop(lambda node: node.image.topics["t"].topic_id)
+
+        def handed_over(producer_id: int, sequence: int) -> int:
+            request = FoldedProduceRequest(
+                produce_version=9,
+                acks=ACKS_ALL,
+                timeout_ms=30_000,
+                topic_id=topic_id,
+                index=0,
+                records=memoryview(
+                    bytearray(batch(producer_id=producer_id, producer_epoch=0, base_sequence=sequence))
+                ),
+            )
+            client.socket.sendall(client.frame(request, 0, client_id="forebay-broker-1.1.1"))
+            return int(client.read().error_code)
+
+        need_replicas(client, "t", 2)
+        assert handed_over(7, 0) == NOT_ENOUGH
+        need_replicas(client, "t", 1)
+        assert [handed_over(other, 0) for other in range(100, 120)] == [0] * 20
+        assert handed_over(7, 1) == NOT_ENOUGH
+        assert [handed_over(7, number) for number in range(2)] == [0, 0]

@@ -15,17 +15,27 @@ if TYPE_CHECKING:
     from forebay.core.partition.producers.refused_batches import RefusedBatches
 
 _REFUSED_BATCHES = "forebay.core.partition.producers.refused_batches:RefusedBatches"
+_BETWEEN_BROKERS = "forebay.core.partition.producers.refused_batches:BETWEEN_BROKERS"
 
 
 def hold_back(
-    connection: Connection, topic: TopicProduceData, data: PartitionProduceData, error: KafkaError
+    connection: Connection,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    error: KafkaError,
+    *,
+    by_broker: bool = False,
 ) -> KafkaError:
-    """The error for a batch that is refused: that of the one before it, if that will be sent again."""
+    """The error for a batch that is refused: that of the one before it, if that will be sent again.
+
+    `by_broker`: another broker hands over the batches of its clients by this connection.
+    """
     refused = connection.refused_batches
     if refused is not None and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         error = refused.reason(topic, data) or error
     if error.code.retriable:
-        refused = refused or load(_REFUSED_BATCHES)()
+        if refused is None:
+            refused = load(_REFUSED_BATCHES)(*([load(_BETWEEN_BROKERS)] if by_broker else []))
         if refused.add(topic, data, error):
             connection.refused_batches = refused
             connection.memo = None  # which does not look for refused batches

@@ -80,6 +80,7 @@ class AppendRequest:
 
     __slots__ = (
         "_admission",
+        "_by_broker",
         "_context",
         "_encode",
         "_entries",
@@ -113,6 +114,7 @@ class AppendRequest:
         self._version = version
         self._admission = admission
         self._reply = reply
+        self._by_broker = known is not None
         self._entries = [
             _Entry(topic, data, known) for topic in request.topic_data for data in topic.partition_data
         ]
@@ -205,7 +207,7 @@ class AppendRequest:
             if connection.refused_batches is not None:
                 connection.refused_batches.taken(entry.topic, entry.data)
             return
-        error = hold_back(connection, entry.topic, entry.data, error)
+        error = self._held(entry, entry.data, error)
         if partition is None:
             result.fail(error)
             return
@@ -271,7 +273,7 @@ class AppendRequest:
     def _examined(self, entry: _Entry, outcome: Outcome) -> None:
         """Go on with a batch that was examined."""
         if isinstance(outcome, KafkaError):
-            entry.result.fail(hold_back(self._context.connection, entry.topic, entry.data, outcome))
+            entry.result.fail(self._held(entry, entry.data, outcome))
             self._next += 1
             self._await_acks([entry.result])
             self._go_on()
@@ -336,9 +338,12 @@ class AppendRequest:
         data = PartitionProduceData(index=entry.data.index, records=memoryview(numbers))
         error = entry.result.error
         assert error is not None
-        held = hold_back(self._context.connection, entry.topic, data, error)
+        held = self._held(entry, data, error)
         if held is not error:
             entry.result.fail(held)
+
+    def _held(self, entry: _Entry, data: PartitionProduceData, error: KafkaError) -> KafkaError:
+        return hold_back(self._context.connection, entry.topic, data, error, by_broker=self._by_broker)
 
 
 def _check(version: int, request: ProduceRequest, records: memoryview | None) -> None:

@@ -12,6 +12,9 @@ A producer that hears of a refusal sends nothing new before all batches under wa
 is forgotten after as many requests as a producer with numbers may have under way. A batch that was refused
 because of one before it counts for those behind it as well, from its own request on: the one before may be
 stored elsewhere, never come again and be forgotten while its successors are on their way.
+
+The connection of a broker that hands over batches for folded partitions carries those of many producers, so
+more requests may lie between two batches of one of them (`BETWEEN_BROKERS`).
 """
 
 from __future__ import annotations
@@ -24,8 +27,12 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, comes_after, read_header
 from forebay.wire.messages.produce import PartitionProduceData, TopicProduceData
 
+BETWEEN_BROKERS = 250
+"""The requests after which a refusal is forgotten on a connection by which a broker hands over batches."""
 _SOURCES_MAX = 256
 """Of a connection that has batches of more of them refused at once, the last are remembered."""
+
+_OF_A_SOURCE_MAX = 2 * BATCHES_RETAINED
 
 Source: TypeAlias = tuple[str, bytes, int, int]
 """A partition as the client names it (name and id of the topic, index), and the producer's id."""
@@ -44,9 +51,11 @@ class _Refused(NamedTuple):
 
 
 class RefusedBatches:
-    __slots__ = ("_last_request", "_refused", "_request")
+    __slots__ = ("_last_request", "_refused", "_request", "_window")
 
-    def __init__(self) -> None:
+    def __init__(self, window: int = BATCHES_RETAINED) -> None:
+        """`window`: the requests after which a refusal is forgotten."""
+        self._window = window
         self._refused: dict[Source, list[_Refused]] = {}
         """By their sequences, and of each source only those that matter for longer than the ones before."""
         self._request = 0
@@ -67,12 +76,12 @@ class RefusedBatches:
             return False  # no topic, only memory
         source = _source(topic, data, header)
         before = [refused for refused in self._refused.pop(source, ()) if self._matters(refused, header)]
-        last_request = self._last_request = self._request + BATCHES_RETAINED
+        last_request = self._last_request = self._request + self._window
         if not before or before[-1].last_request < last_request:
             before.append(_Refused(header.producer_epoch, header.base_sequence, error.code, last_request))
         if len(self._refused) >= _SOURCES_MAX:
             del self._refused[next(iter(self._refused))]
-        self._refused[source] = before
+        self._refused[source] = before[-_OF_A_SOURCE_MAX:]
         return True
 
     def reason(self, topic: TopicProduceData, data: PartitionProduceData) -> KafkaError | None:
