@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from forebay.tiers.local_directory import LocalDirectory
+from support.brokers.held_store import Held
 from support.brokers.local_broker import local_broker
 from support.brokers.tiered import (
     copied_to,
@@ -25,25 +24,6 @@ from support.brokers.tiered import (
 from support.clients.wire_client import WireClient, fetch, offset_at
 
 EARLIEST_LOCAL = -4
-
-
-class Held:
-    """Requests to the store that do not end before they are let go."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self.let_go = threading.Event()
-
-    def hold(self, patch: pytest.MonkeyPatch, name: str) -> None:
-        real = getattr(LocalDirectory, name)
-
-        def held(store: LocalDirectory, *arguments: Any, **how: Any) -> Any:
-            if not self.let_go.is_set():
-                self.reached.set()
-                self.let_go.wait()
-            return real(store, *arguments, **how)
-
-        patch.setattr(LocalDirectory, name, held)
 
 
 @pytest.fixture

@@ -43,7 +43,9 @@ async def handle(
                 # First where it survives: a later leader must not show them again.
                 async with asyncio.timeout_at(deadline_s):
                     await begin_remote_at(partition, offset)
-                partition, offset = _find(partitions, metadata.image, topic, wanted, at_least=offset)
+                # More may be committed by now. It stays, as it does in the object store.
+                there = wire.DeleteRecordsPartition(partition_index=wanted.partition_index, offset=offset)
+                partition, offset = _find(partitions, metadata.image, topic, there, at_least=offset)
             _start_at(partition, offset)
             write_cycle.finish_soon()  # which answers the followers' fetches
             low_watermark = partition.start_offset

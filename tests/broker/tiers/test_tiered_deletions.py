@@ -1,0 +1,57 @@
+"""DeleteRecords in a tiered topic while messages come and the object store is slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from support.brokers.held_store import Held
+from support.brokers.local_broker import local_broker
+from support.brokers.tiered import copied_to, create_tiered, eventually, fill, settings, value, values_from
+from support.clients.wire_client import EARLIEST, WireClient, offset_at
+
+UP_TO_THE_END = -1
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    found = Held()
+    yield found
+    found.let_go.set()
+
+
+def delete_below(topic: str, offset: int) -> DeleteRecordsRequest:
+    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+    wanted = DeleteRecordsTopic(name=topic, partitions=[partition])
+    return DeleteRecordsRequest(topics=[wanted], timeout_ms=60_000)
+
+
+def test_what_comes_while_the_store_is_asked_is_not_deleted(
+    tmp_path: Path, topic: str, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The local log must not begin later than the manifest says: it would begin earlier again when the next
+    segment is copied, or no segment would fit any more."""
+    store = tmp_path / "store"
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        topic_id = create_tiered(client, topic)
+        fill(client, topic, 60)
+        assert eventually(lambda: copied_to(store, topic_id) > 50)
+        held.hold(monkeypatch, "put")
+        client.post(delete_below(topic, UP_TO_THE_END), 2)
+        assert held.reached.wait(60)
+        with WireClient(broker.bootstrap) as other:
+            fill(other, topic, 20, 60)
+        held.let_go.set()
+        (deleted,) = client.read().topics[0].partitions
+        assert (deleted.error_code, deleted.low_watermark) == (0, 60)
+        fill(client, topic, 60, 80)
+        assert eventually(lambda: copied_to(store, topic_id) > 120)
+        assert offset_at(client, topic, EARLIEST) == 60
+        assert values_from(client, topic, 60) == [(number, value(number)) for number in range(60, 140)]
