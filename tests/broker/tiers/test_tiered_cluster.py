@@ -9,6 +9,11 @@ import pytest
 
 from forebay.errors import ErrorCode
 from forebay.wire.batch import split
+from forebay.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from forebay.wire.messages.list_offsets import ListOffsetsRequest
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.brokers.tiered import TIERED, copied_to, manifest_of, settings, value
@@ -23,7 +28,7 @@ from support.clients.wire_client import (
 )
 
 ACKS_ALL = -1
-PRODUCE, CREATE_TOPICS, FETCH, LIST_OFFSETS = 9, 7, 12, 8
+PRODUCE, CREATE_TOPICS, FETCH, LIST_OFFSETS, DELETE_RECORDS = 9, 7, 12, 8, 2
 TOPIC = "t"
 CONFIGS = {**TIERED, "min.insync.replicas": "1"}
 EARLIEST, EARLIEST_LOCAL = -2, -4
@@ -75,6 +80,31 @@ class Tiered:
             return all(log.start_offset >= offset for log in logs)
 
         await eventually(all_begin)
+
+    async def leave_behind(self) -> int:
+        """Fill the topic; returns a broker that has about 40 of its 100 messages."""
+        cluster = self.cluster
+        await self.fill(0, 40)
+        leader = cluster.leader(TOPIC)
+        behind = next(node for node in cluster.nodes if node != leader)
+        await cluster.in_sync(TOPIC)
+        await cluster.kill(behind)
+        await cluster.bury(behind)
+        await self.fill(40, 60)
+        await eventually(lambda: copied_to(self.store, self.topic_id) > 80)
+        return behind
+
+    async def lose_all_but(self, behind: int) -> None:
+        """An unclean election."""
+        cluster = self.cluster
+        for node in [node for node in cluster.nodes if node != behind]:
+            await cluster.kill(node)
+            await cluster.bury(node)
+        await cluster.start(behind)
+        await cluster.change(
+            TOPIC, 0, leader=behind, isr=(behind,), leader_epoch=cluster.state(TOPIC).leader_epoch + 1
+        )
+        await cluster.knows(TOPIC)
 
 
 @pytest.fixture
@@ -182,22 +212,8 @@ async def test_a_replica_that_lost_its_disk_knows_the_producers_of_the_remote_pa
 
 async def test_messages_that_an_unclean_election_lost_are_never_served(tiered: Tiered) -> None:
     cluster = tiered.cluster
-    await tiered.fill(0, 40)
-    leader = cluster.leader(TOPIC)
-    behind = next(node for node in cluster.nodes if node != leader)
-    await cluster.in_sync(TOPIC)
-    await cluster.kill(behind)
-    await cluster.bury(behind)
-    await tiered.fill(40, 60)
-    await eventually(lambda: copied_to(tiered.store, tiered.topic_id) > 80)
-    for node in [node for node in cluster.nodes if node != behind]:
-        await cluster.kill(node)
-        await cluster.bury(node)
-    await cluster.start(behind)
-    await cluster.change(
-        TOPIC, 0, leader=behind, isr=(behind,), leader_epoch=cluster.state(TOPIC).leader_epoch + 1
-    )
-    await cluster.knows(TOPIC)
+    behind = await tiered.leave_behind()
+    await tiered.lose_all_but(behind)
     end = cluster[behind].partitions.held(TOPIC, 0).log.end_offset
     assert 40 <= end < 80
     remote = cluster[behind].partitions.held(TOPIC, 0).remote
@@ -206,3 +222,25 @@ async def test_messages_that_an_unclean_election_lost_are_never_served(tiered: T
     assert await tiered.read(0, end) == values(0, end)
     manifest = manifest_of(tiered.store, tiered.topic_id)
     assert manifest is not None and manifest.doomed, "the objects stay for a while"
+
+
+@pytest.mark.parametrize("deleted_to", [90, 100])
+async def test_what_was_deleted_before_an_unclean_election_deletes_no_new_messages(
+    tiered: Tiered, deleted_to: int
+) -> None:
+    """The new leader gives others the offsets that were deleted."""
+    cluster = tiered.cluster
+    behind = await tiered.leave_behind()
+    partition = DeleteRecordsPartition(partition_index=0, offset=deleted_to)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=TOPIC, partitions=[partition])], timeout_ms=30_000
+    )
+    answer = await cluster.ask(cluster.leader(TOPIC), request, DELETE_RECORDS)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    await tiered.lose_all_but(behind)
+    end = cluster[behind].partitions.held(TOPIC, 0).log.end_offset
+    assert 40 <= end < 80
+    await tiered.fill(end, 120 - end)
+    await eventually(lambda: copied_to(tiered.store, tiered.topic_id) > deleted_to)
+    assert await tiered.offset(EARLIEST) <= end
+    assert await tiered.read(end, 120) == values(end, 120)

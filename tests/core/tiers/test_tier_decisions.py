@@ -127,6 +127,30 @@ def test_messages_of_a_lost_history_are_found_by_their_epochs(
 
 
 @pytest.mark.parametrize(
+    ("writer_epoch", "epochs", "log_end", "expected"),
+    [
+        (3, [(3, 0), (5, 120)], 150, None),
+        (3, [(5, 100)], 150, None),
+        (5, [(5, 0)], 100, None),
+        # The leader has an older log, or none, and takes messages at offsets that the one before had deleted.
+        (3, [(2, 0), (5, 50)], 150, 50),
+        (3, [(5, 0)], 150, 0),
+        (5, [(5, 0)], 90, 90),
+    ],
+)
+def test_what_was_deleted_in_a_lost_history_is_not_deleted_in_the_leaders(
+    writer_epoch: int, epochs: list[tuple[int, int]], log_end: int, expected: int | None
+) -> None:
+    deleted = manifest(start_offset=100, leader_epoch=writer_epoch)
+    assert lost_from(deleted, epochs, epochs[0][1], log_end) == expected
+    if expected is not None:
+        expired = deleted._replace(segments=(remote(90, 110, (3, 90)),))
+        assert lost_from(expired, epochs, epochs[0][1], log_end) == expected
+        after = changes.cut_off(expired, expected, 0)
+        assert (after.start_offset, after.first_offset, after.next_offset) == (expected,) * 3
+
+
+@pytest.mark.parametrize(
     ("epoch", "end"),
     [(0, (0, 5)), (1, (0, 5)), (2, (2, 15)), (3, (2, 15)), (4, (4, 25)), (5, None), (9, None)],
 )

@@ -80,7 +80,7 @@ class LeaderTerm:
             if found.leader_epoch > self.epoch:
                 self.fenced = True
                 raise TermOver(f"{self.partition} has a leader of epoch {found.leader_epoch} already")
-            claimed = self._own_history(self._claimed(found))
+            claimed = self._claimed(self._own_history(found))
             if await self._file.replace(claimed):
                 self._check_term()
                 self._adopt(claimed)

@@ -18,7 +18,14 @@ Epochs = Sequence[tuple[int, int]]
 
 
 def lost_from(manifest: Manifest, epochs: Epochs, log_start_offset: int, log_end_offset: int) -> int | None:
-    """The first offset in the manifest that is not of the leader's history; None if all of it is."""
+    """The first offset in the manifest that is not of the leader's history; None if all of it is.
+
+    The manifest may begin beyond the history that its writer and the leader share: then what was deleted
+    there was lost as well, and the leader has other messages at these offsets.
+    """
+    shared_end = next((start for epoch, start in epochs if epoch > manifest.leader_epoch), log_end_offset)
+    if manifest.start_offset > shared_end:
+        return shared_end
     for segment in manifest.segments:
         for epoch, start, end in _spans(segment):
             valid_to = _valid_to(epoch, start, epochs, log_start_offset, log_end_offset)
