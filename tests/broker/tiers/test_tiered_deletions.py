@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from forebay.tiers.local_directory import LocalDirectory
 from forebay.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from forebay.wire.tiers.layout import manifest_key
+from forebay.wire.tiers.manifest import Manifest, encode_manifest
 from support.brokers.held_store import Held
 from support.brokers.local_broker import local_broker
 from support.brokers.tiered import copied_to, create_tiered, eventually, fill, settings, value, values_from
+from support.clients.config_calls import increment
 from support.clients.wire_client import EARLIEST, WireClient, offset_at
 
 UP_TO_THE_END = -1
@@ -55,3 +59,23 @@ def test_what_comes_while_the_store_is_asked_is_not_deleted(
         assert eventually(lambda: copied_to(store, topic_id) > 120)
         assert offset_at(client, topic, EARLIEST) == 60
         assert values_from(client, topic, 60) == [(number, value(number)) for number in range(60, 140)]
+
+
+def test_a_manifest_without_segments_that_begins_before_the_local_log_is_no_obstacle(
+    tmp_path: Path, topic: str
+) -> None:
+    """A leader wrote it when it had been replaced, and the next one had deleted messages meanwhile."""
+    store = tmp_path / "store"
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        topic_id = create_tiered(client, topic, remote_log_copy_disable="true")
+        fill(client, topic, 60)
+        (deleted,) = client.call(delete_below(topic, 40), 2).topics[0].partitions
+        assert deleted.low_watermark == 40
+    announced = Manifest(topic, topic_id, 0, version=1, leader_epoch=0, pending=("topics/x.segment",))
+    LocalDirectory(str(store)).put(manifest_key(topic_id, 0), encode_manifest(announced))
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        assert increment(client, 2, topic, ("remote.log.copy.disable", 0, "false")).error_code == 0
+        fill(client, topic, 60, 60)
+        assert eventually(lambda: copied_to(store, topic_id) > 100)
+        assert offset_at(client, topic, EARLIEST) == 40
+        assert values_from(client, topic, 40) == [(number, value(number)) for number in range(40, 120)]

@@ -98,12 +98,13 @@ class LeaderTerm:
         if lost is not None:
             _warn("messages in the object store are of a lost history, and are not served", partition, lost)
             manifest = changes.cut_off(manifest, lost, self._now_ms() + keep_ms)
-        if manifest.next_offset < log_.start_offset and (manifest.segments or lost is not None):
-            _warn(
-                "messages between the object store and the local log are missing: the partition begins here",
-                partition,
-                log_.start_offset,
-            )
+        if manifest.next_offset < log_.start_offset:
+            if manifest.segments or lost is not None:
+                _warn(
+                    "messages between the object store and the local log are missing: they are skipped",
+                    partition,
+                    log_.start_offset,
+                )
             manifest = changes.begun_anew(manifest, log_.start_offset, self._now_ms() + keep_ms)
         return manifest
 
