@@ -191,7 +191,12 @@ class Workload(Cast):
             "folds": self._add_folds,
             "key-folds": self._add_key_folds,
         }
-        administrators = self._administrators() | {"deposer": self._deposer(), "quotas": QuotaSetter}
+        administrators = self._administrators() | {
+            "deposer": self._deposer(),
+            "quotas": QuotaSetter,
+            "end-deleter": partial(Deleter, at=BRIEF, to_the_end=0.5),
+            "loose-deleter": partial(Deleter, at=LOOSE, to_the_end=0.5),
+        }
         for name in cast:
             if name in ensembles:
                 ensembles[name](chance)

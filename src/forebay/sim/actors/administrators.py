@@ -41,6 +41,7 @@ from forebay.wire.messages.incremental_alter_configs import (
 
 TOPIC_RESOURCE = 2
 
+_HIGH_WATERMARK = -1
 _SET = 0
 _PREFERRED = 0
 _UNCLEAN = 1
@@ -187,11 +188,15 @@ class SettingsChanger(Actor):
 
 
 class Deleter(Actor):
-    """Deletes the oldest messages of a partition, up to somewhere in the middle of a segment."""
+    """Deletes the oldest messages of a partition, up to somewhere in the middle of a segment.
 
-    def __init__(self, client: Client, model: Model, at: TopicPartition) -> None:
+    Where `to_the_end` says so, it names no offset in some of its requests: then all that is committed goes.
+    """
+
+    def __init__(self, client: Client, model: Model, at: TopicPartition, to_the_end: float = 0.0) -> None:
         super().__init__(client, model)
         self._at = at
+        self._to_the_end = to_the_end
 
     async def act(self) -> None:
         while not self.stopping:
@@ -200,7 +205,10 @@ class Deleter(Actor):
                 leader, _ = await self.client.leader(self._at)
                 first = await self.client.earliest(self._at)
                 found = await self.client.fetch(self._at, first, committed=False, max_wait_ms=0)
-                await delete_before(self, leader, self._at, self.chance.randint(first, found.high_watermark))
+                offset = self.chance.randint(first, found.high_watermark)
+                if self._to_the_end and self.chance.random() < self._to_the_end:
+                    offset = _HIGH_WATERMARK
+                await delete_before(self, leader, self._at, offset)
             except (Failed, Refused):
                 self.client.forget(self._at)
 

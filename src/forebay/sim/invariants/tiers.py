@@ -5,6 +5,8 @@
   be lost.)
 - A manifest lists nothing of a lost history: its messages are those of the leader that wrote it, epoch by
   epoch, and end where the leader's log does, or before.
+- What a leader knows of its manifest fits its log: nothing is missing between the two, and nothing counts as
+  deleted that is still to be written.
 - In the end every object has an owner: a manifest lists it, or is about to delete it.
 """
 
@@ -16,10 +18,12 @@ from forebay.broker.partition.partition import Partition
 from forebay.errors import ProtocolError
 from forebay.sim.world.node import SimNode
 from forebay.sim.world.objects import SimObjects
-from forebay.sim.world.places import BRIEF
+from forebay.sim.world.places import BRIEF, LOOSE
 from forebay.sim.world.virtual_time import World
 from forebay.wire.tiers.layout import MANIFEST, SEGMENT_SUFFIX, manifest_key
 from forebay.wire.tiers.manifest import Manifest, decode_manifest
+
+_DELETED = (BRIEF, LOOSE)
 
 
 class TierInvariants:
@@ -70,8 +74,9 @@ class TierInvariants:
     def _check_logs(self, node: SimNode) -> None:
         assert node.broker is not None
         for partition in node.broker.partitions.all():
+            self._check_fit(partition)
             start = partition.log.start_offset
-            if partition.remote is None or not start or (partition.topic, partition.index) == BRIEF:
+            if partition.remote is None or not start or (partition.topic, partition.index) in _DELETED:
                 continue
             if partition.config.unclean_leader_election_enable:
                 continue  # a replica may still have a lost history, of which the store has let go
@@ -81,6 +86,20 @@ class TierInvariants:
                 self._world.fail(
                     f"{partition} begins at {start} on {node.host}, and the object store ends at {held}"
                 )
+
+    def _check_fit(self, partition: Partition) -> None:
+        remote, log = partition.remote, partition.log
+        if remote is None or not partition.is_leader or not remote.known or remote.manifest is None:
+            return
+        if log.start_offset > remote.manifest.next_offset:
+            self._world.fail(
+                f"{partition} begins at {log.start_offset}, and its manifest ends at {remote.copied_to}"
+            )
+        if remote.manifest.start_offset > log.end_offset:
+            self._world.fail(
+                f"{partition} ends at {log.end_offset}, and its manifest begins at"
+                f" {remote.manifest.start_offset}"
+            )
 
     def _manifest(self, key: str) -> Manifest | None:
         found = self._objects.objects.get(key)

@@ -1,7 +1,7 @@
 """Invariants of the brokers' background work, and of their logs after a restart.
 
 - A process that ends loses nothing that it has written: its logs are as long when it is started again, and
-  begin where they began.
+  begin where they began, unless a new leader of an unclean election has them begin anew.
 - An operation that a disk refuses is retried after a while, not at once. A reader may look for data around
   bytes that the disk does not return, so each position of a file counts separately.
 - Retention and compaction continue whatever the state of other partitions, and finish.
@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from forebay.broker.node import Node
 from forebay.broker.partition.partition import Partition
 from forebay.sim.world.node import SimNode
+from forebay.sim.world.places import LOOSE
 from forebay.sim.world.virtual_time import World
 
 _COMPACTIONS_PER_CHECK_MAX = 25
@@ -61,8 +62,10 @@ class Upkeep:
                     f"{node.host} cut {report.truncated_bytes} bytes and {report.removed_segments} segments "
                     f"off {partition} when it started, though only its process had ended"
                 )
-            noted = node.noted_starts.get((partition.topic, partition.index), 0)
-            if start < noted:
+            at = partition.topic, partition.index
+            noted = node.noted_starts.get(at, 0)
+            begins_anew = at == LOOSE  # after an unclean election, before it was looked at
+            if start < noted and not begins_anew:
                 self._world.fail(f"{partition} begins at {start} again on {node.host}, and began at {noted}")
 
     def _check_compactions(self, start: tuple[int, int], node: SimNode, broker: Node) -> None:

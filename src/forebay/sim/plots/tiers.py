@@ -55,6 +55,15 @@ PLOTS = {
         tiered=True,
         step_s=(0.5, 3.0),
     ),
+    # Messages are deleted while others come, also those that an unclean election loses at the same time.
+    "deleted-tiers": Plot(
+        cast=("plain", "loose", "end-deleter", "loose-deleter", "elector"),
+        faults=("objects_fail", "kill", "pause", "isolate", "lose_power"),
+        settings={**ONE_IN_SYNC, **_TIERS},
+        value_bytes=400,
+        tiered=True,
+        step_s=(0.5, 3.0),
+    ),
     # All brokers but one end. The last one continues alone, copies its messages, and ends: the others
     # continue without these, and must not serve them from the object store.
     "lost-tiers": Plot(
