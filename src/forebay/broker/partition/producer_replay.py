@@ -66,7 +66,7 @@ def _aborted_transactions(log_: Log, on_note: Callable[[], None]) -> Iterator[Ab
         if is_note(header):
             on_note()
         elif header.is_transactional:
-            aborted = _accept(table, batch, header)
+            aborted = replay_batch(table, batch, header)
             if aborted is not None:
                 yield aborted
 
@@ -76,7 +76,7 @@ def reload_producers(log_: Log) -> ProducerTable:
     offset, table = _newest_snapshot(log_, log_.end_offset)
     if offset < log_.end_offset:
         for batch, header in _whole_batches(log_, offset):
-            _accept(table, batch, header)
+            replay_batch(table, batch, header)
     return table
 
 
@@ -117,12 +117,13 @@ def _whole_batches(log_: Log, offset: int) -> Iterator[tuple[memoryview, BatchHe
 
 
 def _replay(log_: Log, table: ProducerTable, batch: memoryview, header: BatchHeader) -> None:
-    aborted = _accept(table, batch, header)
+    aborted = replay_batch(table, batch, header)
     if aborted is not None:
         log_.files.restore_aborted(aborted)
 
 
-def _accept(table: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedTxn | None:
+def replay_batch(table: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedTxn | None:
+    """Take note of a batch that is stored and committed; the transaction that it aborted, if it did."""
     aborted = accept_batch(table, batch, header)
     table.written()
     if header.is_control:

@@ -3,22 +3,30 @@
 A replica without a log begins where its leader's local log does, and never sees the batches before. Without
 their producers it would take any number from an idempotent producer that sent its last batch before: a
 repeated batch twice, and a later one before an earlier one. The segment that ends there has their snapshot.
+Where none ends, that of the segment before is brought up to date with the batches in between.
 """
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from forebay.errors import ErrorCode, KafkaError
+from forebay.broker.partition.producer_replay import replay_batch
+from forebay.core.partition.producers.producer_table import ProducerTable
+from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.tiers.object_store import ObjectStoreError
-from forebay.tiers.reading import read_index, read_manifest
+from forebay.tiers.reading import read_chunk, read_index, read_manifest
+from forebay.wire.tiers.segment_object import batch_headers
 
 if TYPE_CHECKING:
     from forebay.broker.background import Background
     from forebay.broker.partition.partition import Partition
     from forebay.broker.tiers.tier_host import TierHost
     from forebay.tiers.object_store import ObjectStore
+    from forebay.wire.tiers.manifest import Manifest, RemoteSegment
+
+log = logging.getLogger(__name__)
 
 
 class _Place(NamedTuple):
@@ -62,7 +70,7 @@ class RemoteProducers:
         found: bytes | ObjectStoreError
         try:
             await host.known_store.check()
-            found = await host.threads.run(partial(_snapshot, host.store, place))
+            found = await host.threads.run(partial(producers_at, host.store, *place))
         except ObjectStoreError as error:
             found = error
         except BaseException:
@@ -72,13 +80,37 @@ class RemoteProducers:
             self._found[place] = found
 
 
-def _snapshot(store: ObjectStore, place: _Place) -> bytes:
-    """Runs in a thread."""
-    manifest = read_manifest(store, place.topic_id, place.partition)
-    segment = None if manifest is None else manifest.find(place.offset - 1)
-    if segment is None or segment.next_offset != place.offset:
+def producers_at(store: ObjectStore, topic_id: bytes, partition: int, offset: int) -> bytes:
+    """Their snapshot; empty if nothing before the offset is in the object store. Blocks."""
+    manifest = read_manifest(store, topic_id, partition)
+    segment = None if manifest is None else manifest.find(offset - 1)
+    if manifest is None or segment is None:
         return b""
-    return read_index(store, segment).producers
+    if segment.next_offset == offset:
+        return read_index(store, segment).producers
+    return _replayed(store, manifest, segment, offset).to_bytes()
+
+
+def _replayed(store: ObjectStore, manifest: Manifest, segment: RemoteSegment, offset: int) -> ProducerTable:
+    """The producers in the middle of a segment. Another leader had other segments when it copied."""
+    before = manifest.find(segment.base_offset - 1)
+    table = ProducerTable() if before is None else _table(read_index(store, before).producers)
+    for chunk in read_index(store, segment).chunks:
+        if chunk.base_offset >= offset:
+            break
+        data = memoryview(read_chunk(store, segment, chunk))
+        for position, header in batch_headers(data):
+            if header.base_offset < offset:
+                replay_batch(table, data[position : position + header.size], header)
+    return table
+
+
+def _table(snapshot: bytes) -> ProducerTable:
+    try:
+        return ProducerTable.from_bytes(snapshot) if snapshot else ProducerTable()
+    except ProtocolError as error:
+        log.warning("a producer snapshot in the object store is damaged", extra={"reason": str(error)})
+        return ProducerTable()
 
 
 def _not_yet(partition: Partition, why: str) -> KafkaError:
