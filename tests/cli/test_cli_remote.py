@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from forebay.operations.remote_store import committed_messages
 from forebay.tiers.local_directory import LocalDirectory
+from forebay.tiers.reading import read_topic
+from forebay.wire.batch import records
 from support.brokers.forebay_command import forebay
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.tiered import copied_to, create_tiered, eventually, fill, manifest_of, settings, value
@@ -25,10 +28,10 @@ def broker(tmp_path: Path, store: Path) -> Iterator[LocalBroker]:
         yield broker
 
 
-def copied(broker: LocalBroker, store: Path, topic: str) -> bytes:
+def copied(broker: LocalBroker, store: Path, topic: str, **configs: str) -> bytes:
     """A tiered topic of which everything but the last segment is in the store."""
     with WireClient(broker.bootstrap) as client:
-        topic_id = create_tiered(client, topic)
+        topic_id = create_tiered(client, topic, **configs)
         fill(client, topic, 60)
     assert eventually(lambda: copied_to(store, topic_id) > 40)
     return topic_id
@@ -109,6 +112,26 @@ def test_a_topic_comes_back_from_the_store_alone(
         with WireClient(other.bootstrap) as client:
             found = read_all(client, topic)
     assert found[: manifest.next_offset] == [(n, value(n)) for n in range(manifest.next_offset)]
+
+
+def test_times_come_back_that_brokers_have_set(
+    tmp_path: Path, broker: LocalBroker, store: Path, topic: str
+) -> None:
+    limits = {"message_timestamp_type": "LogAppendTime", "message_timestamp_before_max_ms": "1"}
+    topic_id = copied(broker, store, topic, **limits)
+    objects, manifest = LocalDirectory(str(store)), manifest_of(store, topic_id)
+    assert manifest is not None
+    described = read_topic(objects, topic_id)
+    assert described is not None
+    times = [record.timestamp for record in committed_messages(objects, described, 0)]
+    with local_broker(tmp_path / "other") as other:
+        done = forebay(
+            "topic", "restore", topic, "--new-offsets", "--remote", str(store), bootstrap=other.bootstrap
+        )
+        assert done.code == 0, done.err
+        partition = other.on_loop(lambda node: node.partitions.get(topic, 0))
+        batches = [batch for stretch in partition.log.stretches(0) for batch, _ in stretch.batches()]
+    assert [record.timestamp for batch in batches for record in records(batch)] == times
 
 
 def test_a_description_says_where_messages_are(broker: LocalBroker, store: Path, topic: str) -> None:

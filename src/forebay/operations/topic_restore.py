@@ -19,15 +19,24 @@ _NOT_TAKEN_OVER = ("remote.storage.enable", "local.retention.ms", "local.retenti
 _NOT_TAKEN_OVER_BUT_TIERS = (
     "leader.replication.throttled.replicas",
     "follower.replication.throttled.replicas",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.difference.max.ms",
 )
+"""Timestamps of old messages may be beyond what is accepted of new ones."""
 
 
 def restored_settings(topic: RemoteTopic, *, tiered: bool) -> dict[str, str]:
     """The settings of the new topic. `tiered`: it keeps old segments in an object store as well."""
     left_out = _NOT_TAKEN_OVER_BUT_TIERS if tiered else (*_NOT_TAKEN_OVER, *_NOT_TAKEN_OVER_BUT_TIERS)
     settings = {name: text for name, text in topic.settings.items() if name not in left_out}
-    # Old messages would be deleted while they are brought back.
-    return {**settings, "retention.ms": "-1", "retention.bytes": "-1"}
+    # Old messages would be deleted while they are brought back, or get new timestamps.
+    return {
+        **settings,
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "message.timestamp.type": "CreateTime",
+    }
 
 
 def create_restored(
