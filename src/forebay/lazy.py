@@ -1,4 +1,4 @@
-"""What is made when it is first used, so that a process pays for nothing else.
+"""Makes things when they are first used, so that a process pays for nothing else.
 
 `dataclass` is Python's, but the methods of a class with slots are compiled when the first of them is called:
 compiling them takes most of the time in which a module with such classes is imported. `load` imports what a
@@ -22,7 +22,7 @@ _NO_FIELDS = ("ClassVar", "typing.ClassVar", "KW_ONLY")
 
 
 def load(reference: str) -> Any:
-    """What "module:attribute" names."""
+    """The object that "module:attribute" names."""
     module, _, attribute = reference.partition(":")
     return getattr(import_module(module), attribute)
 

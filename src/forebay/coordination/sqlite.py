@@ -130,7 +130,7 @@ class SqliteStore:
         return self._keyspace.watch(prefix, from_revision)
 
     async def next_events(self, prefix: str, from_revision: int) -> tuple[list[Event], int]:
-        """What a watch would give next."""
+        """The events that a watch would give next."""
         return await self._keyspace.next_events(prefix, from_revision)
 
     async def lease(self, ttl_s: float) -> SqliteLease:  # noqa: ARG002 - it lives as long as we do

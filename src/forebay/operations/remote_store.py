@@ -1,4 +1,4 @@
-"""What is in the object store of tiered storage: shown, checked, cleaned, and brought back. Blocking.
+"""Shows, checks and cleans the object store of tiered storage, and brings topics back. Blocking.
 
 Works on the store alone; only a restore needs a cluster.
 """

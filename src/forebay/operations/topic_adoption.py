@@ -60,7 +60,7 @@ def brokers_store(client: Client) -> str:
 def plan_restores(
     client: Client, store: ObjectStore, names: Sequence[str], new_name: str | None, *, keep_all: bool
 ) -> list[PlannedRestore]:
-    """What would be restored; without names, every topic in the store. Raises CommandError."""
+    """The topics that would be restored; without names, all in the store. Raises CommandError."""
     known = client.metadata(client.admin()).topics
     try:
         topics = [find_topic(store, name) for name in names] or sorted(list_topics(store))

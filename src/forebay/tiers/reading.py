@@ -25,7 +25,7 @@ from forebay.wire.tiers.segment_object import Chunk, SegmentIndex, check_chunk, 
 
 
 class RemoteTopic(NamedTuple):
-    """What topic.json says."""
+    """The contents of topic.json."""
 
     name: str
     topic_id: bytes

@@ -215,8 +215,10 @@ class ConsumerFetch(Fetch):
         return self._bytes_missing()
 
     def _counts_of(self, partition: Partition) -> dict[FetchTarget, int]:
-        """What counts of the targets that this partition is read for. A fetch that waits has had no error, so
-        each target has its partition."""
+        """The bytes that count for the targets that this partition is read for.
+
+        A fetch that waits has had no error, so each target has its partition.
+        """
         if not self._counted:
             for read, (target, _, size) in zip(self._partitions, self._found, strict=True):
                 self._counted.setdefault(read, {})[target] = size

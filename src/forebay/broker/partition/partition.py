@@ -136,7 +136,7 @@ class Partition:
         )
         """Messages that wait for their time, if its topic takes such messages or has taken them."""
         self.remote: RemoteLog | None = load(_REMOTE_LOG)() if config.remote_storage_enable else None
-        """What is in an object store, if the topic's closed segments are copied there."""
+        """The part in an object store, if the topic's closed segments are copied there."""
         self.enough_replicas = self.may_commit = self.commits_at_once = self.commits_by_sync = False
         """The results of `commit_rules`, kept because they are read for every batch."""
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)

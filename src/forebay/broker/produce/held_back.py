@@ -73,7 +73,7 @@ def check_before_hand_over(
 
 
 def numbers_of(records: memoryview | None) -> bytes:
-    """What is kept of a batch to know it by, when it was taken and is refused after all: the buffer that it
-    came in is used again before."""
+    """The bytes of a batch by which it is known when it was taken and is refused after all. The buffer that
+    it came in is used again before."""
     assert records is not None
     return bytes(records[:HEADER_SIZE])

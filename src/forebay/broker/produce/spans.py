@@ -23,7 +23,7 @@ class Parent(NamedTuple):
 
 
 class TracedBatches(NamedTuple):
-    """What was produced to one partition, in memory of its own."""
+    """A copy of the batch that was produced to one partition."""
 
     topic: str
     partition: int

@@ -52,7 +52,7 @@ class LeaderTerm:
         self._file = ManifestFile(host.store, host.threads, partition.topic_id, partition.index)
         self._lock = asyncio.Lock()
         self._described = b""
-        """What this term has written down of the topic."""
+        """The description of the topic that this term has written."""
         self.fenced = False
         """True if a later leader has claimed the manifest: this one has only to learn of it."""
 
@@ -274,7 +274,7 @@ class LeaderTerm:
     async def _upload_all(
         self, uploads: list[Upload]
     ) -> tuple[list[RemoteSegment], ObjectStoreError | StorageError | None]:
-        """What was copied, and why not all of it was."""
+        """The segments that were copied, and why not all were."""
         done: list[RemoteSegment] = []
         try:
             for upload in uploads:

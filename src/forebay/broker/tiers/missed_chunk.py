@@ -1,4 +1,4 @@
-"""What a read of messages in the object store comes to: a range of a chunk, or that the chunk is not here."""
+"""The result of reading messages in the object store: a range of a chunk, or that the chunk is not here."""
 
 from __future__ import annotations
 

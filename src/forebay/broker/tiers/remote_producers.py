@@ -40,7 +40,7 @@ class RemoteProducers:
         self._host = host
         self._background = background
         self._found: dict[_Place, bytes | ObjectStoreError | None] = {}
-        """What was read and not taken yet; None while it is being read."""
+        """Snapshots that were read and not taken yet; None while one is being read."""
 
     def take(self, partition: Partition, offset: int) -> bytes:
         """Their snapshot; empty if the object store has none. Raises KafkaError until it was read: ask again.

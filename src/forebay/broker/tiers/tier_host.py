@@ -1,4 +1,4 @@
-"""What the work on tiered partitions needs of the broker."""
+"""The parts of the broker that the work on tiered partitions needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands that move partitions share: their options, and how moves are shown."""
+"""The options that the commands for moving partitions share, and how they show moves."""
 
 from __future__ import annotations
 

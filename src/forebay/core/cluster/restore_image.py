@@ -68,7 +68,7 @@ class Claim(NamedTuple):
     latest_epoch: int
     """The latest leader epoch that it has seen, with or without messages."""
     high_watermark: int = 0
-    """What lies below it was committed, as far as the replica knows."""
+    """Offsets below it were committed, as far as the replica knows."""
     epochs: tuple[tuple[int, int], ...] = ()
     """The last leader epochs in the log, each with its start offset; none where replicas that have the same
     messages may differ in them."""

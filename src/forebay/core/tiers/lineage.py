@@ -1,4 +1,4 @@
-"""Whether the messages in an object store belong to the history of the leader's log.
+"""Tells which messages in an object store belong to the history of the leader's log.
 
 After an unclean election they may not: the new leader lacks messages that were committed and copied, and
 gives their offsets to others. Leader epochs tell: an epoch has one leader, so two logs agree on all offsets

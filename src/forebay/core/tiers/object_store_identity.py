@@ -1,4 +1,4 @@
-"""Whether an object store is the one that the cluster has copied to.
+"""Tells if an object store is the one that the cluster has copied to.
 
 An object store has an id of its own, in the object `store.json`, and the cluster remembers it. A wrong
 bucket, an empty volume or a directory that is not mounted has another id or none. It is not used: manifests

@@ -1,4 +1,4 @@
-"""What to copy next, and what may be deleted: in the object store, and from the local disk.
+"""Plans the copying of segments, and the deletions in the object store and on the local disk.
 
 From the local disk goes only what the manifest has, or what retention deletes everywhere.
 """

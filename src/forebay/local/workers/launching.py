@@ -37,7 +37,7 @@ _WITH_ETCD = "forebay.coordination.etcd.store"
 
 
 class ForkServerEnded(OSError):
-    """Whether the worker was started is not known. If it was, it ends when its standard input does."""
+    """It is not known if the worker was started. If it was, it ends when its standard input does."""
 
 
 class Child(Protocol):

@@ -1,4 +1,4 @@
-"""What each worker of a host is given: a folder, ports, a number, and the settings of the host.
+"""Plans the workers of a host: each gets a folder, ports, a number, and the settings of the host.
 
 Worker 1 has the data directory itself, as a broker that is alone has, and worker n the folder `workers/n` in
 it. So a host goes from one worker to several and back without moving a file. All of them accept at the ports
@@ -78,7 +78,7 @@ def _worker_plan(
 
 
 def _defaults(config: BrokerConfig, host_name: str) -> dict[str, str]:
-    """What holds for workers unless it is set otherwise."""
+    """Settings of workers, unless they are set otherwise."""
     if config.cluster.url is None:
         return {
             # All on one disk: a second replica would take room, and save nothing but the time of a restart.

@@ -154,7 +154,7 @@ class _Host:
     # -- the store -------------------------------------------------------------------------------------
 
     async def _open_store(self) -> None:
-        """What the workers have asked meanwhile waits in their sockets."""
+        """Requests that the workers have sent meanwhile wait in their sockets."""
         if self._config.cluster.url is not None:
             return
         syncs = self._config.storage.syncs

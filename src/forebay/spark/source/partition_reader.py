@@ -65,7 +65,7 @@ class Reading:
                 yield from self._read(part)
 
     def _read_remote(self, part: RemoteRange) -> Iterator[pa.RecordBatch]:
-        """What is in segments from there, and what lies before and behind them from the brokers."""
+        """Read from there what is in segments, and from the brokers what lies before and behind them."""
         wanted, options = part.range, self.fetching.remote
         lost: list[tuple[int, int]] = []
 

@@ -1,4 +1,4 @@
-"""What the handlers of Produce and Fetch are given, made with the first request of each."""
+"""The parts that the handlers of Produce and Fetch are given, made with the first request of each."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class UnusedPartitions:
         self._used.update(keys)
 
     def needed(self, image: ClusterImage, closed: Assigned) -> Assigned:
-        """What of these has to be opened before anybody asks for it."""
+        """Those of `closed` that have to be opened before anybody asks for them."""
         config, queue = self._settings.current, self._queue
         if closed and config.cluster.embedded and not queue.leaves_unused:
             count = sum(len(topic.partitions) for topic in image.topics.values())
@@ -56,7 +56,7 @@ class UnusedPartitions:
         ]
 
     def open_first(self, image: ClusterImage, assigned: Assigned) -> Assigned:
-        """What of these has to be opened when the broker starts: what is needed, and what is on the disk.
+        """Those that have to be opened when the broker starts: what is needed, and what is on the disk.
 
         A partition with a checkpoint was used before, also if its directory is gone.
         """

@@ -1,1 +1,1 @@
-"""What a partition knows of its producers, and which of their batches it takes."""
+"""The producers as a partition knows them, and which of their batches it takes."""

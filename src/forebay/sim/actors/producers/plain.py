@@ -38,7 +38,7 @@ _NOT_APPENDED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 Outcome: TypeAlias = int | Failed | Refused
-"""What became of a batch: its offset, or why it has none."""
+"""The end of a batch: its offset, or the reason why it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ def place_of(
 
 
 def _announced(cluster: Cluster, partitions: Collection[TopicPartition]) -> Place | None:
-    """What the brokers say; None if nothing is remote, or if this user may not know where.
+    """The answer of the brokers; None if nothing is remote, or if this user may not know where.
 
     Where nothing is, which every reader may know, the settings of brokers are not asked for.
     """

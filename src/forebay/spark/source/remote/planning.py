@@ -60,7 +60,7 @@ class RemotePlan(NamedTuple):
         return [OffsetRange(wanted.at, low, high) for low, high in pairwise(edges) if low < high]
 
     def only(self, ranges: Iterable[OffsetRange], given: Container[TopicPartition] = ()) -> list[OffsetRange]:
-        """What of the ranges is remote.
+        """The remote parts of the ranges.
 
         Where the offset to start from was given, those that are not there any more are kept: a task finds
         that they are lost.

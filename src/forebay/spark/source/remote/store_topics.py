@@ -21,7 +21,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 
 def plan_without_brokers(options: ReadOptions) -> tuple[list[OffsetRange], RemotePlan | None]:
-    """What of the subscribed topics is in the store, within the offsets that were asked for."""
+    """The ranges of the subscribed topics that are in the store, within the offsets that were asked for."""
     remote = options.fetching.remote
     for position in (options.starting, options.ending):
         if position.is_timestamp:
