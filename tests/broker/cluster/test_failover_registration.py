@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -147,3 +148,21 @@ async def test_a_leader_that_does_not_know_yet_that_it_is_replaced_commits_nothi
     await cluster.in_sync(TOPIC)
     shown = only_partition(await cluster.ask(others[0], fetch(TOPIC), FETCH))
     assert values_of(shown.records) == [(0, b"a")]
+
+
+async def test_a_broker_that_stops_with_a_late_watch_knows_what_it_has_handed_over(
+    cluster: LocalCluster,
+) -> None:
+    """It would go on as the leader, and show clients an end of the log that is not the new leader's."""
+    leader = cluster.leader(TOPIC)
+    broker = cluster[leader]
+
+    def led_by() -> int:
+        state = broker.image.partition(TOPIC, 0)
+        assert state is not None
+        return state.leader
+
+    with cluster.uninformed(leader):
+        stopping = asyncio.create_task(cluster.stop(leader))
+        await eventually(lambda: led_by() != leader)
+        await stopping

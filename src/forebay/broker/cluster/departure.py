@@ -15,7 +15,7 @@ from collections.abc import Callable, Container
 from forebay.broker.live_config import LiveConfig
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import StoreError
-from forebay.core.cluster.image_changes import PartitionPut
+from forebay.core.cluster.image_changes import Change, PartitionPut
 from forebay.core.cluster.replicas.controller import departure, new_terms, withdrawal
 from forebay.core.topic_partition import TopicPartition
 
@@ -25,6 +25,7 @@ _ATTEMPTS_MAX = 64
 _RETRY_S = 0.01
 _SLICE = 100
 """Leaderships that are handed over at a time."""
+_LATE_S = 0.5
 
 
 class Departure:
@@ -86,12 +87,26 @@ class Departure:
             only=self._led(),
             min_insync_replicas=self._settings.current.controller.min_insync_replicas,
         ):
-            if not await self._metadata.change_all(changes[:_SLICE]):
+            if not await self._write_and_know(changes[:_SLICE]):
                 continue
             attempts += 1
             if attempts == _ATTEMPTS_MAX:
                 raise StoreError("the cluster changes too fast to hand over what is led here")
             await asyncio.sleep(_RETRY_S)
+
+    async def _write_and_know(self, changes: list[PartitionPut]) -> list[Change]:
+        """Like `change_all`, but does not rely on the watch, which may be late.
+
+        Until the image shows that others lead, this broker shows clients an end of the log that is outdated.
+        """
+        writing = asyncio.ensure_future(self._metadata.change_all(changes))
+        try:
+            written, _ = await asyncio.wait((writing,), timeout=_LATE_S)
+            if not written:
+                await self._metadata.catch_up()
+            return await writing
+        finally:
+            writing.cancel()
 
     def _led(self) -> set[TopicPartition]:
         return {
