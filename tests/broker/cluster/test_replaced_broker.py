@@ -6,13 +6,16 @@ the store says of the node is then about the successor's log.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from forebay.coordination.store import Put, StoreError
+from forebay.coordination.store import KeyValue, Put, StoreError
 from forebay.core.cluster.partition_state import NO_LEADER
+from forebay.core.cluster.stored.image_text import encode_broker
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -50,10 +53,11 @@ async def joined_again(cluster: LocalCluster, meanwhile: Callable[[str], list[Pu
     await cluster.settle()
 
 
-async def test_it_leads_again_if_nobody_else_was_the_node(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", [[], [b"no directory"]], ids=["nothing", "by hand"])
+async def test_it_leads_again_if_nobody_else_was_the_node(tmp_path: Path, written: list[bytes]) -> None:
     async with local_cluster(tmp_path, brokers=2) as cluster:
         await with_one_replica(cluster)
-        await joined_again(cluster, lambda _: [])
+        await joined_again(cluster, lambda key: [Put(key=key, value=value) for value in written])
         assert cluster.leader(TOPIC) == NODE
 
 
@@ -88,3 +92,34 @@ async def test_two_that_start_as_one_node_do_not_both_join(tmp_path: Path) -> No
         await eventually(lambda: refusals)
         await eventually(lambda: broker.lease.valid() and NODE in cluster[OTHER].image.brokers)
         assert "another broker starts as node 2" in refusals[0]
+
+
+async def test_it_leads_nothing_by_what_is_true_of_one_that_joined_while_it_left_the_sets(
+    tmp_path: Path,
+) -> None:
+    """The other had claimed the id before, and registers before this one claims it."""
+    async with local_cluster(tmp_path, brokers=2) as cluster:
+        await with_one_replica(cluster)
+        broker, store = cluster[NODE], cluster[OTHER].store
+        membership, key = broker.membership, broker.metadata.keys.broker(NODE)
+        claim, lease, tried = membership._claim_node, await store.lease(100), asyncio.Event()
+
+        async def claim_late(before: KeyValue | None) -> None:
+            membership._claim_node = claim  # type: ignore[method-assign]
+            assert membership._registration is not None
+            other = replace(membership._registration, directory="0" * 32, process="1" * 16)
+            await store.txn(puts=[Put(key=key, value=encode_broker(other), lease=lease.id)])
+            await cluster.change(TOPIC, 0, leader=NODE, isr=(NODE,))
+            try:
+                await claim(before)
+            finally:
+                tried.set()
+
+        membership._claim_node = claim_late  # type: ignore[method-assign]
+        again = asyncio.create_task(joined_again(cluster, lambda at: [Put(key=at, value=b"0" * 32)]))
+        await tried.wait()
+        assert cluster.leader(TOPIC) == NODE
+        await lease.revoke()
+        await again
+        state = cluster.state(TOPIC)
+        assert (state.leader, state.isr) == (NO_LEADER, ())

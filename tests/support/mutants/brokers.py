@@ -113,8 +113,8 @@ def no_sync_before_being_left_alone(patch: pytest.MonkeyPatch) -> None:
 def say_nothing_of_lost_power(patch: pytest.MonkeyPatch) -> None:
     """A machine that lost what it had not synced comes back as if it had everything."""
 
-    async def silent(self: membership.Membership) -> None:
-        await self._claim_node()
+    async def silent(self: membership.Membership, *, is_replaced: bool = False) -> None:
+        await self._claim_node(await self._store.get(self._node_key))
 
     patch.setattr(membership.Membership, "_own_up", silent)
 

@@ -37,6 +37,8 @@ from forebay.config.listeners import EVERY_INTERFACE
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.registrations import register_broker
 from forebay.coordination.store import (
+    Compare,
+    KeyValue,
     Lease,
     Put,
     Store,
@@ -247,8 +249,8 @@ class Membership:
             return
         await self._predecessor.clear(self._registration)
         item = await self._store.get(self._node_key)
-        if item is None:
-            await self._claim_node()
+        if item is None or not _is_readable(item):
+            await self._claim_node(item)  # no broker has written that
         elif item.mod_revision != self._claimed_at:
             await self._own_up(is_replaced=True)
 
@@ -263,7 +265,8 @@ class Membership:
                 await self._departure.begin_new_terms()
             self._data.accept_power_loss()
             return
-        lost = is_replaced or await self._is_new_directory()
+        claim = await self._store.get(self._node_key)
+        lost = is_replaced or self._is_of_another_directory(claim)
         self._late_roles.begin(unsynced=self._data.power_lost, lost=lost)
         # The image is from before the logs were opened. Until the last registration ended, a leader may have
         # let this broker join an in-sync set; now none does.
@@ -283,25 +286,35 @@ class Membership:
                 extra={"partitions": len(damaged)},
             )
             await self._departure.depart(damaged=True, only=damaged)
-        await self._claim_node()
+        await self._claim_node(claim)
         self._owns_up = False
         # As long as there are partitions that could not be read, the loss is not made good.
         if not self._late_roles.note(self._metadata.image) and not has_doubts:
             self._data.accept_power_loss()
 
-    async def _is_new_directory(self) -> bool:
+    def _is_of_another_directory(self, claim: KeyValue | None) -> bool:
         """True if this node had another data directory before."""
-        item = await self._store.get(self._node_key)
-        if item is None or item.value in (b"", self._data.directory_id.encode()):
+        if claim is None or claim.value in (b"", self._data.directory_id.encode()):
             return False
-        if not _DIRECTORY_ID.fullmatch(item.value):
+        if not _is_readable(claim):
             log.error("the directory of this node cannot be read in the store", extra={"key": self._node_key})
             return False
         return True
 
-    async def _claim_node(self) -> None:
+    async def _claim_node(self, before: KeyValue | None) -> None:
+        """Raises StoreError if another process has claimed the node since `before` was read, or is registered
+        as it: then the in-sync sets may speak of the other's log again."""
+        guards = [
+            Compare.unchanged(self._node_key, 0 if before is None else before.mod_revision),
+            Compare.absent(self._metadata.keys.broker(self._node_id)),
+        ]
         put = Put(key=self._node_key, value=self._data.directory_id.encode())
-        self._claimed_at = (await self._store.txn(puts=[put])).revision
+        result = await self._store.txn(guards, [put])
+        if not result.ok:
+            raise StoreError(
+                f"another broker starts as node {self._node_id} at the same time: give each its own node.id"
+            )
+        self._claimed_at = result.revision
 
     @property
     def _node_key(self) -> str:
@@ -375,6 +388,10 @@ class Membership:
                 log.info("joined the cluster again", extra={"epoch": self._lease.epoch})
                 self.rejoined.send()
                 return
+
+
+def _is_readable(claim: KeyValue) -> bool:
+    return claim.value == b"" or _DIRECTORY_ID.fullmatch(claim.value) is not None
 
 
 def _why_departing(*, lost: bool, is_replaced: bool) -> str:
