@@ -19,6 +19,7 @@ from forebay.core.cluster.images.deleted_topics import DeletedTopic, TombstonePu
 from forebay.core.cluster.images.quota_image import QuotaImage, QuotaPut
 from forebay.core.cluster.images.token_image import TokenPut
 from forebay.core.cluster.images.topic_image import TopicRecord
+from forebay.core.cluster.images.unreadable import Unreadable, UnreadablePut
 from forebay.core.cluster.images.user_image import UserImage, UserPut
 from forebay.core.cluster.images.view_image import ViewImage, ViewPut
 from forebay.core.cluster.partition_state import PartitionState
@@ -198,6 +199,26 @@ class TestHistory:
         for before in (changed, deleted):
             with pytest.raises(StoreMismatch, match=f": {what} was changed at revision 4"):
                 check_image(before, image_at(12).apply([change_at(4)]))
+
+    @pytest.mark.parametrize(
+        ("key", "change_at"),
+        [
+            ("users/u", user_at),
+            ("tokens/t", token_at),
+            ("quotas/q", quota_at),
+            ("views/v", view_at),
+            ("views/m", materialized_view_at),
+        ],
+    )
+    def test_what_could_not_be_read_may_be_readable(
+        self, key: str, change_at: Callable[[int], Change]
+    ) -> None:
+        """For a moment a broker may have been unable to load what reads it, for want of file descriptors."""
+        value = Unreadable(key=key, revision=4, reason="Too many open files")
+        before = image_at(10).apply([UnreadablePut(value=value)])
+        check_image(before, image_at(12).apply([change_at(4)]))
+        with pytest.raises(StoreMismatch):
+            check_image(before, image_at(12).apply([change_at(5)]))
 
     def test_what_a_broker_wrote_to_recognise_the_store_by_must_be_as_it_was_seen(self) -> None:
         before = image_at(10).apply([EvidencePut(node=1, revision=9)])

@@ -118,10 +118,12 @@ def _changed_in_the_past(before: ClusterImage, after: ClusterImage) -> Iterator[
         ("view", before.views, after.views),
         ("materialized view", before.fills, after.fills),
     )
+    unreadable = {each.revision for each in before.unreadable.by_key.values()}
     for kind, known, found in kinds:
         for name, value in found.items():
             former = known.get(name)
-            if value.revision <= before.revision and (former is None or former.revision != value.revision):
+            is_old = value.revision <= before.revision and value.revision not in unreadable
+            if is_old and (former is None or former.revision != value.revision):
                 yield f"{kind} {name!r} was changed at revision {value.revision}"
 
 
