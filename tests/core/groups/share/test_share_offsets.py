@@ -431,13 +431,15 @@ def test_a_group_whose_state_cannot_be_deleted_stays(runtime: ShareRuntime) -> N
     assert remove(runtime, "g") == {"g": 0}
 
 
-def test_a_member_that_joins_meanwhile_saves_the_group_but_not_its_state(runtime: ShareRuntime) -> None:
+def test_a_member_that_joins_while_its_group_is_deleted_makes_it_anew(runtime: ShareRuntime) -> None:
+    """The state is gone, so the answer must not be that the group was not empty."""
     alter(runtime, payments={0: 7, 1: 7})
     runtime.answers_at_once = False
     ticket = runtime.send("delete_groups", DeleteGroupsRequest(groups_names=["g"]), 2)
     member = runtime.send_beat("a", 0, "payments")
     runtime.perform()
-    assert [result.error_code for result in runtime.answers[ticket].results] == [ErrorCode.NON_EMPTY_GROUP]
+    assert [result.error_code for result in runtime.answers[ticket].results] == [ErrorCode.NONE]
+    assert member not in runtime.answers, "nothing of the old state is assigned"
     runtime.perform()
     assert assigned(runtime.answer(member)) == parts(PAYMENTS, 0, 1)
     assert set(runtime.start_offsets().values()) == {-1}

@@ -219,9 +219,10 @@ class ShareGroup(ShareMembers):
         if failures:
             self.removal_outcome = next(iter(failures.values()))
         elif not draft.state.topics:
-            self.removal_outcome = ErrorCode.NON_EMPTY_GROUP if draft.state.members else ErrorCode.NONE
+            self.removal_outcome = ErrorCode.NONE
         self._is_being_removed = self.removal_outcome is None
-        if self.removal_outcome == ErrorCode.NONE:
+        # Members that have joined meanwhile were assigned nothing yet: they make the group anew.
+        if self.removal_outcome == ErrorCode.NONE and not draft.state.members:
             self.delete(draft)
 
     def take_removal_outcome(self) -> ErrorCode | None:
