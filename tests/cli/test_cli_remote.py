@@ -123,7 +123,6 @@ def test_times_come_back_that_brokers_have_set(
     assert manifest is not None
     described = read_topic(objects, topic_id)
     assert described is not None
-    times = [record.timestamp for record in committed_messages(objects, described, 0)]
     with local_broker(tmp_path / "other") as other:
         done = forebay(
             "topic", "restore", topic, "--new-offsets", "--remote", str(store), bootstrap=other.bootstrap
@@ -131,7 +130,10 @@ def test_times_come_back_that_brokers_have_set(
         assert done.code == 0, done.err
         partition = other.on_loop(lambda node: node.partitions.get(topic, 0))
         batches = [batch for stretch in partition.log.stretches(0) for batch, _ in stretch.batches()]
-    assert [record.timestamp for batch in batches for record in records(batch)] == times
+    brought_back = [record.timestamp for batch in batches for record in records(batch)]
+    # More may have been copied since.
+    times = [record.timestamp for record in committed_messages(objects, described, 0)]
+    assert brought_back and brought_back == times[: len(brought_back)]
 
 
 def test_a_description_says_where_messages_are(broker: LocalBroker, store: Path, topic: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from forebay.broker.worker_threads import WorkerThreads
 from forebay.sim.faults import links
 from forebay.sim.faults.links import LinkFaults
 from forebay.sim.simulation import Simulation, Story
@@ -27,6 +28,18 @@ def lose_lease(simulation: Simulation) -> None:
     simulation.store.forget(1)
 
 
+def lose_lease_and_write_nothing(simulation: Simulation) -> None:
+    """As a broker of an earlier version, which writes its evidence a minute later."""
+
+    async def write_nothing(_workers: WorkerThreads) -> None:
+        pass
+
+    broker = simulation.nodes[0].broker
+    assert broker is not None
+    broker.store_memory.renew = write_nothing  # type: ignore[assignment,method-assign]
+    lose_lease(simulation)
+
+
 def restart(simulation: Simulation) -> None:
     node = simulation.nodes[0]
     node.kill()
@@ -35,8 +48,8 @@ def restart(simulation: Simulation) -> None:
 
 @pytest.mark.parametrize(
     ("event", "goes_back"),
-    [(lose_lease, False), (restart, True)],
-    ids=["only a lease began anew", "a broker was started anew"],
+    [(lose_lease_and_write_nothing, False), (lose_lease, True), (restart, True)],
+    ids=["only a lease began anew", "a broker joined again", "a broker was started anew"],
 )
 def test_the_store_goes_back_only_if_more_than_leases_tells(
     simulation: Simulation, event: Callable[[Simulation], None], goes_back: bool

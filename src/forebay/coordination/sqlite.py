@@ -43,10 +43,10 @@ T = TypeVar("T")
 _EXPIRE_AGAIN_S = 1.0
 _CLUSTER = "sqlite"
 """The file is part of the data directory, which has an id of its own."""
-_PRAGMAS = ("locking_mode=EXCLUSIVE", "fullfsync=ON", "journal_mode=WAL")
-"""`fullfsync` is for macOS, where a sync ends in the drive's cache without it."""
+_PRAGMAS = ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL", "fullfsync=ON")
+"""The last one is for macOS, where a sync ends in the drive's cache without it."""
+_PRAGMAS_UNSYNCED = ("synchronous=OFF", "locking_mode=EXCLUSIVE", "journal_mode=WAL")
 _SCHEMA = """
-BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS kv (
     key TEXT PRIMARY KEY, value BLOB NOT NULL,
     create_revision INTEGER NOT NULL, mod_revision INTEGER NOT NULL, lease INTEGER NOT NULL
@@ -60,9 +60,7 @@ CREATE TABLE IF NOT EXISTS revision (
     id INTEGER PRIMARY KEY CHECK (id = 1), current INTEGER NOT NULL, compacted INTEGER NOT NULL
 );
 INSERT OR IGNORE INTO revision VALUES (1, 0, 0);
-COMMIT;
 """
-"""In one transaction, so that a new file is synced once for it."""
 
 
 class SqliteLease:
@@ -222,8 +220,7 @@ class _File:
         # With the file locked exclusively no other process can change the keys in memory.
         self.connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
-            self.connection.execute(f"PRAGMA synchronous={'FULL' if syncs else 'OFF'}")
-            for pragma in _PRAGMAS:
+            for pragma in _PRAGMAS if syncs else _PRAGMAS_UNSYNCED:
                 self.connection.execute(f"PRAGMA {pragma}")
             self.connection.executescript(_SCHEMA)
         except sqlite3.Error:
