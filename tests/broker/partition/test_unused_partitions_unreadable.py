@@ -68,7 +68,7 @@ def write(local: LocalBroker, key: str, value: bytes | None) -> None:
 
 
 def check_it_is_shown(client: WireClient) -> None:
-    patience = Patience("where it ends is told")
+    patience = Patience("ListOffsets answers with the end")
     question = list_offsets(TOPIC, LATEST, partition=LAST)
     while (found := client.call(question, LIST_OFFSETS).topics[0].partitions[0]).error_code != ErrorCode.NONE:
         patience.check(found)

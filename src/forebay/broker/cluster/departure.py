@@ -26,6 +26,7 @@ _RETRY_S = 0.01
 _SLICE = 100
 """Leaderships that are handed over at a time."""
 _LATE_S = 0.5
+"""A watch that has not shown what was written for this time is late."""
 
 
 class Departure:

@@ -35,7 +35,8 @@ def hold_back(
         error = refused.reason(topic, data) or error
     if error.code.retriable:
         if refused is None:
-            refused = load(_REFUSED_BATCHES)(*([load(_BETWEEN_BROKERS)] if by_broker else []))
+            make = load(_REFUSED_BATCHES)
+            refused = make(load(_BETWEEN_BROKERS)) if by_broker else make()
         if refused.add(topic, data, error):
             connection.refused_batches = refused
             connection.memo = None  # which does not look for refused batches
