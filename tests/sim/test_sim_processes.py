@@ -17,6 +17,7 @@ from forebay.sim.world.disks.disk_handle import Died, DiskHandle
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.process import SimProcess
 from forebay.sim.world.virtual_time import World
+from support.machines.enough_cores import stranger_work
 from support.sim.processes import finish, process_on
 
 
@@ -180,7 +181,7 @@ class Echo:
     def __init__(self, process: SimProcess, host: str) -> None:
         self.streams: list[Stream] = []
         self.listener = process.network.listen(host, 1, self._accept)
-        self.listener.start()
+        self.listener.start(stranger_work(process.loop))
 
     def _accept(self, stream: Stream) -> None:
         self.streams.append(stream)
@@ -291,7 +292,7 @@ def test_nobody_answers_at_the_other_side_of_a_cut(world: World, network: SimNet
 def test_a_reader_that_stops_reading_stops_the_writer(world: World, network: SimNetwork) -> None:
     server, client = process_on(world, network, "server"), process_on(world, network, "client")
     accepted: list[Stream] = []
-    server.network.listen("server", 1, accepted.append).start()
+    server.network.listen("server", 1, accepted.append).start(stranger_work(server.loop))
 
     async def talk() -> int:
         stream = await client.network.connect("server", 1)

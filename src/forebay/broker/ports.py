@@ -51,8 +51,20 @@ class Listening(Protocol):
     @property
     def address(self) -> Address: ...
 
-    def start(self) -> None: ...
+    def start(self, strangers: Accepting) -> None: ...
     def close(self) -> None: ...
+
+
+class Accepting(Protocol):
+    """How fast connections are accepted, which anybody can make: `StrangerWork`."""
+
+    @property
+    def piece_is_over(self) -> bool:
+        """True if the others are to be accepted later."""
+
+    def kind(self, do_some: Callable[[], bool]) -> Callable[[], None]:
+        """Make of a function that accepts some connections, and tells whether there may be more, one that is
+        called when there are any."""
 
 
 class Network(Protocol):

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.net.scheduling.slices import SLICE_S, Slices
+from forebay.broker.net.scheduling.slices import NOBODY, SLICE_S, Slices
+from forebay.broker.yielding.core_shortage import CoreShortage
+from support.machines.enough_cores import no_shortage
 
 STEPS = 20
+ADA, ROOT = "User:ada", "User:root"
 
 
 class CrowdedLoop:
@@ -35,10 +38,10 @@ class CrowdedLoop:
         self._now_s += seconds
         self._cpu_s += seconds * self._part
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+    def call_later(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
         self.rests.append(seconds)
         self._now_s += seconds
-        self.call_soon(callback)
+        self.call_soon(callback, *args)
 
 
 @pytest.mark.parametrize(("part", "rests"), [(1.0, 0), (0.25, STEPS)])
@@ -46,7 +49,7 @@ async def test_a_loop_that_waits_for_a_core_rests_between_slices(part: float, re
     """Large work does not keep the loop from sleeping, so what is small finds it ready."""
     crowded = CrowdedLoop(part)
     loop: Any = crowded
-    slices = Slices(loop, crowded.thread_cpu)
+    slices = Slices(loop, crowded.thread_cpu, no_shortage(loop), ROOT.__eq__)
 
     def steps() -> Generator[None, None, str]:
         for _ in range(STEPS):
@@ -59,9 +62,25 @@ async def test_a_loop_that_waits_for_a_core_rests_between_slices(part: float, re
     assert all(rest > (1 - part) * SLICE_S for rest in crowded.rests)
 
 
+@pytest.mark.parametrize(("user", "rests"), [(ADA, True), (ROOT, False), (NOBODY, False)])
+async def test_a_user_rests_who_has_had_many_slices_where_cores_are_short(user: str, rests: bool) -> None:
+    crowded = CrowdedLoop(0.5)
+    loop: Any = crowded
+    shortage = CoreShortage(crowded.time, lambda: crowded.time() * 0.5)
+    slices = Slices(loop, crowded.thread_cpu, shortage, ROOT.__eq__)
+
+    def steps() -> Generator[None, None, None]:
+        for _ in range(STEPS):
+            crowded.work(SLICE_S)
+            yield
+
+    await slices.run(steps(), lambda: True, user)
+    assert (max(crowded.rests) > 20 * SLICE_S) == rests
+
+
 async def test_a_task_that_is_cancelled_passes_its_turn_on() -> None:
     loop = asyncio.get_running_loop()
-    slices = Slices(loop, loop.time)
+    slices = Slices(loop, loop.time, no_shortage(loop), ROOT.__eq__)
     first, second = (asyncio.ensure_future(slices.next()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import socket
@@ -19,6 +20,7 @@ from forebay.local.ports import ReservedPort
 from forebay.wire.messages.metadata import MetadataRequest
 from support.brokers.local_cluster import eventually, local_cluster
 from support.clients.wire_client import batch, create_topic, produce
+from support.machines.enough_cores import stranger_work
 
 NAME = "broker.test"
 REFUSING = "127.0.0.2"
@@ -157,7 +159,7 @@ async def test_replicas_reach_a_leader_whose_name_has_a_wrong_address_first(
 async def listen(host: str, port: int = 0) -> tuple[str, int]:
     accepted: list[Stream] = []
     listener = SocketNetwork().listen(host, port, accepted.append)
-    listener.start()
+    listener.start(stranger_work(asyncio.get_running_loop()))
     try:
         await connected_to(*listener.address)
         await eventually(lambda: accepted)
@@ -191,7 +193,7 @@ async def test_a_client_by_ipv4_has_the_same_address_where_both_families_are_tak
         listener = SocketNetwork().listen("::", 0, accepted.append)
     except OSError:
         pytest.skip("this machine has no IPv6")
-    listener.start()
+    listener.start(stranger_work(asyncio.get_running_loop()))
     client = await SocketNetwork().connect(HERE, listener.address[1])
     try:
         await eventually(lambda: accepted)

@@ -16,7 +16,9 @@ import pytest
 from forebay.broker.net.connection import Connection
 from forebay.broker.net.scheduling.turns import Line, Turns
 from forebay.broker.node import Node
+from forebay.broker.yielding.pauses import PausedWork
 from forebay.config import broker_config
+from forebay.core.security.sender_rotation import SenderRotation
 from forebay.errors import ErrorCode
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.fetch import FetchRequest
@@ -24,6 +26,7 @@ from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.sasl_broker import log_in, sasl_broker
 from support.clients.wire_client import WireClient
+from support.machines.enough_cores import stranger_work
 from support.waiting import SECONDS_MAX, Patience
 
 UNKNOWN = MetadataRequest(
@@ -51,6 +54,12 @@ class ManualLoop:
             self.ready.popleft()()
 
 
+def paused_line(loop: Any, budget_s: float, served_max: int) -> Line:
+    return Line(
+        loop, lambda serve: PausedWork(loop, loop.time, serve).begin, SenderRotation(), budget_s, served_max
+    )
+
+
 class Customer:
     """Takes the same time in each turn."""
 
@@ -73,7 +82,7 @@ def loop() -> Any:
 
 
 def test_senders_take_turns_however_many_connections_each_has(loop: Any) -> None:
-    line, served = Line(loop, loop.time, 1.0, served_max=100), list[str]()
+    line, served = paused_line(loop, 1.0, served_max=100), list[str]()
     for sender in ("greedy",) * 10 + ("modest", "quiet"):
         line.add(Customer(loop, sender, 0.0, served))
     loop.turn()
@@ -82,7 +91,7 @@ def test_senders_take_turns_however_many_connections_each_has(loop: Any) -> None
 
 
 def test_a_line_has_its_time_in_each_turn_of_the_loop(loop: Any) -> None:
-    line, served = Line(loop, loop.time, 0.010, served_max=100), list[str]()
+    line, served = paused_line(loop, 0.010, served_max=100), list[str]()
     for _ in range(10):
         line.add(Customer(loop, "greedy", 0.005, served))
     for turn in range(1, 6):
@@ -92,7 +101,7 @@ def test_a_line_has_its_time_in_each_turn_of_the_loop(loop: Any) -> None:
 
 
 def test_a_line_serves_so_many_in_each_turn_of_the_loop(loop: Any) -> None:
-    line, served = Line(loop, loop.time, 1.0, served_max=PER_TURN), list[str]()
+    line, served = paused_line(loop, 1.0, served_max=PER_TURN), list[str]()
     for number in range(40):
         line.add(Customer(loop, f"stranger-{number}", 0.0, served))
     counts = []
@@ -103,7 +112,7 @@ def test_a_line_serves_so_many_in_each_turn_of_the_loop(loop: Any) -> None:
 
 
 def test_those_that_were_closed_while_they_waited_take_nobodys_turn(loop: Any) -> None:
-    line, served = Line(loop, loop.time, 1.0, served_max=PER_TURN), list[str]()
+    line, served = paused_line(loop, 1.0, served_max=PER_TURN), list[str]()
     for number in range(1000):
         customer = Customer(loop, f"stranger-{number}", 0.0, served)
         customer.closed = number < 990
@@ -113,7 +122,9 @@ def test_those_that_were_closed_while_they_waited_take_nobodys_turn(loop: Any) -
 
 
 def test_a_debt_grows_with_what_was_taken_and_is_forgotten_with_time(loop: Any) -> None:
-    turns = Turns(loop, loop.time, broker_config({"forebay.connection.turn.max.ms": "2"}).socket)
+    turns = Turns(
+        loop, loop.time, stranger_work(loop), broker_config({"forebay.connection.turn.max.ms": "2"}).socket
+    )
     assert turns.debt_s(0.0, 1.0, spent_s=0.001) == 0
     debt = turns.debt_s(0.0, 1.0, spent_s=0.012)
     assert debt == pytest.approx(0.010)
@@ -124,7 +135,12 @@ def test_a_debt_grows_with_what_was_taken_and_is_forgotten_with_time(loop: Any) 
 
 def test_time_in_which_others_had_the_core_is_no_debt(loop: Any) -> None:
     cpu_s = 0.0
-    turns = Turns(loop, lambda: cpu_s, broker_config({"forebay.connection.turn.max.ms": "2"}).socket)
+    turns = Turns(
+        loop,
+        lambda: cpu_s,
+        stranger_work(loop),
+        broker_config({"forebay.connection.turn.max.ms": "2"}).socket,
+    )
     turns.mark(loop.now)
     assert turns.mark_due_s == pytest.approx(0.002)
     cpu_s = 0.003
@@ -135,7 +151,9 @@ def test_time_in_which_others_had_the_core_is_no_debt(loop: Any) -> None:
 
 
 def test_many_that_become_costly_at_once_make_the_rest_wait_until_the_next_turn(loop: Any) -> None:
-    turns = Turns(loop, loop.time, broker_config({"forebay.connection.turn.max.ms": "2"}).socket)
+    turns = Turns(
+        loop, loop.time, stranger_work(loop), broker_config({"forebay.connection.turn.max.ms": "2"}).socket
+    )
     for _ in range(3):
         turns.note_costly(0.001)
         assert not turns.crowded

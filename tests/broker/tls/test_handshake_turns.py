@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay.broker.tls.handshakes import HandshakeTurns
+from support.machines.enough_cores import stranger_work
 
 
 def handshake_turns(per_turn: int) -> HandshakeTurns:
-    loop = asyncio.get_running_loop()
-    return HandshakeTurns(loop, loop.time, per_turn)
+    return HandshakeTurns(stranger_work(asyncio.get_running_loop()), per_turn)
 
 
 def step(done: list[Any], number: Any, *, is_gone: bool = False) -> Callable[[], bool]:

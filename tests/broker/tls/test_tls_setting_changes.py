@@ -29,6 +29,7 @@ from forebay.wire.messages.describe_configs import DescribeConfigsRequest, Descr
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.tls_files import HOSTS, TlsFiles
 from support.clients.wire_client import WireClient
+from support.machines.enough_cores import stranger_work
 from support.waiting import Patience
 
 BROKER = 4
@@ -315,7 +316,7 @@ def test_files_that_get_their_rights_after_their_contents_are_read_again(
     settings = {"log.dirs": str(tmp_path), **files.broker_settings()}
     ((name, config),) = broker_config(settings).tls.items()
     with contextlib.closing(asyncio.new_event_loop()) as loop:
-        endpoint = TlsEndpoint(name, config, Metrics(), loop, loop.time)
+        endpoint = TlsEndpoint(name, config, Metrics(), loop, stranger_work(loop))
     assert endpoint.read_again() is None
     Path(files.broker).chmod(0o640)
     assert endpoint.read_again() is not None

@@ -6,11 +6,12 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from forebay.broker.pace import Pace
 from forebay.broker.views.filter_threads import FilterThreads
+from forebay.broker.yielding.pace import Pace
 from forebay.clock import SystemClock
 from forebay.core.views.turn import Turn, UnpackLater
 from forebay.errors import KafkaError
+from support.machines.enough_cores import no_shortage
 from support.machines.manual_clock import ManualClock
 
 THREADS = 3
@@ -101,5 +102,5 @@ def unpack(turn: Turn) -> None:
 
 
 def filter_threads() -> FilterThreads:
-    pool = ThreadPoolExecutor(THREADS)
-    return FilterThreads(asyncio.get_running_loop(), SystemClock(), pool, THREADS, lambda: 20)
+    loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(THREADS)
+    return FilterThreads(loop, SystemClock(), no_shortage(loop), pool, THREADS, lambda: 20, lambda _: False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,12 @@ from forebay.broker.telemetry.recent_events import RecentEvents
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.broker.tls.endpoints import TlsEndpoints
 from forebay.broker.worker_threads import WorkerThreads
+from forebay.broker.yielding.core_shortage import CoreShortage
+from forebay.broker.yielding.stranger_work import StrangerWork
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay.broker.broker_time import BrokerTime
     from forebay.broker.cluster.store_memory import StoreMemory
     from forebay.broker.ports import Ports
@@ -66,6 +71,11 @@ class Foundations:
             if config.authorization.is_enabled
             else None
         )
+        rights = config.authorization
+        self.is_trusted: Callable[[str], bool] = (
+            rights.super_users.__contains__ if rights.is_enabled else lambda _: True
+        )
+        """Of users, by their principals, whether they may do everything."""
         self.quotas = ClientQuotas(
             self.settings,
             metadata.image,
@@ -83,7 +93,11 @@ class Foundations:
         self.read_pool = ports.executor(_READING_THREADS, "forebay-read")
         self.lease = HeldLease()
         metadata.on_refusal = self.lease.doubt_store
+        self.core_shortage = CoreShortage(
+            self.loop.time, partial(ports.clock.core_wait, threading.get_native_id())
+        )
+        self.strangers = StrangerWork(self.loop, ports.clock.thread_cpu, self.core_shortage)
         self.tls = TlsEndpoints(
-            self.settings.current.tls, self.metrics, self.workers, self.loop, ports.clock.thread_cpu
+            self.settings.current.tls, self.metrics, self.workers, self.loop, self.strangers
         )
         self.dialing = PeerDialing(self.settings, ports.network, self.tls, ports.entropy)

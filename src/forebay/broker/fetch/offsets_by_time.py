@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from forebay.broker.pace import Pace, Stopped
+from forebay.broker.yielding.pace import Pace, Stopped
 from forebay.clock import Clock
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.disk import FileClosed

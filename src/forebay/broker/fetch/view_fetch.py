@@ -27,6 +27,7 @@ from forebay.broker.partition.leader_epoch_checks import hear_of
 from forebay.broker.partition.partition import Partition
 from forebay.broker.tiers.missed_chunk import ChunkRange
 from forebay.broker.views.cache import Cached
+from forebay.broker.views.filter_threads import OTHER_BROKERS
 from forebay.broker.views.filters import Reader, Source
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.core.views.catalog import view_named
@@ -81,7 +82,7 @@ class ViewFetch(RepeatedFetch):
         self._scans = True
         self._is_copied = False
         """True if a broker asks, which fills a materialized view."""
-        self._reader = Reader("", lambda: True)
+        self._reader = Reader(OTHER_BROKERS, lambda: True)
 
     def start(self, context: RequestContext) -> Reply:
         reply = context.defer()
@@ -93,7 +94,7 @@ class ViewFetch(RepeatedFetch):
         """Begin to answer. To be awaited."""
         self._look_up_client(context)
         self._is_copied = sent_by_broker(self._service.authorization, context)
-        user = "" if self._is_copied else context.connection.principal
+        user = OTHER_BROKERS if self._is_copied else context.connection.principal
         self._reader = Reader(user, lambda: not reply.abandoned)
         self._end_wait_with(reply)
         return self._answer(reply)

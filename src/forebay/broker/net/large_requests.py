@@ -21,9 +21,10 @@ from forebay.broker.net.request_context import Meter, Note, RequestContext
 from forebay.broker.net.request_memory import QueuedRequest
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.net.responses.part_replies import PartReply
-from forebay.broker.net.scheduling.slices import NotWanted, Place, Room, Slices
+from forebay.broker.net.scheduling.slices import NOBODY, NotWanted, Place, Room, Slices
 from forebay.broker.net.scheduling.watched_steps import WatchedSteps
 from forebay.broker.telemetry.stalls import StallWatch
+from forebay.broker.yielding.core_shortage import CoreShortage
 from forebay.core.large_requests.division import Division, JoinedResponse
 from forebay.core.large_requests.table import answer_division, division_of, has_large_answers, is_cut
 from forebay.errors import ErrorCode, ProtocolError, TooManyElements
@@ -72,6 +73,8 @@ class LargeRequests:
         loop: asyncio.AbstractEventLoop,
         *,
         thread_cpu: Callable[[], float],
+        shortage: CoreShortage,
+        is_trusted: Callable[[str], bool],
         stalls: StallWatch,
         elements_max: Callable[[], int],
         answers: Callable[[], Answers],
@@ -88,7 +91,7 @@ class LargeRequests:
         self._finish = finish
         self._stalls = stalls
         self._answers = answers
-        self.slices = Slices(loop, thread_cpu)
+        self.slices = Slices(loop, thread_cpu, shortage, is_trusted)
         """The turns of all large work."""
         self._room = Room(loop)
         self._brokers_room = Room(loop)
@@ -188,6 +191,10 @@ class LargeRequests:
     def _room_for(self, context: RequestContext) -> Room:
         return self._brokers_room if self._sent_by_broker(context) else self._room
 
+    def _user(self, context: RequestContext) -> str:
+        """Whose turns a request takes."""
+        return NOBODY if self._sent_by_broker(context) else context.connection.sender
+
     def _most(self, context: RequestContext) -> int:
         """Fewer elements are taken of clients if they cannot be handled in pieces."""
         most = self._elements_max()
@@ -267,7 +274,8 @@ class LargeRequests:
         frame_bytes: int,
         kept: _Kept | None,
     ) -> Any:
-        await self.slices.next()
+        user = self._user(context)
+        await self.slices.next(user)
         division = division_of(context.api_key, request)
         if division is not None and division.is_large(request):
             pieces = division.pieces(request)
@@ -278,7 +286,7 @@ class LargeRequests:
         notes: dict[str, Note] = {}
         try:
             parts = self._parts(context._replace(notes=notes), pieces)
-            return await self._joined(endpoint, parts, reply, division, frame_bytes)
+            return await self._joined(endpoint, parts, reply, division, frame_bytes, user)
         finally:  # whatever the client does meanwhile
             for note in notes.values():
                 note.end()
@@ -290,6 +298,7 @@ class LargeRequests:
         reply: Reply,
         division: Division,
         frame_bytes: int,
+        user: str,
     ) -> Any:
         joined = JoinedResponse(division)
         for piece in pieces:
@@ -301,7 +310,7 @@ class LargeRequests:
                 if response is not None and not joined.add(response):
                     break
             if self.slices.is_over:
-                await self.slices.next()
+                await self.slices.next(user)
         return joined.whole
 
     def _parts(
@@ -341,11 +350,11 @@ class LargeRequests:
         self._finish()
         if asyncio.iscoroutine(outcome):
             outcome = await outcome
-            await self.slices.next()
+            await self.slices.next(self._user(context))
         elif parts and outcome is parts[-1]:
             with contextlib.nullcontext() if kept is None else kept.waiting(parts[-1].on_overtaken):
                 outcome = await _answered(reply, parts[-1])
-            await self.slices.next()
+            await self.slices.next(self._user(context))
         return outcome
 
     async def _send(self, context: RequestContext, reply: Reply, response: Any) -> None:
@@ -359,7 +368,8 @@ class LargeRequests:
 
     async def _measured(self, context: RequestContext, reply: Reply, steps: Generator[None, None, T]) -> T:
         """Run steps in turns, and count their time. Raises NotWanted."""
-        work, meter = self.slices.run(steps, lambda: not reply.abandoned), self.meter
+        meter = self.meter
+        work = self.slices.run(steps, lambda: not reply.abandoned, self._user(context))
         return await (work if meter is None else meter.counted(context, work))
 
 

@@ -22,7 +22,9 @@ from forebay.broker.ports import Address, Listening, Network, Stream
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.telemetry.stalls import StallWatch
+from forebay.broker.yielding.stranger_work import StrangerWork
 from forebay.config import Listener, SocketConfig
+from forebay.core.security.networks import network_of
 from forebay.errors import ProtocolError
 from forebay.wire.frames import read_request_header
 
@@ -49,6 +51,7 @@ class Server:
         stalls: StallWatch,
         network: Network,
         tls: TlsEndpoints,
+        strangers: StrangerWork,
         *,
         thread_cpu: Callable[[], float],
         descriptors: int,
@@ -69,7 +72,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.buffers = BufferPool()
         self.memory, self.strangers_memory = _request_memory(config)
-        self.turns = Turns(self.loop, thread_cpu, config)
+        self.turns = Turns(self.loop, thread_cpu, strangers, config)
         self.finish_requests = finish_requests
         self.wake_waiters = wake_waiters
         self.request_bytes_max = config.request_max_bytes
@@ -82,6 +85,7 @@ class Server:
         self._stalls = stalls
         self._network = network
         self._tls = tls
+        self._strangers = strangers
         self.connections: dict[Connection, None] = {}
         self._per_address: Counter[str] = Counter()
         self._listening: dict[str, Listening] = {}
@@ -125,7 +129,7 @@ class Server:
     def start(self) -> None:
         assert self._listening, "listen first"
         for listening in self._listening.values():
-            listening.start()
+            listening.start(self._strangers)
         self._sweep = self.loop.call_later(_SWEEP_S, self._end_unfinished)
 
     @property
@@ -165,6 +169,7 @@ class Server:
 
     def authenticated(self, connection: Connection) -> None:
         """A client has logged in."""
+        self._strangers.known.note(network_of(connection.peer[0]))
         self._reserve.authenticated(connection)
 
     def _connection(self, stream: Stream, listener: Listener) -> Connection:
@@ -188,6 +193,7 @@ class Server:
             connection.close()
         else:
             connection.principal = f"User:{user}"
+            self._strangers.known.note(network_of(connection.peer[0]))
 
     def _refuse(self, connection: Connection, reason: str) -> None:
         self._count_refused(connection.peer[0], reason)

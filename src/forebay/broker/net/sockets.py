@@ -20,9 +20,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forebay.broker.pauses import Pauses
-from forebay.broker.ports import Address, Listening, Stream
-from forebay.clock import SystemClock
+from forebay.broker.ports import Accepting, Address, Listening, Stream
 from forebay.wire.parts import FileRange
 
 Resolved = tuple[int, int, int, str, Any]
@@ -188,7 +186,6 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._on_stream = on_stream
         self._retry: asyncio.TimerHandle | None = None
-        self._pauses = Pauses(self._loop, SystemClock().thread_cpu)
         self._socket = bound
         try:
             self._socket.listen(BACKLOG)
@@ -198,41 +195,44 @@ class Listener:
             raise
         self.address: Address = self._socket.getsockname()[:2]
 
-    def start(self) -> None:
+    def start(self, strangers: Accepting) -> None:
+        self._strangers = strangers
+        self._begin = strangers.kind(self._accept_some)
+        self._listen()
+
+    def _listen(self) -> None:
         self._retry = None
-        self._loop.add_reader(self._socket.fileno(), self._accept)
+        self._loop.add_reader(self._socket.fileno(), self._come)
 
-    def _accept(self) -> None:
-        self._pauses.begin()
-        self._accept_some()
-        pause_s = self._pauses.due_s()
-        if pause_s and self._retry is None:
-            self._stop_for(pause_s)
+    def _come(self) -> None:
+        """Connections have come. They are accepted when it is their turn."""
+        self._loop.remove_reader(self._socket.fileno())
+        self._begin()
 
-    def _accept_some(self) -> None:
-        """A few per event, so that a storm of connections does not starve those already here."""
+    def _accept_some(self) -> bool:
+        """A few at a time, so that a storm of connections does not starve those already here."""
+        if self._socket.fileno() < 0:
+            return False  # closed meanwhile
         end = self._loop.time() + _ACCEPT_S_MAX
         for _ in range(_ACCEPTED_MAX):
-            if self._loop.time() > end:
-                return
             try:
                 sock, _peer = self._socket.accept()
             except (BlockingIOError, ConnectionError):
-                return
+                self._listen()
+                return False
             except OSError:
                 # Out of descriptors: the connection stays in the backlog; try again a little later.
-                self._stop_for(_NO_DESCRIPTORS_S)
-                return
+                self._retry = self._loop.call_later(_NO_DESCRIPTORS_S, self._listen)
+                return False
             try:
                 stream = SocketStream(sock, self._loop)
             except OSError:  # the client has gone already
                 sock.close()
             else:
                 self._on_stream(stream)
-
-    def _stop_for(self, seconds: float) -> None:
-        self._loop.remove_reader(self._socket.fileno())
-        self._retry = self._loop.call_later(seconds, self.start)
+            if self._loop.time() > end or self._strangers.piece_is_over:
+                break
+        return True
 
     def close(self) -> None:
         if self._retry is not None:
@@ -251,9 +251,9 @@ class BothListeners:
         self.address = own.address
         """Its own: others cannot tell who would answer at the shared one."""
 
-    def start(self) -> None:
-        self._own.start()
-        self._shared.start()
+    def start(self, strangers: Accepting) -> None:
+        self._own.start(strangers)
+        self._shared.start(strangers)
 
     def close(self) -> None:
         self._own.close()

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, TypeAlias
 
-from forebay.broker.pace import Pace, Stopped
 from forebay.broker.partition.partition import Partition
+from forebay.broker.yielding.pace import Pace, Stopped
 from forebay.clock import Clock
 from forebay.core.partition.batch_rules import AppendPolicy
 from forebay.core.partition.record_rules import Examined, examine

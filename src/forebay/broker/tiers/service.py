@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from forebay.broker.pace import Stopped
 from forebay.broker.tiers.leader_term import LeaderTerm, TermOver
+from forebay.broker.yielding.pace import Stopped
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.tiers.object_store import ObjectStoreError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from forebay.broker.pace import Pace
+from forebay.broker.yielding.pace import Pace
 from forebay.lazy import dataclass
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
-from forebay.broker.pace import Pace
+from forebay.broker.yielding.pace import Pace
 from forebay.core.tiers.planning import Copy
 from forebay.errors import StorageError
 from forebay.storage.log.files import LogFiles

@@ -17,6 +17,7 @@ from forebay.broker.tls.contexts import client_context, server_context
 from forebay.broker.tls.handshakes import HandshakeTurns
 from forebay.broker.tls.sending import PIECE_BYTES
 from forebay.broker.tls.stream import NotTls, TlsStream
+from forebay.broker.yielding.stranger_work import StrangerWork
 from forebay.config import TlsConfig
 from forebay.config.principal_mapping import Rule, parse_rules, user_of
 from forebay.core.security.networks import network_of
@@ -80,10 +81,9 @@ class TlsEndpoint:
         config: TlsConfig,
         metrics: Metrics,
         loop: asyncio.AbstractEventLoop,
-        thread_cpu: Callable[[], float],
+        strangers: StrangerWork,
     ) -> None:
-        """`thread_cpu`: the seconds of CPU that the loop's thread has used. Reads files; raises
-        ConfigError that says what is wrong with them."""
+        """Reads files; raises ConfigError that says what is wrong with them."""
         self._listener = listener
         self._in_force = prepare(listener, config)
         self._files = self._in_force.files
@@ -92,8 +92,8 @@ class TlsEndpoint:
         """Settings that are to be in force, and whose files could not be used so far."""
         self._metrics = metrics
         self._loop = loop
-        self._turns = HandshakeTurns(loop, thread_cpu, config.handshakes_per_turn)
-        self._endings = HandshakeTurns(loop, thread_cpu, _ENDINGS_PER_TURN)
+        self._turns = HandshakeTurns(strangers, config.handshakes_per_turn)
+        self._endings = HandshakeTurns(strangers, _ENDINGS_PER_TURN)
         self._scratch = memoryview(bytearray(PIECE_BYTES))
         self._told: dict[tuple[str, str], float] = {}
         """When a failure was last logged, by host and reason."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from forebay.broker.telemetry.metrics import Metrics
     from forebay.broker.tls.endpoint import PreparedTls, TlsEndpoint
     from forebay.broker.worker_threads import WorkerThreads
+    from forebay.broker.yielding.stranger_work import StrangerWork
     from forebay.config import TlsConfig
 
 log = logging.getLogger(__name__)
@@ -29,12 +30,11 @@ class TlsEndpoints:
         metrics: Metrics,
         workers: WorkerThreads,
         loop: asyncio.AbstractEventLoop,
-        thread_cpu: Callable[[], float],
+        strangers: StrangerWork,
     ) -> None:
-        """`thread_cpu`: the seconds of CPU that the loop's thread has used. Reads files; raises
-        ConfigError that says what is wrong with them."""
+        """Reads files; raises ConfigError that says what is wrong with them."""
         self._by_listener: dict[str, TlsEndpoint] = {
-            name: load(f"{_ENDPOINT}:TlsEndpoint")(name, config, metrics, loop, thread_cpu)
+            name: load(f"{_ENDPOINT}:TlsEndpoint")(name, config, metrics, loop, strangers)
             for name, config in configs.items()
         }
         self._interval_s = min((each.reload_interval_ms for each in configs.values()), default=0) / 1000

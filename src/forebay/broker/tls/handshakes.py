@@ -6,11 +6,10 @@ little and counts for little.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-from forebay.broker.pauses import PausedWork
-from forebay.core.security.sender_rotation import SenderRotation
+from forebay.broker.yielding.stranger_work import StrangerWork
+from forebay.core.security.known_networks import StrangerRotation
 
 Step = Callable[[], bool]
 """Tells whether there was anything to do."""
@@ -20,13 +19,11 @@ _IN_VAIN_MAX = 16
 
 
 class HandshakeTurns:
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, thread_cpu: Callable[[], float], per_turn: int
-    ) -> None:
-        """`thread_cpu`: the seconds of CPU that the loop's thread has used."""
+    def __init__(self, work: StrangerWork, per_turn: int) -> None:
+        self._work = work
         self._per_turn = per_turn
-        self._steps: SenderRotation[Step] = SenderRotation()
-        self._work = PausedWork(loop, thread_cpu, self._take_turn)
+        self._steps: StrangerRotation[Step] = StrangerRotation(work.known)
+        self._begin = work.kind(self._take_turn)
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -35,11 +32,13 @@ class HandshakeTurns:
         """Do a step of a handshake in this turn of the loop or in one after it, in the order of the sender's
         calls."""
         self._steps.add(sender, step)
-        self._work.begin()
+        self._begin()
 
     def _take_turn(self) -> bool:
         done, looked_at, waiting = 0, 0, len(self._steps)  # those that follow from these wait
         while looked_at < min(waiting, self._per_turn * _IN_VAIN_MAX) and done < self._per_turn:
             done += self._steps.take()()
             looked_at += 1
+            if self._work.piece_is_over:
+                break
         return bool(self._steps)

@@ -18,7 +18,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from forebay.broker.pace import Pace, Stopped
+from forebay.broker.yielding.pace import Pace, Stopped
 from forebay.core.partition.compaction.batch_filter import last_batches
 from forebay.core.partition.compaction.plan import CompactionPlan, CompactionPolicy, plan_compaction
 from forebay.errors import StorageError

@@ -17,9 +17,10 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from forebay.broker.pace import Pace, Stopped
 from forebay.broker.views.large_blocks import give_back_large_blocks
-from forebay.broker.views.user_rests import CoreShortage, UserRests
+from forebay.broker.yielding.core_shortage import CoreShortage
+from forebay.broker.yielding.pace import Pace, Stopped
+from forebay.broker.yielding.user_rests import UserRests
 from forebay.clock import Clock
 from forebay.core.views.fair_line import FairLine, Next
 from forebay.core.views.turn import Turn, UnpackLater
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+OTHER_BROKERS = ""
+"""As whose turns they read views."""
+_REST_TIMES, _TRUSTED_REST_TIMES = 80, 10
 STOP_WAIT_S = 2.0
 """How long a broker that is stopped waits for the threads."""
 
@@ -115,16 +119,19 @@ class FilterThreads:
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
+        shortage: CoreShortage,
         pool: Executor,
         threads: int,
         turn_ms: Callable[[], int],
+        is_trusted: Callable[[str], bool],
     ) -> None:
-        """Made in the thread of the loop. `threads`: how many the pool has."""
+        """`threads`: how many the pool has. `is_trusted` tells users who may do everything."""
         self._loop = loop
         self._clock = clock
         self._pool = pool
         self._idle = threads
         self._turn_ms = turn_ms
+        self._is_trusted = is_trusted
         self._line: FairLine[_Work] = FairLine()
         self._awaited: set[asyncio.Future[Any]] = set()
         """The futures that threads are about to complete."""
@@ -133,8 +140,7 @@ class FilterThreads:
         self._much = _MuchMemory()
         self._postponed: list[Next[_Work]] = []
         """Turns that wait until another turn has unpacked its batch. They keep no thread meanwhile."""
-        core_wait = partial(clock.core_wait, threading.get_native_id())
-        self._rests = UserRests(loop, CoreShortage(loop.time, core_wait), self._add)
+        self._rests = UserRests(loop, shortage, self._add, self._rest_times)
         self._closed = False
         self.is_late = False
         """True if a thread was left behind when the broker was stopped."""
@@ -152,6 +158,9 @@ class FilterThreads:
         self._line.add(user, view_id, _Work(do, done, is_wanted))
         self._start()
         return await done
+
+    def _rest_times(self, user: str) -> int:
+        return _TRUSTED_REST_TIMES if user == OTHER_BROKERS or self._is_trusted(user) else _REST_TIMES
 
     def stop(self) -> None:
         """Let nobody wait any longer, and have the threads end their turns."""

@@ -66,7 +66,7 @@ class Reader(NamedTuple):
     """Who reads a view: users take turns."""
 
     user: str
-    """Empty for the brokers, which fill materialized views."""
+    """`OTHER_BROKERS` for those who fill materialized views."""
     is_waiting: Callable[[], bool]
     """False when the client has gone."""
 

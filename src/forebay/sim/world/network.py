@@ -14,7 +14,7 @@ import errno
 from collections.abc import Callable
 from zlib import crc32
 
-from forebay.broker.ports import Address, Stream
+from forebay.broker.ports import Accepting, Address, Stream
 from forebay.sim.world.loop import ProcessLoop
 from forebay.sim.world.stream import SimStream
 from forebay.sim.world.virtual_time import World
@@ -39,7 +39,7 @@ class SimListener:
         self._backlog: list[SimStream] = []
         self._started = False
 
-    def start(self) -> None:
+    def start(self, strangers: Accepting) -> None:  # noqa: ARG002
         self._started = True
         backlog, self._backlog = self._backlog, []
         for stream in backlog:

@@ -24,9 +24,11 @@ def view_filters(base: Foundations) -> ViewFilters:
     threads = FilterThreads(
         base.loop,
         ports.clock,
+        base.core_shortage,
         ports.executor(_FILTERING_THREADS, "forebay-views"),
         _FILTERING_THREADS,
         turn_ms=lambda: settings.current.fetch.view_turn_ms,
+        is_trusted=base.is_trusted,
     )
     cache = ViewCache(
         ports.disk, base.data.view_cache, ports.clock, lambda: settings.current.fetch.view_cache_bytes

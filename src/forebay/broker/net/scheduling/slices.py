@@ -3,7 +3,8 @@
 Such work is done in slices of a few milliseconds, one slice in each turn of the loop, whoever wants it: all
 that is large shares one line, and what is small passes it. So a broker that is asked for a million things
 answers everybody else as if it were asked for few.
-Where cores are short there are pauses between slices (`broker/pauses.py`).
+Where cores are short there are pauses between slices (`broker/yielding/pauses.py`), and users who have had
+many of them rest (`broker/yielding/user_rests.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
-from forebay.broker.pauses import Pauses
+from forebay.broker.yielding.core_shortage import CoreShortage
+from forebay.broker.yielding.pauses import Pauses
+from forebay.broker.yielding.user_rests import UserRests
 
 T = TypeVar("T")
 
@@ -24,28 +27,48 @@ SLICE_S = 0.002
 _WANTED_S = 0.1
 """How long work may still wait when others wait for its room. A client that is answered soon asks again."""
 
+_REST_TIMES = 80
+_CREDIT_S = 1.0
+"""The rest that users who ask for little need not take."""
+
+NOBODY = ""
+"""Work that is nobody's, or another broker's: it never rests."""
+
 
 class NotWanted(Exception):
     """Nobody waits for the work any more."""
 
 
-class Slices:
-    def __init__(self, loop: asyncio.AbstractEventLoop, thread_cpu: Callable[[], float]) -> None:
-        """`thread_cpu`: the seconds of CPU that this thread has used."""
-        self._loop = loop
-        self._pauses = Pauses(loop, thread_cpu)
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_scheduled = False
-        self._began_s = 0.0
+class _Turn(NamedTuple):
+    begun: asyncio.Future[None]
+    user: str
 
-    async def next(self) -> None:
+
+class Slices:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        thread_cpu: Callable[[], float],
+        shortage: CoreShortage,
+        is_trusted: Callable[[str], bool],
+    ) -> None:
+        """`thread_cpu`: the seconds of CPU that this thread has used. `is_trusted` tells users who never
+        rest."""
+        self._loop = loop
+        self._thread_cpu = thread_cpu
+        self._pauses = Pauses(loop, thread_cpu)
+        self._rests: UserRests[_Turn] = UserRests(
+            loop, shortage, self._add, lambda user: 0 if is_trusted(user) else _REST_TIMES, credit_s=_CREDIT_S
+        )
+        self._waiting: deque[_Turn] = deque()
+        self._is_scheduled = False
+        self._began_s = self._began_cpu_s = 0.0
+
+    async def next(self, user: str = NOBODY) -> None:
         """Go to the end of the line, and wait for a turn."""
-        turn = self._loop.create_future()
-        self._waiting.append(turn)
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._give)
-        await turn
+        turn = _Turn(self._loop.create_future(), user)
+        self._add([turn])
+        await turn.begun
         self._began_s = self._loop.time()
         self._pauses.begin()
 
@@ -54,9 +77,11 @@ class Slices:
         """True if the task that has the turn has used it up."""
         return self._loop.time() - self._began_s >= SLICE_S
 
-    async def run(self, steps: Generator[None, None, T], is_wanted: Callable[[], bool]) -> T:
+    async def run(
+        self, steps: Generator[None, None, T], is_wanted: Callable[[], bool], user: str = NOBODY
+    ) -> T:
         """Do the steps, as many in each turn as there is time for; what they return. Raises NotWanted."""
-        await self.next()
+        await self.next(user)
         while is_wanted():
             try:
                 next(steps)
@@ -64,21 +89,33 @@ class Slices:
                 result: T = end.value
                 return result
             if self.is_over:
-                await self.next()
+                await self.next(user)
         raise NotWanted
+
+    def _add(self, turns: Iterable[_Turn]) -> None:
+        self._waiting += turns
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._give)
 
     def _give(self) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
-            if not turn.done():  # else its task was cancelled
-                turn.set_result(None)
-                self._pauses.begin()  # in case it is cancelled before it has its turn
-                self._loop.call_soon(self._taken)  # behind the task, which is woken first
-                return
+            if turn.begun.done():  # its task was cancelled
+                continue
+            if turn.user and self._rests.keeps(turn.user, turn):
+                continue
+            turn.begun.set_result(None)
+            self._pauses.begin()  # in case it is cancelled before it has its turn
+            self._began_cpu_s = self._thread_cpu()
+            self._loop.call_soon(self._taken, turn.user)  # behind the task, which is woken first
+            return
         self._is_scheduled = False
 
-    def _taken(self) -> None:
+    def _taken(self, user: str) -> None:
         """A task has had its slice."""
+        if user:
+            self._rests.worked(user, self._thread_cpu() - self._began_cpu_s)
         pause_s = self._pauses.due_s()
         if pause_s:
             self._loop.call_later(pause_s, self._give)

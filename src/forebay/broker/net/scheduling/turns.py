@@ -10,12 +10,13 @@ the others: a hundred connections of one user get as much as one connection of a
 without debt have taken as long in one turn of the loop, because many became costly at once, those that come
 after them wait in the line, too.
 
-Where cores are short, a line pauses between its turns (`broker/pauses.py`), and time in which others on the
-machine had the core is nobody's debt. A connection by which another broker replicates never waits in line:
-producers wait for it.
+Where cores are short, a line pauses between its turns (`broker/yielding/pauses.py`), and time in which others
+on the machine had the core is nobody's debt. A connection by which another broker replicates never waits in
+line: producers wait for it.
 
 Clients that have not logged in wait in a line of their own, with less time, and a bound on the number of
-requests, because part of their work is done later.
+requests, because part of their work is done later. Where cores are short they have less still
+(`broker/yielding/stranger_work.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from forebay.broker.pauses import PausedWork
+from forebay.broker.yielding.pauses import PausedWork
+from forebay.broker.yielding.stranger_work import MakeWork, StrangerWork
 from forebay.config import SocketConfig
+from forebay.core.security.known_networks import StrangerRotation
 from forebay.core.security.sender_rotation import SenderRotation
 
 _SLICES_IN_LINE = 2
@@ -55,17 +58,20 @@ class Line:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        thread_cpu: Callable[[], float],
+        make_work: MakeWork,
+        waiting: SenderRotation[Waiting] | StrangerRotation[Waiting],
         budget_s: float,
         served_max: int,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`thread_cpu`: the seconds of CPU that this thread has used. `budget_s`: the time for all who wait,
-        in each turn of the loop, in which `served_max` of them are served at most."""
+        """`budget_s`: the time for all who wait, in each turn of the loop, in which `served_max` of them are
+        served at most. `is_over` ends a turn sooner."""
         self._loop = loop
-        self._work = PausedWork(loop, thread_cpu, self._serve)
+        self._begin = make_work(self._serve)
+        self._is_over = is_over
         self._budget_s = budget_s
         self._served_max = served_max
-        self._waiting: SenderRotation[Waiting] = SenderRotation()
+        self._waiting = waiting
 
     @property
     def waiting(self) -> int:
@@ -73,7 +79,7 @@ class Line:
 
     def add(self, waiting: Waiting) -> None:
         self._waiting.add(waiting.sender, waiting)
-        self._work.begin()
+        self._begin()
 
     def _serve(self) -> bool:
         """Those that were closed meanwhile count for nothing: a flood of them would take the turns of others,
@@ -86,7 +92,7 @@ class Line:
             if not waiting.closed:
                 waiting.take_turn(slice_s)
                 served += 1
-            if now() >= end:
+            if now() >= end or self._is_over():
                 break
         return bool(self._waiting)
 
@@ -95,19 +101,31 @@ class Turns:
     """The lines of all connections of a broker."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, thread_cpu: Callable[[], float], config: SocketConfig
+        self,
+        loop: asyncio.AbstractEventLoop,
+        thread_cpu: Callable[[], float],
+        strangers: StrangerWork,
+        config: SocketConfig,
     ) -> None:
         """`thread_cpu`: the seconds of CPU that this thread has used."""
         self._loop = loop
         self._thread_cpu = thread_cpu
         self.slice_s = config.turn_ms / 1000
         self._budget_s = self.slice_s * _SLICES_IN_LINE
-        self.indebted = Line(loop, thread_cpu, self._budget_s, served_max=1_000)
+        self.indebted = Line(
+            loop,
+            lambda serve: PausedWork(loop, thread_cpu, serve).begin,
+            SenderRotation(),
+            self._budget_s,
+            served_max=1_000,
+        )
         self.strangers = Line(
             loop,
-            thread_cpu,
+            strangers.kind,
+            StrangerRotation(strangers.known),
             config.strangers_turn_ms / 1000,
             served_max=_STRANGERS_PER_TURN,
+            is_over=lambda: strangers.piece_is_over,
         )
         self.mark_due_s = self._mark_cpu_s = 0.0
         self._costly_s = 0.0

@@ -1,9 +1,6 @@
-"""Pauses between pieces of work that can wait, where cores are short.
+"""Pauses of the event loop between pieces of work of its users, where cores are short.
 
-A loop that always has something to do always waits for a core, and so does everybody who asks it for
-something. So after a piece of such work in which it had to wait for a core, or for the interpreter, it leaves
-the rest for a while. What is urgent finds it asleep then, and the system gives a core to a thread that was
-asleep before others have it again.
+After a piece in which it had to wait for a core, or for the interpreter, it leaves the rest for a while.
 """
 
 from __future__ import annotations

@@ -8,43 +8,11 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.pauses import PausedWork
+from forebay.broker.yielding.pauses import PausedWork
+from support.machines.crowded_loop import CrowdedLoop
 
 PIECES = 5
 PIECE_S = 0.002
-
-
-class CrowdedLoop:
-    """A loop that has a core for a part of the time, turns of it, and time that passes as a test says."""
-
-    def __init__(self, part: float) -> None:
-        self._part = part
-        self.now = 0.0
-        self.ready: list[Callable[[], None]] = []
-        self.later: list[tuple[float, Callable[[], None]]] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def thread_cpu(self) -> float:
-        return self.now * self._part
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self.ready.append(callback)
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self.later.append((self.now + seconds, callback))
-
-    def turn(self) -> None:
-        ready, self.ready = self.ready, []
-        for callback in ready:
-            callback()
-
-    def wake(self) -> None:
-        """The first pause is over."""
-        (due_s, callback), *self.later = self.later
-        self.now = max(self.now, due_s)
-        callback()
 
 
 class Pieces:
