@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from forebay.broker.net.scheduling.slices import NOBODY, SLICE_S, Slices
-from forebay.broker.yielding.core_shortage import CoreShortage
-from support.machines.enough_cores import no_shortage
 
 STEPS = 20
-ADA, ROOT = "User:ada", "User:root"
 
 
 class CrowdedLoop:
@@ -49,7 +46,7 @@ async def test_a_loop_that_waits_for_a_core_rests_between_slices(part: float, re
     """Large work does not keep the loop from sleeping, so what is small finds it ready."""
     crowded = CrowdedLoop(part)
     loop: Any = crowded
-    slices = Slices(loop, crowded.thread_cpu, no_shortage(loop), ROOT.__eq__)
+    slices = Slices(loop, crowded.thread_cpu, lambda *_: None)
 
     def steps() -> Generator[None, None, str]:
         for _ in range(STEPS):
@@ -62,25 +59,27 @@ async def test_a_loop_that_waits_for_a_core_rests_between_slices(part: float, re
     assert all(rest > (1 - part) * SLICE_S for rest in crowded.rests)
 
 
-@pytest.mark.parametrize(("user", "rests"), [(ADA, True), (ROOT, False), (NOBODY, False)])
-async def test_a_user_rests_who_has_had_many_slices_where_cores_are_short(user: str, rests: bool) -> None:
-    crowded = CrowdedLoop(0.5)
+async def test_a_user_is_charged_for_its_slices_and_for_nothing_else() -> None:
+    crowded, charged = CrowdedLoop(1.0), list[tuple[str, float]]()
     loop: Any = crowded
-    shortage = CoreShortage(crowded.time, lambda: crowded.time() * 0.5)
-    slices = Slices(loop, crowded.thread_cpu, shortage, ROOT.__eq__)
+    slices = Slices(loop, crowded.thread_cpu, lambda user, cpu_s: charged.append((user, cpu_s)))
 
     def steps() -> Generator[None, None, None]:
         for _ in range(STEPS):
+            loop.call_soon(crowded.work, 0.005)  # somebody else's, in the same turn of the loop
             crowded.work(SLICE_S)
             yield
 
-    await slices.run(steps(), lambda: True, user)
-    assert (max(crowded.rests) > 20 * SLICE_S) == rests
+    await slices.run(steps(), lambda: True, "User:ada")
+    await slices.run(steps(), lambda: True, NOBODY)
+    await asyncio.sleep(0)
+    assert {user for user, _ in charged} == {"User:ada"}
+    assert sum(cpu_s for _, cpu_s in charged) == pytest.approx(STEPS * SLICE_S)
 
 
 async def test_a_task_that_is_cancelled_passes_its_turn_on() -> None:
     loop = asyncio.get_running_loop()
-    slices = Slices(loop, loop.time, no_shortage(loop), ROOT.__eq__)
+    slices = Slices(loop, loop.time, lambda *_: None)
     first, second = (asyncio.ensure_future(slices.next()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()

@@ -20,6 +20,8 @@ def test_the_shortage_of_cores_is_that_of_late() -> None:
     assert shortage.part == pytest.approx(0.5), "one millisecond says nothing"
     now_s = 0.2
     assert shortage.part == pytest.approx(0.01)
+    now_s, waited_s = 0.25, 0.0
+    assert shortage.part == 0, "it could not be read"
     now_s, waited_s = 0.3, 10.0
     assert shortage.part < 1
 

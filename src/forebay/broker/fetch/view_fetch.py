@@ -94,7 +94,7 @@ class ViewFetch(RepeatedFetch):
         """Begin to answer. To be awaited."""
         self._look_up_client(context)
         self._is_copied = sent_by_broker(self._service.authorization, context)
-        user = OTHER_BROKERS if self._is_copied else context.connection.principal
+        user = OTHER_BROKERS if self._is_copied else context.connection.sender
         self._reader = Reader(user, lambda: not reply.abandoned)
         self._end_wait_with(reply)
         return self._answer(reply)

@@ -80,7 +80,7 @@ class ViewOffsets:
         return self._loop.time() + REQUEST_S
 
     def limits(self, connection: Connection, end_offset: int, deadline: float) -> SearchLimits:
-        reader = Reader(connection.principal, lambda: not connection.closed)
+        reader = Reader(connection.sender, lambda: not connection.closed)
         return SearchLimits(reader, end_offset, deadline)
 
     async def first_from(

@@ -25,6 +25,7 @@ from forebay.broker.net.scheduling.slices import NOBODY, NotWanted, Place, Room,
 from forebay.broker.net.scheduling.watched_steps import WatchedSteps
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.broker.yielding.core_shortage import CoreShortage
+from forebay.broker.yielding.rest_debts import RestDebts, RestRule
 from forebay.core.large_requests.division import Division, JoinedResponse
 from forebay.core.large_requests.table import answer_division, division_of, has_large_answers, is_cut
 from forebay.errors import ErrorCode, ProtocolError, TooManyElements
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _PARTS_UNCUT = 5
+_RESTS = RestRule(times=80, rest_s_max=10.0, credit_s=1.0)
 _OWING_POLL_S = 0.5
 """How often a request whose client owes time looks whether the connection or the quota is gone."""
 
@@ -81,7 +83,8 @@ class LargeRequests:
         sent_by_broker: Callable[[RequestContext], bool],
         finish: Callable[[], None],
     ) -> None:
-        """`thread_cpu`: the seconds of CPU that the loop's thread has used. `stalls` is notified of a slice
+        """`thread_cpu`: the seconds of CPU that the loop's thread has used. `is_trusted` tells principals who
+        may do everything. `stalls` is notified of a slice
         that blocks the loop. `answers` cuts large answers of small requests. `finish` is called after a
         handler had a piece: it writes what was appended."""
         self._background = background
@@ -91,7 +94,9 @@ class LargeRequests:
         self._finish = finish
         self._stalls = stalls
         self._answers = answers
-        self.slices = Slices(loop, thread_cpu, shortage, is_trusted)
+        self._is_trusted = is_trusted
+        self._rests = RestDebts(loop, shortage, lambda _: _RESTS)
+        self.slices = Slices(loop, thread_cpu, self._rests.worked)
         """The turns of all large work."""
         self._room = Room(loop)
         self._brokers_room = Room(loop)
@@ -142,6 +147,8 @@ class LargeRequests:
     ) -> None:
         place: Place | None = None
         try:
+            if self._rests.left_s(self._user(context)):
+                await self._paid(context, reply, queued)
             size = self._answer_elements(context, request) if has_large_answers(context.api_key) else 0
             if size:
                 place = await self._room_for(context).take(_client(context), size, self._elements_max())
@@ -192,8 +199,11 @@ class LargeRequests:
         return self._brokers_room if self._sent_by_broker(context) else self._room
 
     def _user(self, context: RequestContext) -> str:
-        """Whose turns a request takes."""
-        return NOBODY if self._sent_by_broker(context) else context.connection.sender
+        """Who is charged for a request, and rests before the next one."""
+        connection = context.connection
+        if self._sent_by_broker(context) or self._is_trusted(connection.principal):
+            return NOBODY
+        return connection.sender
 
     def _most(self, context: RequestContext) -> int:
         """Fewer elements are taken of clients if they cannot be handled in pieces."""
@@ -203,7 +213,9 @@ class LargeRequests:
         return most // _PARTS_UNCUT
 
     def _owed_s(self, context: RequestContext) -> float:
-        return 0.0 if self.meter is None else self.meter.owed_s(context)
+        """How long the client has to wait, for its quota or because cores are short."""
+        rest_s = self._rests.left_s(self._user(context))
+        return rest_s if self.meter is None else max(rest_s, self.meter.owed_s(context))
 
     async def _paid(self, context: RequestContext, reply: Reply, queued: QueuedRequest) -> None:
         """Wait until the client owes nothing."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from forebay.broker.net.broker_reserve import BrokerReserve
 from forebay.broker.net.buffers import BufferPool
-from forebay.broker.net.connection import Connection, Handle
+from forebay.broker.net.connection import ANONYMOUS, Connection, Handle
 from forebay.broker.net.request_memory import Holder, QueuedRequest, RequestMemory
 from forebay.broker.net.scheduling.turns import Turns
 from forebay.broker.ports import Address, Listening, Network, Stream
@@ -193,7 +193,8 @@ class Server:
             connection.close()
         else:
             connection.principal = f"User:{user}"
-            self._strangers.known.note(network_of(connection.peer[0]))
+            if connection.principal != ANONYMOUS:
+                self._strangers.known.note(network_of(connection.peer[0]))
 
     def _refuse(self, connection: Connection, reason: str) -> None:
         self._count_refused(connection.peer[0], reason)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from forebay.broker.views.large_blocks import give_back_large_blocks
 from forebay.broker.yielding.core_shortage import CoreShortage
 from forebay.broker.yielding.pace import Pace, Stopped
+from forebay.broker.yielding.rest_debts import RestDebts, RestRule
 from forebay.broker.yielding.user_rests import UserRests
 from forebay.clock import Clock
 from forebay.core.views.fair_line import FairLine, Next
@@ -32,7 +33,8 @@ T = TypeVar("T")
 
 OTHER_BROKERS = ""
 """As whose turns they read views."""
-_REST_TIMES, _TRUSTED_REST_TIMES = 80, 10
+_RESTS = RestRule(times=80, rest_s_max=4.0)
+_TRUSTED_RESTS = RestRule(times=10, rest_s_max=1.0)
 STOP_WAIT_S = 2.0
 """How long a broker that is stopped waits for the threads."""
 
@@ -140,7 +142,7 @@ class FilterThreads:
         self._much = _MuchMemory()
         self._postponed: list[Next[_Work]] = []
         """Turns that wait until another turn has unpacked its batch. They keep no thread meanwhile."""
-        self._rests = UserRests(loop, shortage, self._add, self._rest_times)
+        self._rests = UserRests(loop, RestDebts(loop, shortage, self._rest_rule), self._add)
         self._closed = False
         self.is_late = False
         """True if a thread was left behind when the broker was stopped."""
@@ -159,8 +161,8 @@ class FilterThreads:
         self._start()
         return await done
 
-    def _rest_times(self, user: str) -> int:
-        return _TRUSTED_REST_TIMES if user == OTHER_BROKERS or self._is_trusted(user) else _REST_TIMES
+    def _rest_rule(self, user: str) -> RestRule:
+        return _TRUSTED_RESTS if user == OTHER_BROKERS or self._is_trusted(user) else _RESTS
 
     def stop(self) -> None:
         """Let nobody wait any longer, and have the threads end their turns."""
@@ -188,11 +190,11 @@ class FilterThreads:
 
     def _start(self) -> None:
         while self._idle and not self._closed and (taken := self._line.take()) is not None:
-            if self._rests.keeps(taken.user, taken):
-                continue
             work = taken.work
             if work.done.done() or not work.is_wanted():
                 _answer(work.done, KafkaError(ErrorCode.NETWORK_EXCEPTION, "nobody waits for it any more"))
+                continue
+            if self._rests.keeps(taken.user, taken):
                 continue
             self._idle -= 1
             self._awaited.add(work.done)

@@ -24,7 +24,7 @@ class CoreShortage:
         now_s = self._now()
         passed_s = now_s - self._since_s
         if passed_s >= _WINDOW_S:
-            waited_s = self._core_wait()
+            waited_s = max(self._core_wait(), self._waited_s)  # 0 where it could not be read
             self._part = min(max(waited_s - self._waited_s, 0.0) / passed_s, _PART_MAX)
             self._since_s, self._waited_s = now_s, waited_s
         return self._part

@@ -12,9 +12,10 @@ class SenderRotation(Generic[T]):
     def __init__(self) -> None:
         self._queues: dict[str, deque[T]] = {}
         """By sender, the next one first."""
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
+        return self._count
 
     def __bool__(self) -> bool:
         return bool(self._queues)
@@ -25,11 +26,13 @@ class SenderRotation(Generic[T]):
 
     def add(self, sender: str, item: T) -> None:
         self._queues.setdefault(sender, deque()).append(item)
+        self._count += 1
 
     def take(self) -> T:
         sender, queue = next(iter(self._queues.items()))
         del self._queues[sender]
         item = queue.popleft()
+        self._count -= 1
         if queue:
             self._queues[sender] = queue  # behind the other senders
         return item

@@ -3,8 +3,8 @@
 Such work is done in slices of a few milliseconds, one slice in each turn of the loop, whoever wants it: all
 that is large shares one line, and what is small passes it. So a broker that is asked for a million things
 answers everybody else as if it were asked for few.
-Where cores are short there are pauses between slices (`broker/yielding/pauses.py`), and users who have had
-many of them rest (`broker/yielding/user_rests.py`).
+Where cores are short there are pauses between slices (`broker/yielding/pauses.py`). What they took is charged
+to users, who have to wait with their next request (`broker/yielding/rest_debts.py`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 from typing import NamedTuple, TypeVar
 
-from forebay.broker.yielding.core_shortage import CoreShortage
 from forebay.broker.yielding.pauses import Pauses
-from forebay.broker.yielding.user_rests import UserRests
 
 T = TypeVar("T")
 
@@ -27,12 +25,8 @@ SLICE_S = 0.002
 _WANTED_S = 0.1
 """How long work may still wait when others wait for its room. A client that is answered soon asks again."""
 
-_REST_TIMES = 80
-_CREDIT_S = 1.0
-"""The rest that users who ask for little need not take."""
-
 NOBODY = ""
-"""Work that is nobody's, or another broker's: it never rests."""
+"""Work that nobody is charged for."""
 
 
 class NotWanted(Exception):
@@ -49,17 +43,14 @@ class Slices:
         self,
         loop: asyncio.AbstractEventLoop,
         thread_cpu: Callable[[], float],
-        shortage: CoreShortage,
-        is_trusted: Callable[[str], bool],
+        charge: Callable[[str, float], None],
     ) -> None:
-        """`thread_cpu`: the seconds of CPU that this thread has used. `is_trusted` tells users who never
-        rest."""
+        """`thread_cpu`: the seconds of CPU that this thread has used. `charge` is called with a user, and how
+        many of them a slice took."""
         self._loop = loop
         self._thread_cpu = thread_cpu
         self._pauses = Pauses(loop, thread_cpu)
-        self._rests: UserRests[_Turn] = UserRests(
-            loop, shortage, self._add, lambda user: 0 if is_trusted(user) else _REST_TIMES, credit_s=_CREDIT_S
-        )
+        self._charge = charge
         self._waiting: deque[_Turn] = deque()
         self._is_scheduled = False
         self._began_s = self._began_cpu_s = 0.0
@@ -67,9 +58,12 @@ class Slices:
     async def next(self, user: str = NOBODY) -> None:
         """Go to the end of the line, and wait for a turn."""
         turn = _Turn(self._loop.create_future(), user)
-        self._add([turn])
+        self._waiting.append(turn)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._give)
         await turn.begun
-        self._began_s = self._loop.time()
+        self._began_s, self._began_cpu_s = self._loop.time(), self._thread_cpu()
         self._pauses.begin()
 
     @property
@@ -92,18 +86,10 @@ class Slices:
                 await self.next(user)
         raise NotWanted
 
-    def _add(self, turns: Iterable[_Turn]) -> None:
-        self._waiting += turns
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._give)
-
     def _give(self) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
             if turn.begun.done():  # its task was cancelled
-                continue
-            if turn.user and self._rests.keeps(turn.user, turn):
                 continue
             turn.begun.set_result(None)
             self._pauses.begin()  # in case it is cancelled before it has its turn
@@ -115,7 +101,7 @@ class Slices:
     def _taken(self, user: str) -> None:
         """A task has had its slice."""
         if user:
-            self._rests.worked(user, self._thread_cpu() - self._began_cpu_s)
+            self._charge(user, self._thread_cpu() - self._began_cpu_s)
         pause_s = self._pauses.due_s()
         if pause_s:
             self._loop.call_later(pause_s, self._give)
