@@ -18,6 +18,7 @@ from forebay.broker.net.dispatch import Endpoint
 from forebay.broker.net.large_requests import LargeRequests
 from forebay.broker.net.request_context import RequestContext
 from forebay.broker.net.scheduling.slices import Place, Room
+from forebay.broker.yielding.core_shortage import CoreShortage
 from forebay.core.large_requests import answer_parts
 from forebay.errors import ErrorCode
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -114,6 +115,24 @@ def test_others_are_served_while_a_large_request_is_handled(ada: KnownClient, ad
         assert admin.call(ApiVersionsRequest(), 3).error_code == ErrorCode.NONE
     assert not select.select([ada.socket], [], [], 0)[0], "it was answered before the others"
     assert len(ada.read().topics) == 100_000
+
+
+def test_a_user_who_had_much_where_cores_are_short_rests_before_the_next_and_holds_nothing_meanwhile(
+    broker: LocalBroker, ada: KnownClient, admin: KnownClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with KnownClient(broker, "User:bob") as bob, monkeypatch.context() as short:
+        short.setattr(CoreShortage, "part", 0.9)
+        for client in (admin, ada):
+            client.call(named(20_000), NEW)  # which take much more than the credit of a second
+        rests = broker.on_loop(lambda node: node._large_requests._rests)
+        assert list(rests._until_s) == ["User:ada"]
+        rests._until_s["User:ada"] = float("inf")
+        ada.post(named(99_000), NEW)
+        for client in (bob, admin):  # each of whom needs all the room that one client may have
+            assert len(client.call(named(99_000), NEW).topics) == 99_000
+        assert not select.select([ada.socket], [], [], 0)[0], "it was answered while its user rests"
+        broker.on_loop(lambda _: rests.clear())
+        assert len(ada.read().topics) == 99_000
 
 
 def test_requests_behind_a_large_one_are_answered_behind_it(admin: KnownClient) -> None:
