@@ -46,7 +46,7 @@ async def test_a_loop_that_waits_for_a_core_rests_between_slices(part: float, re
     """Large work does not keep the loop from sleeping, so what is small finds it ready."""
     crowded = CrowdedLoop(part)
     loop: Any = crowded
-    slices = Slices(loop, crowded.thread_cpu, lambda *_: None)
+    slices = Slices(loop, crowded.thread_cpu, lambda *_: 0.0)
 
     def steps() -> Generator[None, None, str]:
         for _ in range(STEPS):
@@ -62,7 +62,12 @@ async def test_a_loop_that_waits_for_a_core_rests_between_slices(part: float, re
 async def test_a_user_is_charged_for_its_slices_and_for_nothing_else() -> None:
     crowded, charged = CrowdedLoop(1.0), list[tuple[str, float]]()
     loop: Any = crowded
-    slices = Slices(loop, crowded.thread_cpu, lambda user, cpu_s: charged.append((user, cpu_s)))
+
+    def charge(user: str, cpu_s: float) -> float:
+        charged.append((user, cpu_s))
+        return 0.3
+
+    slices = Slices(loop, crowded.thread_cpu, charge)
 
     def steps() -> Generator[None, None, None]:
         for _ in range(STEPS):
@@ -71,7 +76,9 @@ async def test_a_user_is_charged_for_its_slices_and_for_nothing_else() -> None:
             yield
 
     await slices.run(steps(), lambda: True, "User:ada")
+    assert crowded.rests == [0.3] * len(charged)
     await slices.run(steps(), lambda: True, NOBODY)
+    assert len(crowded.rests) == len(charged), "nobody's work rests only where it waited itself"
     await asyncio.sleep(0)
     assert {user for user, _ in charged} == {"User:ada"}
     assert sum(cpu_s for _, cpu_s in charged) == pytest.approx(STEPS * SLICE_S)
@@ -79,7 +86,7 @@ async def test_a_user_is_charged_for_its_slices_and_for_nothing_else() -> None:
 
 async def test_a_task_that_is_cancelled_passes_its_turn_on() -> None:
     loop = asyncio.get_running_loop()
-    slices = Slices(loop, loop.time, lambda *_: None)
+    slices = Slices(loop, loop.time, lambda *_: 0.0)
     first, second = (asyncio.ensure_future(slices.next()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()

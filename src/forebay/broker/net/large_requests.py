@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 _PARTS_UNCUT = 5
 _RESTS = RestRule(times=80, rest_s_max=10.0, credit_s=1.0)
+_SLICE_REST_TIMES, _SLICE_REST_S_MAX = 20, 0.05
 _OWING_POLL_S = 0.5
 """How often a request whose client owes time looks whether the connection or the quota is gone."""
 
@@ -95,8 +96,9 @@ class LargeRequests:
         self._stalls = stalls
         self._answers = answers
         self._is_trusted = is_trusted
+        self._shortage = shortage
         self._rests = RestDebts(loop, shortage, lambda _: _RESTS)
-        self.slices = Slices(loop, thread_cpu, self._rests.worked)
+        self.slices = Slices(loop, thread_cpu, self._charge)
         """The turns of all large work."""
         self._room = Room(loop)
         self._brokers_room = Room(loop)
@@ -204,6 +206,10 @@ class LargeRequests:
         if self._sent_by_broker(context) or self._is_trusted(connection.principal):
             return NOBODY
         return connection.sender
+
+    def _charge(self, user: str, cpu_s: float) -> float:
+        self._rests.worked(user, cpu_s)
+        return min(self._shortage.rest_s(cpu_s, _SLICE_REST_TIMES), _SLICE_REST_S_MAX)
 
     def _most(self, context: RequestContext) -> int:
         """Fewer elements are taken of clients if they cannot be handled in pieces."""

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 OTHER_BROKERS = ""
 """As whose turns they read views."""
-_RESTS = RestRule(times=80, rest_s_max=4.0)
+_RESTS = RestRule(times=120, rest_s_max=8.0)
 _TRUSTED_RESTS = RestRule(times=10, rest_s_max=1.0)
 STOP_WAIT_S = 2.0
 """How long a broker that is stopped waits for the threads."""

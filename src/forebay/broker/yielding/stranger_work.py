@@ -22,11 +22,9 @@ MakeWork: TypeAlias = Callable[[DoSome], Callable[[], None]]
 """Makes a kind of work: a function that is called when there is something to do."""
 
 
-_TIMES = 50
+_TIMES = 80
 """Where the loop waits for half of the time: how many times as long as a piece took strangers rest."""
-_REST_S_MIN, _REST_S_MAX = 0.0005, 0.05
-_CREDIT_S = 1.0
-"""The rest that is not taken if there was none for that time: a few clients are served at once."""
+_REST_S_MIN, _REST_S_MAX = 0.0005, 0.15
 _SHORT_PART = 0.05
 _PIECE_S = 0.0005
 """How long a piece takes where cores are short; it ends at the next step after that."""
@@ -93,9 +91,8 @@ class StrangerWork:
             if is_left:
                 kind.begin()
         rest_s = min(self._shortage.rest_s(self._thread_cpu() - began_cpu_s, _TIMES), _REST_S_MAX)
-        now_s = self._loop.time()
-        self._rest_ends_s = max(self._rest_ends_s, now_s - _CREDIT_S) + rest_s
-        return self._rest_ends_s - now_s > _REST_S_MIN
+        self._rest_ends_s = self._loop.time() + rest_s
+        return rest_s > _REST_S_MIN
 
 
 class _Kind:

@@ -43,10 +43,10 @@ class Slices:
         self,
         loop: asyncio.AbstractEventLoop,
         thread_cpu: Callable[[], float],
-        charge: Callable[[str, float], None],
+        charge: Callable[[str, float], float],
     ) -> None:
         """`thread_cpu`: the seconds of CPU that this thread has used. `charge` is called with a user, and how
-        many of them a slice took."""
+        many of them a slice took; it returns how long all large work is to rest."""
         self._loop = loop
         self._thread_cpu = thread_cpu
         self._pauses = Pauses(loop, thread_cpu)
@@ -100,9 +100,8 @@ class Slices:
 
     def _taken(self, user: str) -> None:
         """A task has had its slice."""
-        if user:
-            self._charge(user, self._thread_cpu() - self._began_cpu_s)
-        pause_s = self._pauses.due_s()
+        rest_s = self._charge(user, self._thread_cpu() - self._began_cpu_s) if user else 0.0
+        pause_s = max(self._pauses.due_s(), rest_s)
         if pause_s:
             self._loop.call_later(pause_s, self._give)
         else:
