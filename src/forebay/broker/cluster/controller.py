@@ -18,7 +18,7 @@ from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, Delete, Lease, Store, StoreClosed, StoreError
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, PartitionPut
-from forebay.core.cluster.replicas.controller import plan, prefer
+from forebay.core.cluster.replicas.controller import elections, plan, prefer
 from forebay.core.cluster.replicas.internal_topics import Widening
 from forebay.core.cluster.replicas.restored_partitions import settle_unsettled
 
@@ -138,6 +138,7 @@ class Controller:
     async def _govern(self, lease: Lease) -> None:
         self._preferred_s = self._loop.time()
         widening = Widening()
+        everything = False
         while lease.valid():
             self._wake.clear()
             image, config = self._metadata.image, self._settings.current
@@ -148,7 +149,10 @@ class Controller:
             if not changes and not wider:
                 await self._until_something_changes()
                 continue
-            failed = await self._commit(changes or wider)
+            urgent = [] if everything else elections(image, changes)
+            failed = await self._commit(urgent or changes or wider)
+            # The rest is planned on the image that shows the elections. It does not wait for those that fail.
+            everything = bool(failed)
             widening.begun(change for change in wider if change not in failed)
             if failed and not await self._still_elected():
                 return

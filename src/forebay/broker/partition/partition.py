@@ -220,14 +220,14 @@ class Partition:
 
     def close(self) -> None:
         """It is deleted here: clients that wait have to ask elsewhere whether it still exists."""
-        self.closed = True
-        self.is_leader = False
+        self.closed, self.is_leader = True, False
         self._fail_waits()
 
     def _fail_waits(self) -> None:
         self.acks.fail(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.refusals.fail(self.not_leader())
+        if self.refusals:
+            self.refusals.fail(self.not_leader())
 
     def count_replicas(self) -> None:
         """Find out anew whether enough replicas are in sync, and whether any other counts."""

@@ -5,8 +5,9 @@ moved since the last. A partition that fails is taken out of the session and add
 others go on. When the connection or the session breaks, the next request names all partitions.
 
 The leader holds a fetch until there is something to send. A partition that is added in that time would wait,
-too. A leader that has just begun to lead answers soon (`follower_tracking.py`); if it does not, the fetch is
-cancelled, and sent again with the new partition. That costs a connection, and a request with all partitions.
+too. A leader that has just begun to lead answers soon (`follower_tracking.py`), and the next fetch names it.
+If the leader does not, the fetch is cancelled, and sent again with the new partition. That costs a
+connection, and a request with all partitions.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ _PASSING = frozenset(
 
 _PASSING_PAUSE_S = 0.02
 """The first pause after such an error; each later one is as long as all before it together."""
+
+_NAMING_S = 50e-6
+"""What it costs a follower and its leader to name one partition again."""
 
 Key = tuple[bytes, int]
 
@@ -124,7 +128,9 @@ class Fetcher:
         self._moved[key] = None
         self._work.set()
         if self._interruption is None:
-            self._interruption = self._loop.call_later(delay_s, self._interrupt)
+            # With very many partitions it is better to wait for an answer than to name all of them again.
+            wait_s = max(delay_s, len(self._partitions) * _NAMING_S)
+            self._interruption = self._loop.call_later(wait_s, self._interrupt)
 
     def remove(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.index)
@@ -245,6 +251,9 @@ class Fetcher:
         for key in gone:
             del self._named[key]
         moved, self._moved = self._moved, {}
+        if self._interruption is not None:
+            self._interruption.cancel()  # what was added is named in this request
+            self._interruption = None
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=self._broker_epoch),
             max_wait_ms=config.fetch_wait_ms,

@@ -84,7 +84,7 @@ class Gateway:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    async def call(self, path: str, body: Json, *, repeatable: bool = False) -> Json:
+    async def call(self, path: str, body: Json | bytes, *, repeatable: bool = False) -> Json:
         """The answer of the first server that gives one.
 
         Raises Refused if etcd itself refuses, StoreError if nobody answers, and StoreMismatch if only another
@@ -186,7 +186,7 @@ class Gateway:
                     else:
                         raise
 
-    async def _ask(self, index: int, path: str, body: Json, timeout_s: float) -> Json:
+    async def _ask(self, index: int, path: str, body: Json | bytes, timeout_s: float) -> Json:
         headers = await self._headers(index)
         connection = await self._connection(index)
         timeout_s = min(timeout_s, self.answer_timeout_s)
@@ -196,7 +196,7 @@ class Gateway:
         except NoAnswer as error:
             self._doubt_token(error.__cause__)
             raise
-        wrote = path == TXN and answer.get("succeeded", False) and has_put(body)
+        wrote = isinstance(body, bytes) and answer.get("succeeded", False) and has_put(body)
         self.check_origin(answer, asked_at, wrote=wrote)
         return answer
 
@@ -206,7 +206,7 @@ class Gateway:
         connection: Connection,
         path: str,
         headers: dict[str, str],
-        body: Json | None,
+        body: Json | bytes | None,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> Json:
         try:
@@ -387,6 +387,8 @@ class _Attempts:
         return f"no etcd server answers ({'; '.join(told)}): start etcd, or correct forebay.cluster"
 
 
-async def _send(connection: Connection, path: str, headers: dict[str, str], body: Json | None) -> Response:
-    encoded = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+async def _send(
+    connection: Connection, path: str, headers: dict[str, str], body: Json | bytes | None
+) -> Response:
+    encoded = json.dumps(body, separators=(",", ":")).encode() if isinstance(body, dict) else body
     return await connection.request(path, headers, encoded)

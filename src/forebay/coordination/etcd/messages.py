@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from forebay.coordination.store import Compare, Delete, Event, EventKind, KeyValue, Put, Target
@@ -16,8 +18,20 @@ _FIELDS = {
 }
 
 
+_PUT = '"request_put"'
+"""Not found in what is written in base64."""
+_SHORT_BYTES = 256
+_TEXTS_KEPT = 1024
+
+
 def text_of(data: bytes) -> str:
     return b64encode(data).decode("ascii")
+
+
+@lru_cache(_TEXTS_KEPT)
+def _short_text(data: bytes) -> str:
+    """The same: a transaction compares and writes the same keys, and many have the same value."""
+    return text_of(data)
 
 
 def key_text(key: str) -> str:
@@ -37,36 +51,34 @@ def prefix_range(prefix: str) -> Json:
     return {"key": text_of(start or b"\0"), "range_end": text_of(end)}
 
 
-def txn_request(compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[Delete]) -> Json:
-    return {
-        "compare": [_compare(compare) for compare in compares],
-        "success": [*(_put(put) for put in puts), *(_delete(delete) for delete in deletes)],
-    }
+def txn_request(compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[Delete]) -> bytes:
+    """The text of a transaction. Written out: the death of a broker is hundreds of transactions of a hundred
+    keys each, and their partitions wait for it."""
+    compared = ",".join([_compare(compare) for compare in compares])
+    written = ",".join([*(_put(put) for put in puts), *(_delete(delete) for delete in deletes)])
+    return f'{{"compare":[{compared}],"success":[{written}]}}'.encode("ascii")
 
 
-def has_put(txn: Json) -> bool:
+def has_put(txn: bytes) -> bool:
     """True if a transaction that succeeds makes a new revision. One that only deletes may find nothing."""
-    return any("request_put" in operation for operation in txn["success"])
+    return _PUT.encode() in txn
 
 
-def _compare(compare: Compare) -> Json:
+def _compare(compare: Compare) -> str:
     target, field = _FIELDS[compare.target]
-    return {
-        "key": key_text(compare.key),
-        "target": target,
-        "result": "EQUAL",
-        field: str(compare.revision),
-    }
+    key = _short_text(key_bytes(compare.key))
+    return f'{{"key":"{key}","target":"{target}","result":"EQUAL","{field}":"{compare.revision}"}}'
 
 
-def _put(put: Put) -> Json:
-    request = {"key": key_text(put.key), "value": text_of(put.value), "lease": str(put.lease)}
-    return {"request_put": request}
+def _put(put: Put) -> str:
+    key = _short_text(key_bytes(put.key))
+    value = _short_text(put.value) if len(put.value) < _SHORT_BYTES else text_of(put.value)
+    return f'{{{_PUT}:{{"key":"{key}","value":"{value}","lease":"{put.lease}"}}}}'
 
 
-def _delete(delete: Delete) -> Json:
+def _delete(delete: Delete) -> str:
     request = prefix_range(delete.key) if delete.prefix else {"key": key_text(delete.key)}
-    return {"request_delete_range": request}
+    return json.dumps({"request_delete_range": request}, separators=(",", ":"))
 
 
 def watch_request(prefix: str, from_revision: int) -> Json:

@@ -148,7 +148,7 @@ class EtcdStore:
                 keys = {**keys, "key": text_of(key_bytes(items[-1].key) + b"\0")}
         return items, revision
 
-    async def _call(self, path: str, body: Json, *, repeatable: bool = False) -> Json:
+    async def _call(self, path: str, body: Json | bytes, *, repeatable: bool = False) -> Json:
         try:
             return await self.gateway.call(path, body, repeatable=repeatable)
         except Refused as error:

@@ -56,6 +56,24 @@ class PartitionState:
             return self.replicas
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
+    @property
+    def decided(self) -> tuple[object, ...]:
+        """All but index and partition epoch: the same for thousands of partitions."""
+        return (
+            self.leader,
+            self.leader_epoch,
+            self.isr,
+            self.replicas,
+            self.adding,
+            self.removing,
+            self.eligible,
+            self.synced,
+            self.restored,
+            self.doubted,
+            self.unsettled,
+            self.unreadable,
+        )
+
     @staticmethod
     def initial(
         index: int, replicas: tuple[int, ...], restored: int = 0, first_epoch: int = 0

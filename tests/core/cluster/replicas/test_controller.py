@@ -31,8 +31,10 @@ from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import (
+    Decisions,
     departure,
     desired_state,
+    elections,
     new_terms,
     plan,
     prefer,
@@ -142,8 +144,10 @@ def test_partitions_without_a_leader_come_before_those_that_lose_a_follower() ->
     """All of them change when a broker dies, and the first to be written are the first to be led again."""
     leaders = [3, 1, 2, 1, 2, 3, 1]
     states = [partition(leader, (1, 2, 3), index=index) for index, leader in enumerate(leaders)]
-    changes = plan(image_of(*states, alive={2, 3}), CONFIG)
+    image = image_of(*states, alive={2, 3})
+    changes = plan(image, CONFIG)
     assert [change.state.index for change in changes] == [1, 3, 6, 0, 2, 4, 5]
+    assert elections(image, changes) == changes[:3]
 
 
 def test_a_change_keeps_the_partition_epoch_that_it_was_made_from() -> None:
@@ -210,6 +214,30 @@ def test_every_moving_partition_is_settled_at_once(data: st.DataObject) -> None:
     )
     alive, unclean = data.draw(st.sets(st.integers(1, 5))), data.draw(st.booleans())
     check_settled(before, desired_state(before, alive, unclean=unclean), alive, unclean=unclean)
+
+
+@given(st.data())
+def test_partitions_that_are_alike_are_decided_alike(data: st.DataObject) -> None:
+    nodes = st.integers(1, 3)
+    sets = st.lists(nodes, unique=True, max_size=3).map(tuple)
+    states = [
+        replace(
+            partition(data.draw(st.sampled_from((NO_LEADER, 1, 2))), data.draw(sets), index=index),
+            eligible=data.draw(st.sampled_from([(), (3,)])),
+            removing=data.draw(st.sampled_from([(), (1,)])),
+            unreadable=data.draw(st.booleans()),
+            partition_epoch=index + 70,
+        )
+        for index in range(8)
+    ]
+    alive, registered = data.draw(st.sets(nodes)), {1, 2, 3}
+    decisions = Decisions(alive, registered)
+    for state in states:
+        for unclean, minimum in product((False, True), (MAJORITY, 1)):
+            wanted = desired_state(state, alive, registered=registered, unclean=unclean, minimum=minimum)
+            found = decisions.desired(state, unclean=unclean, minimum=minimum)
+            assert found == wanted
+            assert (found is state) == (wanted is state)
 
 
 def check_settled(

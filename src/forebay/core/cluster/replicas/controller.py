@@ -40,7 +40,7 @@ def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
     They are carried out in their order: new leaders come first, because nobody can use a partition without
     one. Of the partitions of a broker that dies, most only lose a member of their in-sync set.
     """
-    alive, registered = image.brokers, image.registered
+    decisions = Decisions(image.brokers, image.registered)
     elections: list[PartitionPut] = []
     others: list[PartitionPut] = []
     for topic in image.topics.values():
@@ -49,11 +49,22 @@ def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
         for state in topic.partitions:
             if state.unsettled:
                 continue  # its leader is elected by comparing the replicas' logs (`restored_partitions.py`)
-            after = desired_state(state, alive, registered=registered, unclean=unclean, minimum=minimum)
+            after = decisions.desired(state, unclean=unclean, minimum=minimum)
             if after is not state:
                 changes = elections if after.leader != state.leader else others
                 changes.append(PartitionPut(topic_id=topic.topic_id, state=after))
     return elections + others
+
+
+def elections(image: ClusterImage, changes: list[PartitionPut]) -> list[PartitionPut]:
+    """The changes that give a partition another leader. Thousands of others would take the time of brokers
+    and store while the last of these are on their way."""
+    found: list[PartitionPut] = []
+    for change in changes:
+        topic = image.topic_by_id(change.topic_id)
+        if topic is not None and topic.partitions[change.state.index].leader != change.state.leader:
+            found.append(change)
+    return found
 
 
 def prefer(image: ClusterImage, *, imbalance_percent_max: int = 0) -> list[PartitionPut]:
@@ -151,19 +162,46 @@ def desired_state(
 
     `alive` may be elected. `registered`, if given, includes other brokers that must not be counted as dead.
     """
-    if state.unreadable:
+    if state.unreadable or is_settled(state, alive):
         return state
-    if state.leader in alive and not state.adding and not state.removing:
-        # This is the case for nearly all partitions, nearly always.
-        for member in state.isr:
-            if member not in alive:
-                break
-        else:
-            if state.leader in state.isr:
-                return state
     here = alive if registered is None else registered
     after = _finish_move(_in_sync(state, here, minimum, unclean=unclean), alive)
     return after if can_lead(after, after.leader, here) else _elect(after, alive)
+
+
+class Decisions:
+    """`desired_state` of many partitions. Most have the same few states but for their index, and each of
+    these is decided once."""
+
+    def __init__(self, alive: Container[int], registered: Container[int] | None = None) -> None:
+        self._alive = alive
+        self._registered = registered
+        self._made: dict[tuple[object, ...], PartitionState | None] = {}
+        """By what a decision depends on; None if nothing changes."""
+
+    def desired(
+        self, state: PartitionState, *, unclean: bool = False, minimum: int = MAJORITY
+    ) -> PartitionState:
+        if is_settled(state, self._alive) or state.unreadable:
+            return state
+        alike = (*state.decided, unclean, minimum)
+        if alike not in self._made:
+            registered = self._registered
+            after = desired_state(state, self._alive, registered=registered, unclean=unclean, minimum=minimum)
+            self._made[alike] = None if after is state else after
+            return after
+        known = self._made[alike]
+        return state if known is None else known.at(state.index, state.partition_epoch)
+
+
+def is_settled(state: PartitionState, alive: Container[int]) -> bool:
+    """True for nearly all partitions, nearly always: nothing moves, and leader and in-sync set are alive."""
+    if state.leader not in alive or state.adding or state.removing:
+        return False
+    for member in state.isr:
+        if member not in alive:
+            return False
+    return state.leader in state.isr
 
 
 def can_lead(state: PartitionState, broker_id: int, alive: Container[int]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Container
 from forebay.config import ControllerConfig
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.partition_state import NO_LEADER
-from forebay.core.cluster.replicas.controller import desired_state, may_be_unclean
+from forebay.core.cluster.replicas.controller import Decisions, may_be_unclean
 from forebay.core.cluster.replicas.isr_changes import min_insync
 from forebay.core.topic_partition import TopicPartition
 
@@ -37,16 +37,18 @@ def turn(image: ClusterImage, me: int, victim: int, refusing: Container[int]) ->
 def obstacle(image: ClusterImage, victim: int, config: ControllerConfig) -> str | None:
     """The reason why this broker may be counted as dead only when its lease ends; None if there is none."""
     others = image.brokers.keys() - {victim}
+    decisions = Decisions(others)
     for topic in image.topics.values():
+        unclean = may_be_unclean(image, config, topic.name)
+        minimum = min_insync(image, topic.name, config.min_insync_replicas)
         for state in topic.partitions:
             if state.leader in others or state.unreadable:
                 continue
             if state.leader != victim and victim not in (*state.isr, *state.eligible):
                 continue  # it cannot be the next leader either
-            if may_be_unclean(image, config, topic.name):
+            if unclean:
                 return f"{topic.name}-{state.index} allows unclean elections"
-            minimum = min_insync(image, topic.name, config.min_insync_replicas)
-            if desired_state(state, others, minimum=minimum).leader in (NO_LEADER, victim):
+            if decisions.desired(state, minimum=minimum).leader in (NO_LEADER, victim):
                 return f"no other broker can lead {topic.name}-{state.index}"
     return None
 

@@ -30,13 +30,17 @@ _NUMBER_MAX = 2**31 - 1
 _PORT_MAX = 2**16 - 1
 _STATES_KEPT = 4096
 """Thousands of partitions have the same few states but for their index, after a death for example."""
+_TOPICS_KEPT = 4096
+"""The id of a topic is in the keys of all its partitions."""
 
 
+@lru_cache(_TOPICS_KEPT)
 def topic_id_text(topic_id: bytes) -> str:
     """A topic id as Kafka's tools print it."""
     return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
+@lru_cache(_TOPICS_KEPT)
 def parse_topic_id(text: str) -> bytes:
     try:
         topic_id = urlsafe_b64decode(text + "=" * (-len(text) % 4))
