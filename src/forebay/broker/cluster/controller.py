@@ -18,7 +18,7 @@ from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, Delete, Lease, Store, StoreClosed, StoreError
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import Change, PartitionPut
-from forebay.core.cluster.replicas.controller import elections, plan, prefer
+from forebay.core.cluster.replicas.controller import plan, prefer
 from forebay.core.cluster.replicas.internal_topics import Widening
 from forebay.core.cluster.replicas.restored_partitions import settle_unsettled
 
@@ -144,13 +144,13 @@ class Controller:
             image, config = self._metadata.image, self._settings.current
             restored, awaited = settle_unsettled(image)
             self._report_awaited(awaited)
-            changes = restored or plan(image, config.controller) or self.preferences()
+            changes = restored or ([] if everything else plan(image, config.controller, elections_only=True))
+            changes = changes or plan(image, config.controller) or self.preferences()
             wider = [] if changes else widening.plan(image, config.topics.replication_factor)
             if not changes and not wider:
                 await self._until_something_changes()
                 continue
-            urgent = [] if everything else elections(image, changes)
-            failed = await self._commit(urgent or changes or wider)
+            failed = await self._commit(changes or wider)
             # The rest is planned on the image that shows the elections. It does not wait for those that fail.
             everything = bool(failed)
             widening.begun(change for change in wider if change not in failed)

@@ -34,7 +34,6 @@ from forebay.core.cluster.replicas.controller import (
     Decisions,
     departure,
     desired_state,
-    elections,
     new_terms,
     plan,
     prefer,
@@ -147,7 +146,7 @@ def test_partitions_without_a_leader_come_before_those_that_lose_a_follower() ->
     image = image_of(*states, alive={2, 3})
     changes = plan(image, CONFIG)
     assert [change.state.index for change in changes] == [1, 3, 6, 0, 2, 4, 5]
-    assert elections(image, changes) == changes[:3]
+    assert plan(image, CONFIG, elections_only=True) == changes[:3]
 
 
 def test_a_change_keeps_the_partition_epoch_that_it_was_made_from() -> None:
@@ -238,6 +237,11 @@ def test_partitions_that_are_alike_are_decided_alike(data: st.DataObject) -> Non
             found = decisions.desired(state, unclean=unclean, minimum=minimum)
             assert found == wanted
             assert (found is state) == (wanted is state)
+    image = image_of(*(replace(state, unreadable=False) for state in states), alive=alive)
+    before = [state.leader for state in image.topics["t"].partitions]
+    everything = plan(image, CONFIG)
+    elections = [change for change in everything if change.state.leader != before[change.state.index]]
+    assert plan(image, CONFIG, elections_only=True) == elections
 
 
 def check_settled(

@@ -17,7 +17,7 @@ from forebay.core.cluster.image_changes import (
 from forebay.core.cluster.images.topic_image import TopicRecord
 from forebay.core.cluster.partition_state import NO_LEADER, PartitionState
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.cluster.replicas.early_fencing import is_led_by, leads_any, led_by, obstacle, turn
+from forebay.core.cluster.replicas.early_fencing import is_led_by, last_led_by, led_by, obstacle, turn
 from forebay.core.cluster.replicas.failover_times import Failover, decode_failovers, encode_failovers
 from forebay.errors import ProtocolError
 from support.machines.partition_states import NODES, TOPIC_ID, partition
@@ -94,7 +94,7 @@ class TestObstacle:
 
 def test_how_many_partitions_are_led() -> None:
     image = cluster(partition(1, (1, 2)))
-    assert [leads_any(image, node) for node in NODES] == [True, False, False]
+    assert [last_led_by(image, node) is not None for node in NODES] == [True, False, False]
     assert [len(led_by(image, node)) for node in NODES] == [1, 0, 0]
     (led,) = led_by(image, 1)
     assert [is_led_by(image, node, led) for node in NODES] == [True, False, False]

@@ -17,12 +17,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from forebay.core.cluster.replicas.early_fencing import leads_any
+from forebay.core.cluster.replicas.early_fencing import is_led_by, last_led_by
 
 if TYPE_CHECKING:
     from forebay.coordination.metadata import Metadata
     from forebay.core.cluster.image import ClusterImage
     from forebay.core.cluster.registration import BrokerRegistration
+    from forebay.core.topic_partition import TopicPartition
 
 _PATIENCE_S = 1.0
 _LOOK_S = 0.05
@@ -42,6 +43,8 @@ class PendingFailovers:
         self._loop = loop
         self._gone: dict[int, tuple[BrokerRegistration, float]] = {}
         """Brokers whose registrations ended, and when."""
+        self._led: dict[int, TopicPartition] = {}
+        """A partition that a broker has led."""
         self._over: asyncio.Future[None] | None = None
         """Done when the answers that wait now may go out; None while none waits."""
 
@@ -82,9 +85,21 @@ class PendingFailovers:
 
     def _look(self) -> None:
         image, over = self._metadata.image, self._over
-        if over is not None and not any(leads_any(image, broker_id) for broker_id in self._missing()):
+        if over is not None and not any(self._leads(image, broker_id) for broker_id in self._missing()):
             self._over = None
             over.set_result(None)
+
+    def _leads(self, image: ClusterImage, broker_id: int) -> bool:
+        """True if a broker leads a partition. There are hundreds of images while others are elected, so the
+        partition that was found is looked at first."""
+        led = self._led.get(broker_id)
+        if led is None or not is_led_by(image, broker_id, led):
+            led = last_led_by(image, broker_id)
+        if led is None:
+            self._led.pop(broker_id, None)
+        else:
+            self._led[broker_id] = led
+        return led is not None
 
     def _missing(self) -> set[int]:
         missing = {each: when for each, (_, when) in self._gone.items()} | dict(self._broken_since())

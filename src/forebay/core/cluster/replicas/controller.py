@@ -34,13 +34,18 @@ from forebay.core.cluster.replicas.isr_changes import (
 _UNCLEAN = "unclean.leader.election.enable"
 
 
-def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
+def plan(
+    image: ClusterImage, config: ControllerConfig, *, elections_only: bool = False
+) -> list[PartitionPut]:
     """The changes that are due now that these brokers are alive; empty if all is as it should be.
 
     They are carried out in their order: new leaders come first, because nobody can use a partition without
-    one. Of the partitions of a broker that dies, most only lose a member of their in-sync set.
+    one. Of the partitions of a broker that dies, most only lose a member of their in-sync set. If there are
+    thousands, those take the time of brokers and store while the last elections are on their way: so these
+    can be had alone.
     """
-    decisions = Decisions(image.brokers, image.registered)
+    registered = image.registered
+    decisions = Decisions(image.brokers, registered)
     elections: list[PartitionPut] = []
     others: list[PartitionPut] = []
     for topic in image.topics.values():
@@ -49,22 +54,18 @@ def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
         for state in topic.partitions:
             if state.unsettled:
                 continue  # its leader is elected by comparing the replicas' logs (`restored_partitions.py`)
+            if elections_only and _keeps_leader(state, registered):
+                continue
             after = decisions.desired(state, unclean=unclean, minimum=minimum)
             if after is not state:
                 changes = elections if after.leader != state.leader else others
                 changes.append(PartitionPut(topic_id=topic.topic_id, state=after))
-    return elections + others
+    return elections if elections_only else elections + others
 
 
-def elections(image: ClusterImage, changes: list[PartitionPut]) -> list[PartitionPut]:
-    """The changes that give a partition another leader. Thousands of others would take the time of brokers
-    and store while the last of these are on their way."""
-    found: list[PartitionPut] = []
-    for change in changes:
-        topic = image.topic_by_id(change.topic_id)
-        if topic is not None and topic.partitions[change.state.index].leader != change.state.leader:
-            found.append(change)
-    return found
+def _keeps_leader(state: PartitionState, registered: Container[int]) -> bool:
+    """True only if `desired_state` has the same leader. The end of a move may need another."""
+    return not state.adding and not state.removing and can_lead(state, state.leader, registered)
 
 
 def prefer(image: ClusterImage, *, imbalance_percent_max: int = 0) -> list[PartitionPut]:

@@ -63,9 +63,13 @@ def led_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
     ]
 
 
-def leads_any(image: ClusterImage, broker_id: int) -> bool:
-    """True if a broker leads a partition."""
-    return any(state.leader == broker_id for topic in image.topics.values() for state in topic.partitions)
+def last_led_by(image: ClusterImage, broker_id: int) -> TopicPartition | None:
+    """The last partition that a broker leads, of those that the controller goes through in their order."""
+    for topic in reversed(list(image.topics.values())):
+        for state in reversed(topic.partitions):
+            if state.leader == broker_id:
+                return topic.name, state.index
+    return None
 
 
 def is_led_by(image: ClusterImage, broker_id: int, key: TopicPartition) -> bool:
