@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 from bench.client import Client
 from bench.server import Address, BenchError, WayIn, process_cpu_s, process_status_bytes
 from forebay.local.cluster import Cluster
+from forebay.local.etcd import EtcdCluster
 from forebay.wire.messages.api_versions import OWN_SOFTWARE_NAME, ApiVersionsRequest
 from forebay.wire.messages.describe_failovers import DescribedFailover, DescribeFailoversRequest
 
@@ -121,6 +122,11 @@ class BenchCluster(ABC):
         self._admin.create_topics([topic])[name].result(CREATE_S_MAX)
         self.wait_until_in_sync(name, partitions)
 
+    def create_spread_topic(self, name: str, partitions: int) -> None:
+        """Three replicas each, where the brokers put them; returns once in sync."""
+        self._admin.create_topics([NewTopic(name, partitions, BROKERS)])[name].result(CREATE_S_MAX)
+        self.wait_until_in_sync(name, partitions)
+
     def delete_topic(self, name: str) -> None:
         self._admin.delete_topics([name])[name].result(CREATE_S_MAX)
 
@@ -138,6 +144,10 @@ class BenchCluster(ABC):
         """The leader of each partition."""
         return {number: part.leader for number, part in self._partitions(topic).items()}
 
+    def replicas(self, topic: str) -> dict[int, list[int]]:
+        """The replicas of each partition."""
+        return {number: list(part.replicas) for number, part in self._partitions(topic).items()}
+
     def wait_until_in_sync(self, topic: str, partitions: int) -> None:
         def in_sync() -> bool:
             found = self._partitions(topic)
@@ -153,12 +163,19 @@ class BenchCluster(ABC):
 class ForebayCluster(BenchCluster):
     name = "Forebay"
 
-    def __init__(self, scratch: Path, name: str, settings: Mapping[str, object] | None = None) -> None:
-        self._scratch, self._label = scratch, name
+    def __init__(
+        self,
+        scratch: Path,
+        name: str,
+        settings: Mapping[str, object] | None = None,
+        *,
+        brokers: int = BROKERS,
+    ) -> None:
+        self._scratch, self._label, self._brokers = scratch, name, brokers
         self._settings = {**SETTINGS, **(settings or {})}
 
     def _prepare(self) -> None:
-        self._cluster = Cluster(BROKERS, settings=self._settings, data_dir=self._scratch / self._label)
+        self._cluster = Cluster(self._brokers, settings=self._settings, data_dir=self._scratch / self._label)
 
     def _open(self) -> None:
         self._cluster.open()
@@ -182,6 +199,16 @@ class ForebayCluster(BenchCluster):
     def start(self, node: int) -> None:
         self._cluster.start(node)
         self._cluster.wait_until_ready()
+
+    def add(self) -> int:
+        """Start one more broker, empty; returns its node id."""
+        node = self._cluster.add()
+        self._cluster.wait_until_ready()
+        return node
+
+    @property
+    def etcd(self) -> EtcdCluster:
+        return self._cluster.etcd
 
     def failovers(self) -> list[DescribedFailover]:
         """What the brokers have measured of those that were counted as dead, the newest last."""

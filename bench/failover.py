@@ -67,7 +67,7 @@ class Traffic(BackgroundLoad):
         )
         consumer.assign([TopicPartition(topic, number, OFFSET_END) for number in partitions])
         super().__init__(consumer, [self._produce, self._consume])
-        self._sent = self._acknowledged = self._consumed = self._errors = 0
+        self.sent = self._acknowledged = self._consumed = self._errors = 0
         self._produce_s_max = self._consume_s_max = 0.0
 
     def burst(self) -> None:
@@ -77,7 +77,7 @@ class Traffic(BackgroundLoad):
 
     def settle(self) -> Waits:
         """Once everything that was sent has arrived."""
-        sent = self._sent
+        sent = self.sent
         wait_until(
             lambda: self._acknowledged + self._errors >= sent and self._consumed + self._errors >= sent,
             "messages sent before and after a failure",
@@ -105,7 +105,7 @@ class Traffic(BackgroundLoad):
         self._producer.flush(LEASE_TTL_S)
 
     def _send(self, partition: int) -> None:
-        self._sent += 1
+        self.sent += 1
         value = repr(time.perf_counter()).encode()
         self._producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered)
 

@@ -1,4 +1,4 @@
-"""`python -m bench.scale [partitions|members|failover|surge] [--smallest N] [--largest N]` measures curves by
+"""`python -m bench.scale [CURVE ...] [--smallest N] [--largest N]` measures curves by
 size, keeps them in bench/results, and writes them into docs/scale.md with `--write-docs`.
 """
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.scale import failover, members, partitions, surge
+from bench.scale import failover, many_brokers, members, partitions, surge, upkeep
 from bench.scale.curve import Row, keep, table, write_page
 from bench.server import BenchError
 from bench.suite import allow_many_files, scratch_directory
@@ -18,6 +18,10 @@ CURVES: dict[str, tuple[Callable[[Path, tuple[int, ...]], list[Row]], tuple[int,
     "partitions": (partitions.partition_curve, partitions.SIZES),
     "members": (members.member_curve, members.SIZES),
     "failover": (failover.failover_curve, failover.SIZES),
+    "kafka-failover": (failover.kafka_failover_curve, failover.KAFKA_SIZES),
+    "restart": (upkeep.restart_curve, upkeep.RESTART_SIZES),
+    "moves": (upkeep.move_curve, upkeep.MOVE_SIZES),
+    "brokers": (many_brokers.broker_curve, many_brokers.SIZES),
     "surge": (surge.surge_curve, surge.SIZES),
 }
 
