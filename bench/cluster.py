@@ -22,6 +22,7 @@ from forebay.local.cluster import Cluster
 from forebay.local.etcd import EtcdCluster
 from forebay.wire.messages.api_versions import OWN_SOFTWARE_NAME, ApiVersionsRequest
 from forebay.wire.messages.describe_failovers import DescribedFailover, DescribeFailoversRequest
+from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 BROKERS = 3
 LEASE_TTL_S = 8.0
@@ -209,6 +210,13 @@ class ForebayCluster(BenchCluster):
     @property
     def etcd(self) -> EtcdCluster:
         return self._cluster.etcd
+
+    def leaders_seen_by(self, node: int, topic: str) -> list[int]:
+        """The leaders of all partitions as one broker shows them, without a library that looks elsewhere."""
+        host, _, port = self.addresses[node].rpartition(":")
+        with contextlib.closing(Client((host, int(port)))) as client:
+            answer = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+            return [partition.leader_id for partition in answer.topics[0].partitions]
 
     def failovers(self) -> list[DescribedFailover]:
         """What the brokers have measured of those that were counted as dead, the newest last."""
