@@ -60,6 +60,8 @@ class Measure:
     payload_bytes: int
     seconds: float
     cpu_s: float
+    client_cpu_s: float = 0.0
+    """What the load generators took, if they are processes of ours."""
     disturbance: float = 0.0
 
     @property
@@ -155,10 +157,11 @@ def _conduct(server: Served, streams: Sequence[Stream], pipes: Sequence[Connecti
         ),
         seconds=max(outcome[2] for outcome in outcomes) - min(outcome[1] for outcome in outcomes),
         cpu_s=cpu_s,
+        client_cpu_s=sum(outcome[3] for outcome in outcomes),
     )
 
 
-def _outcome(pipe: Connection) -> tuple[float, float, float]:
+def _outcome(pipe: Connection) -> tuple[float, float, float, float]:
     if not pipe.poll(60):
         raise BenchError("a load generator does not answer")
     outcome = pipe.recv()
@@ -173,9 +176,11 @@ def _child(way_in: WayIn, stream: Stream, pipe: Connection) -> None:
     try:
         with enter(way_in) as sock:
             reply_bytes = _probe(sock, stream)
-            pipe.send((0, 0, 0))
+            pipe.send((0, 0, 0, 0))
             pipe.recv()
-            pipe.send(_drive(sock, stream, reply_bytes))
+            cpu_s = time.process_time()
+            outcome = _drive(sock, stream, reply_bytes)
+            pipe.send((*outcome, time.process_time() - cpu_s))
     except (OSError, BenchError, EOFError) as error:
         pipe.send(f"{type(error).__name__}: {error}")
 

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from bench.client import Client, expect_success, expect_success_soon
+from bench.frames import frame_bytes
 from bench.groups import find_coordinator
+from bench.load import Stream
 from bench.server import Address, BenchError
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_share_group_offsets import (
@@ -36,6 +38,7 @@ from forebay.wire.messages.share_fetch import (
 ACCEPT = 1
 FINAL_EPOCH = -1
 FETCH_BYTES_MAX = 1 << 20
+CYCLE_WAIT_MS = 500
 Ranges = dict[int, list[tuple[int, int]]]
 """First and last offsets by partition."""
 _names = (f"bench-share-{number}" for number in itertools.count())
@@ -49,8 +52,18 @@ def topic_id_of(client: Client, topic: str) -> bytes:
 
 def new_share_group(client: Client, topic: str, partitions: int) -> str:
     """A group that begins with the first record of each partition."""
-    group = next(_names)
+    group = new_group_name()
     find_coordinator(client, group)
+    begin_with_first(client, group, topic, partitions)
+    return group
+
+
+def new_group_name() -> str:
+    return next(_names)
+
+
+def begin_with_first(client: Client, group: str, topic: str, partitions: int) -> None:
+    """Have a share group begin with the first record of each partition. The client is at its coordinator."""
     starts = [
         AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=0)
         for index in range(partitions)
@@ -64,7 +77,6 @@ def new_share_group(client: Client, topic: str, partitions: int) -> str:
         return next(filter(None, (answer.error_code, *partitions)), ErrorCode.NONE)
 
     expect_success_soon("making a share group", error_code)
-    return group
 
 
 def finished_records(client: Client, group: str) -> int:
@@ -169,6 +181,43 @@ class ShareMember:
                 topics=[FetchTopic(topic_id=self._topic_id, partitions=partitions)] if partitions else [],
             )
         )
+
+
+def cycle_stream(
+    group: str, topic_id: bytes, partition: int, *, batch: bytes, records: int, cycles: int, seconds: float
+) -> Stream:
+    """A member whose cycles were built before: it knows the offsets that it will be given, as it is alone in
+    its group, and the partition holds batches of so many records from its first offset on."""
+    member_id = str(uuid4())
+
+    def frame(number: int) -> bytes:
+        first = (number - 1) * records
+        accepted = [
+            AcknowledgementBatch(
+                first_offset=first, last_offset=first + records - 1, acknowledge_types=[ACCEPT]
+            )
+        ]
+        wanted = FetchPartition(partition_index=partition, acknowledgement_batches=accepted if number else [])
+        request = ShareFetchRequest(
+            group_id=group,
+            member_id=member_id,
+            share_session_epoch=number,
+            max_wait_ms=CYCLE_WAIT_MS,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES_MAX,
+            max_records=records,
+            batch_size=records,
+            topics=[FetchTopic(topic_id=topic_id, partitions=[wanted])],
+        )
+        return frame_bytes(request, ShareFetchRequest.MAX_VERSION)
+
+    return Stream(
+        blobs=[frame(number) for number in range(cycles)],
+        payload_bytes_per_blob=len(batch),
+        window=1,
+        seconds=seconds,
+        blobs_max=cycles,
+    )
 
 
 def count(ranges: Ranges) -> int:

@@ -22,6 +22,7 @@ from bench.report import Figure
 from bench.rounds import fresh_topic
 from bench.server import Address, BenchError, ForebayServer, Server
 from bench.share_members import (
+    CYCLE_WAIT_MS,
     ShareMember,
     count,
     finished_records,
@@ -33,7 +34,6 @@ from bench.suite import Suite
 
 CYCLE_RECORDS = 16
 CYCLE_BATCH = batch_of(CYCLE_RECORDS, 200)
-CYCLE_WAIT_MS = 500
 ROUND_S = 1.0
 ROUND_CYCLES_MAX = 6_400
 LOADS = ((1, 1), (1, 50), (16, 1), (16, 50))
