@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OPENED_AT_ONCE = 16
+_ASKED_AT_ONCE = 64
+"""Of the partitions that somebody waits for. The more come into use together, the more syncs go together."""
+_BEHIND_AT_ONCE = 16
+"""Of the others. One that somebody asks for meanwhile waits for these."""
 
 Opened = tuple[TopicImage, PartitionState, Partition | StorageError]
 
@@ -98,7 +101,7 @@ class LaterOpening:
         wanted: list[tuple[TopicImage, PartitionState]] = []
         found: list[TopicPartition] = []
         passed_over: list[TopicPartition] = []
-        while max(len(wanted), len(found)) < _OPENED_AT_ONCE and (key := self._queue.take()) is not None:
+        while max(len(wanted), len(found)) < self._at_once() and (key := self._queue.take()) is not None:
             if key in self._queue.unchecked:
                 found.append(key)
             state = image.partition(*key)
@@ -112,6 +115,9 @@ class LaterOpening:
             self._jobs.run(partial(self._open_in_thread, image, found, wanted), self._opened)
         else:
             self._all_open.set()
+
+    def _at_once(self) -> int:
+        return _ASKED_AT_ONCE if self._queue.has_urgent else _BEHIND_AT_ONCE
 
     def _open_in_thread(
         self,

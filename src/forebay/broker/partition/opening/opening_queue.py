@@ -64,6 +64,10 @@ class OpeningQueue:
         """True if all that is assigned to this broker is open."""
         return not (self.leaves_unused or self._urgent or self._behind or self._taken)
 
+    @property
+    def has_urgent(self) -> bool:
+        return bool(self._urgent)
+
     def __contains__(self, key: TopicPartition) -> bool:
         """True if the partition is opened, now or in its turn. It may hold messages."""
         return key in self._urgent or key in self._behind or key in self._taken or key in self.unchecked
