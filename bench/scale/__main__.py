@@ -9,7 +9,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.scale import failover, many_brokers, members, partitions, surge, upkeep
+from bench.scale import (
+    classic,
+    failover,
+    many_brokers,
+    many_groups,
+    members,
+    partitions,
+    share_groups,
+    surge,
+    upkeep,
+)
 from bench.scale.curve import Row, keep, table, write_page
 from bench.server import BenchError
 from bench.suite import allow_many_files, scratch_directory
@@ -17,6 +27,9 @@ from bench.suite import allow_many_files, scratch_directory
 CURVES: dict[str, tuple[Callable[[Path, tuple[int, ...]], list[Row]], tuple[int, ...]]] = {
     "partitions": (partitions.partition_curve, partitions.SIZES),
     "members": (members.member_curve, members.SIZES),
+    "classic": (classic.classic_curve, classic.SIZES),
+    "share-groups": (share_groups.share_curve, share_groups.SIZES),
+    "groups": (many_groups.group_curve, many_groups.SIZES),
     "failover": (failover.failover_curve, failover.SIZES),
     "kafka-failover": (failover.kafka_failover_curve, failover.KAFKA_SIZES),
     "restart": (upkeep.restart_curve, upkeep.RESTART_SIZES),
