@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.tiers import local_directory
 from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore, ObjectStoreError
 from forebay.tiers.opening import open_store
 from support.spark.object_store import ObjectStore as S3Server
@@ -47,6 +49,22 @@ def test_what_was_put_can_be_read_whole_and_in_ranges(store: ObjectStore) -> Non
     store.put("a/b", b"0123456789")
     assert store.get("a/b").data == b"0123456789"
     assert store.get_range("a/b", 3, 4) == b"3456"
+
+
+def test_a_disk_that_takes_a_part_of_what_it_is_given_gets_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that is about to run full. What is missing at an object's end would be lost in silence."""
+
+    class ShortFile(FileIO):
+        def write(self, data: Any) -> int:
+            return super().write(memoryview(data)[:3])
+
+    monkeypatch.setattr(local_directory, "FileIO", ShortFile)
+    store = open_store(str(tmp_path / "store"))
+    store.put("a/b", b"0123456789")
+    store.upload("a/c", [b"01234", b"56789"])
+    assert store.get("a/b").data == store.get("a/c").data == b"0123456789"
 
 
 def test_a_missing_object_is_an_error_of_its_own(store: ObjectStore) -> None:

@@ -100,7 +100,7 @@ class LocalDirectory:
             file = _create(temporary)
             with file:
                 for part in parts:
-                    file.write(part)
+                    _write_all(file, part)
                 os.fsync(file.fileno())
             temporary.rename(path)
         except BaseException:
@@ -123,6 +123,13 @@ def _create(path: Path) -> FileIO:
         with suppress(FileNotFoundError):
             return FileIO(path, "xb")
     raise FileNotFoundError(str(path))
+
+
+def _write_all(file: FileIO, part: bytes) -> None:
+    """A disk that runs full takes a part of what it is given, and says so with the next write."""
+    rest = memoryview(part)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _sync_directory(path: Path) -> None:
