@@ -14,12 +14,14 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from forebay.client import Admin
-from forebay.errors import ConfigError
+from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.spark.arrow.schema import spark_schema
+from forebay.spark.source import offset_ranges
 from forebay.spark.source.batch_reader import TopicReader
 from forebay.spark.source.data_loss import DataLoss
 from forebay.spark.source.options import batch_options, stream_options
 from forebay.spark.source.remote import planning
+from forebay.spark.source.remote.access import Place
 from forebay.spark.source.remote.planning import RemoteRange
 from forebay.spark.source.remote_options import ONLY
 from forebay.tiers.local_directory import LocalDirectory
@@ -345,6 +347,73 @@ def test_a_stream_reads_what_is_remote_and_then_the_brokers(
         add(client, topic, 0, 5, 100)
     assert len(micro_batch(reader, start)[0]) == 5
     assert looks == [manifest_key(topic_id, 0)] * 4, "a stream at the end of a topic does not ask the store"
+
+
+def test_a_stream_comes_back_to_a_store_that_has_failed(
+    broker: BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap = broker.bootstrap
+    topic_id = make(bootstrap, topic, 100)
+    copy(bootstrap, LocalDirectory(str(tmp_path)), topic, topic_id, end=100)
+    now, fails, looks = [1000.0], [True], [0]
+    look = LocalDirectory.get
+
+    def failing(store: LocalDirectory, key: str) -> Any:
+        looks[0] += 1
+        if fails[0]:
+            raise ObjectStoreError("the store is away")
+        return look(store, key)
+
+    monkeypatch.setattr(LocalDirectory, "get", failing)
+    reader = stream_reader(
+        bootstrap, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=10, remoteUrl=tmp_path
+    )
+    reader._remote = planning.StreamPlans(reader._options.fetching.remote, lambda: now[0])
+    start, found = reader.initialOffset(), list[bytes]()
+
+    def is_remote(*, after_s: float) -> bool:
+        nonlocal start, found
+        now[0] += after_s
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        (task,) = tasks = reader.partitions(start, end)
+        found += values(reader, tasks)
+        start = end
+        return isinstance(task.value, RemoteRange)
+
+    pause_s = planning.PAUSE_S_MIN
+    assert [is_remote(after_s=0), is_remote(after_s=pause_s - 1), looks[0]] == [False, False, 1]
+    assert [is_remote(after_s=1), is_remote(after_s=2 * pause_s - 1), looks[0]] == [False, False, 2]
+    fails[0] = False
+    assert [is_remote(after_s=1), is_remote(after_s=0), looks[0]] == [True, True, 4]
+    fails[0] = True
+    assert [is_remote(after_s=0), looks[0]] == [False, 5]
+    fails[0] = False
+    assert [is_remote(after_s=pause_s), looks[0]] == [True, 6], "the pauses begin anew"
+    assert sorted(found) == sorted(value(0, n) for n in range(80))
+
+
+def test_a_stream_asks_brokers_again_that_did_not_say_where_the_store_is(
+    broker: BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap = broker.bootstrap
+    topic_id = make(bootstrap, topic, 100)
+    copy(bootstrap, LocalDirectory(str(tmp_path)), topic, topic_id, end=100)
+    now = [1000.0]
+
+    def asked(*_: object) -> Place:
+        if now[0] == 1000.0:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no broker answers")
+        return Place(str(tmp_path), frozenset([offset_ranges.TopicPartition(topic, 0)]))
+
+    monkeypatch.setattr(planning, "place_of", asked)
+    reader = stream_reader(bootstrap, subscribe=topic, startingOffsets="earliest")
+    reader._remote = planning.StreamPlans(reader._options.fetching.remote, lambda: now[0])
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    (before,) = reader.partitions(start, end)
+    now[0] += planning.PAUSE_S_MIN
+    (after,) = reader.partitions(start, end)
+    assert [isinstance(task.value, RemoteRange) for task in (before, after)] == [False, True]
 
 
 def test_a_stream_whose_topic_is_made_anew_reads_nothing_of_the_old_segments(

@@ -29,7 +29,10 @@ class Place(NamedTuple):
 def place_of(
     cluster: Cluster, options: RemoteOptions, partitions: Collection[TopicPartition]
 ) -> Place | None:
-    """The store where parts of these partitions may lie; None if there is none to be read."""
+    """The store where parts of these partitions may lie; None if there is none to be read.
+
+    Raises KafkaError if the brokers do not say: they cannot at the moment, or not to this user.
+    """
     if options.read == NEVER or not partitions:
         return None
     if options.url:
@@ -43,17 +46,13 @@ def place_of(
 
 
 def _announced(cluster: Cluster, partitions: Collection[TopicPartition]) -> Place | None:
-    """The answer of the brokers; None if nothing is remote, or if this user may not know where.
+    """The answer of the brokers; None if nothing is remote.
 
     Where nothing is, which every reader may know, the settings of brokers are not asked for.
     """
-    try:
-        ends = offsets_at(cluster, dict.fromkeys(partitions, LATEST_TIERED))
-        tiered = frozenset(at for at, offset in ends.items() if offset >= 0)
-        url = cluster.attempt(lambda: _url(cluster)) if tiered else ""
-    except KafkaError as error:
-        log.info("the brokers do not say where the remote parts of topics are: %s", error)
-        return None
+    ends = offsets_at(cluster, dict.fromkeys(partitions, LATEST_TIERED))
+    tiered = frozenset(at for at, offset in ends.items() if offset >= 0)
+    url = cluster.attempt(lambda: _url(cluster)) if tiered else ""
     return Place(url, tiered) if url else None
 
 
@@ -67,8 +66,13 @@ def _url(cluster: Cluster) -> str:
     return next((each.value or "" for each in result.configs if each.name == _URL), "")
 
 
-def unreachable(options: RemoteOptions, error: ObjectStoreError) -> None:
+def unreachable(options: RemoteOptions, error: ObjectStoreError | KafkaError) -> None:
     """Fail, or go on with the brokers, as readRemote says."""
-    if options.read == ONLY:
+    unsaid = isinstance(error, KafkaError)
+    if options.read != ONLY:
+        level = logging.INFO if unsaid else logging.WARNING
+        log.log(level, "%s; reading from the brokers instead (readRemote=auto)", error)
+    elif unsaid:
+        raise ConfigError(f"readRemote=only: {error}; give the place of the object store as remoteUrl")
+    else:
         raise error
-    log.warning("%s; reading from the brokers instead (readRemote=auto)", error)

@@ -7,11 +7,13 @@ their ranges. Either way a task is given the segments, and needs no manifest as 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+import time
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
 
+from forebay.errors import KafkaError
 from forebay.spark.source.offset_ranges import OffsetRange, RangeGroup, TopicPartition
 from forebay.spark.source.remote.access import Place, place_of, unreachable
 from forebay.spark.source.remote_options import RemoteOptions
@@ -24,6 +26,9 @@ TASK_BYTES = 128 << 20
 """Segments are joined to tasks of about this size, at least; one segment may be larger."""
 READERS_MAX = 16
 """Manifests that are read at the same time."""
+
+PAUSE_S_MIN, PAUSE_S_MAX = 5.0, 300.0
+"""How long a stream leaves a store alone that has failed; twice as long after each further failure."""
 
 Manifests = Mapping[TopicPartition, Manifest]
 
@@ -117,26 +122,27 @@ def _edges(manifest: Manifest, wanted: OffsetRange) -> list[int]:
 def look_up(cluster: Cluster, options: RemoteOptions, places: Iterable[TopicPartition]) -> RemotePlan | None:
     """The remote part of these partitions now; None if there is none, or it is not to be read."""
     wanted = sorted(places)
-    place = place_of(cluster, options, wanted)
     ids = cluster.topic_ids({at.topic for at in wanted})
-    return None if place is None else read_plan(options, place, wanted, ids)
+    try:
+        place = place_of(cluster, options, wanted)
+        return None if place is None else read_plan(options, place, wanted, ids)
+    except (KafkaError, ObjectStoreError) as error:
+        unreachable(options, error)
+        return None
 
 
 def read_plan(
     options: RemoteOptions, place: Place, places: Iterable[TopicPartition], topic_ids: Mapping[str, str]
-) -> RemotePlan | None:
+) -> RemotePlan:
+    """By the manifests of these partitions. Raises ObjectStoreError."""
     known = [at for at in places if at in place.partitions and at.topic in topic_ids]
-    try:
-        store = options.open(place.url)
-        with ThreadPoolExecutor(READERS_MAX) as readers:
-            looks = [
-                readers.submit(read_manifest, store, bytes.fromhex(topic_ids[at.topic]), at.partition)
-                for at in known
-            ]
-            found = [look.result() for look in looks]
-    except ObjectStoreError as error:
-        unreachable(options, error)
-        return None
+    store = options.open(place.url)
+    with ThreadPoolExecutor(READERS_MAX) as readers:
+        looks = [
+            readers.submit(read_manifest, store, bytes.fromhex(topic_ids[at.topic]), at.partition)
+            for at in known
+        ]
+        found = [look.result() for look in looks]
     manifests = {at: each for at, each in zip(known, found, strict=True) if each is not None}
     return RemotePlan(place.url, manifests)
 
@@ -147,10 +153,16 @@ class StreamPlans:
     Manifests are read for each batch until the stream has come to their ends: a history that was lost
     meanwhile is not in them any more. From then on the stream costs the store nothing, until it is started
     again.
+
+    Where the store or the brokers' answer about it fails, batches are read from brokers for a while, and then
+    it is asked again.
     """
 
-    def __init__(self, options: RemoteOptions) -> None:
+    def __init__(self, options: RemoteOptions, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._options = options
+        self._monotonic_s = monotonic_s
+        self._pause_s = 0.0
+        self._again_at_s = 0.0
         self._place: Place | None = None
         self._asked: set[TopicPartition] = set()
         """The partitions that brokers were asked about."""
@@ -161,9 +173,24 @@ class StreamPlans:
         self, cluster: Cluster, ranges: Iterable[OffsetRange], topic_ids: Mapping[str, str]
     ) -> RemotePlan | None:
         starts = {wanted.at: wanted.start for wanted in ranges if wanted.size > 0}
+        if self._pause_s and self._monotonic_s() < self._again_at_s:
+            return None
+        try:
+            found = self._look(cluster, starts, topic_ids)
+        except (KafkaError, ObjectStoreError) as error:
+            unreachable(self._options, error)
+            self._pause_s = min(max(2 * self._pause_s, PAUSE_S_MIN), PAUSE_S_MAX)
+            self._again_at_s = self._monotonic_s() + self._pause_s
+            return None
+        self._pause_s = 0.0
+        return found
+
+    def _look(
+        self, cluster: Cluster, starts: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]
+    ) -> RemotePlan | None:
         if not starts.keys() <= self._asked:
-            self._asked |= starts.keys()
             self._place = place_of(cluster, self._options, starts.keys()) or self._place
+            self._asked |= starts.keys()
         if self._place is None:
             return None
         keys = {at: (at, topic_ids.get(at.topic, "")) for at in starts}

@@ -20,7 +20,7 @@ from forebay.wire.tiers.manifest import Manifest
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
-def plan_without_brokers(options: ReadOptions) -> tuple[list[OffsetRange], RemotePlan | None]:
+def plan_without_brokers(options: ReadOptions) -> tuple[list[OffsetRange], RemotePlan]:
     """The ranges of the subscribed topics that are in the store, within the offsets that were asked for."""
     remote = options.fetching.remote
     for position in (options.starting, options.ending):
@@ -38,8 +38,6 @@ def plan_without_brokers(options: ReadOptions) -> tuple[list[OffsetRange], Remot
     ]
     ids = {name: found.topic_id.hex() for name, found in topics.items()}
     plan = read_plan(remote, Place(remote.url, frozenset(places)), places, ids)
-    if plan is None:
-        return [], None
     return _ranges(options, places, plan), plan
 
 
