@@ -55,7 +55,7 @@ def tier_figures(suite: Suite) -> list[Figure]:
         client.create_topic(PLAIN, configs={"segment.bytes": str(SEGMENT_BYTES)})
         client.create_topic(COPIED, configs=TIERED)
         client.create_topic(OLD, configs=TIERED)
-        return [*_steady_figures(suite, broker), *_old_figures(broker, client)]
+        return [*_steady_figures(suite, broker), *_old_figures(broker, client, store)]
 
 
 # -- producing while segments are copied -------------------------------------------------------------------
@@ -141,17 +141,24 @@ def _size(directory: Path) -> int:
     return total
 
 
+def _stored(store: Path) -> int:
+    """Bytes in the object store. They grow while a segment is copied."""
+    return sum(path.stat().st_size for path in store.rglob("*.segment*") if path.exists())
+
+
 # -- reading old data through the broker -------------------------------------------------------------------
 
 
-def _old_figures(broker: ForebayServer, client: Client) -> list[Figure]:
+def _old_figures(broker: ForebayServer, client: Client, store: Path) -> list[Figure]:
     print("  reading old data", flush=True)
     client.fill(OLD, OLD_BATCHES)
     deadline = time.monotonic() + WAIT_S_MAX
-    while _size(broker.data / f"{OLD}-0") > LOCAL_BYTES + SEGMENT_BYTES:
+    copied = -1
+    while _size(broker.data / f"{OLD}-0") > LOCAL_BYTES + SEGMENT_BYTES or copied != _stored(store):
         if time.monotonic() > deadline:
             raise BenchError("what was copied is not deleted from the local disk")
-        time.sleep(0.2)
+        copied = _stored(store)
+        time.sleep(1.0)
     batches = OLD_BATCHES - (LOCAL_BYTES + SEGMENT_BYTES) // len(MB_BATCH)
     first_s, store_mb_per_s, store_cpu_s = _read_old(broker, batches)
     _, cached_mb_per_s, cached_cpu_s = _read_old(broker, batches)

@@ -2,6 +2,9 @@
 
 Both run in one session on two cores against one Forebay broker, in turns. Prints a table, and writes
 `bench/results/spark.json` and `bench/results/spark.png`.
+
+`--only history` measures the old part of a tiered topic instead, read directly and through one broker, and
+writes `bench/results/spark-history.json`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from bench import report
 from bench.machine import Neighbours, remark
 from bench.report import Figure
 from bench.server import BenchError, ForebayServer
-from bench.spark import connector, core, loads
+from bench.spark import connector, core, history, loads
 from bench.spark.loads import Bench
 from bench.suite import scratch_directory
 from forebay.errors import ForebayError
@@ -60,6 +63,18 @@ def run(rounds: int, share: float) -> None:
         finally:
             spark.stop()
     _conclude(figures, neighbours, missing)
+
+
+def run_history(rounds: int, share: float) -> None:
+    neighbours = Neighbours()
+    rows = {size: int(number * share) for size, number in ROWS.items()}
+    with scratch_directory() as scratch:
+        spark = session("forebay bench", "local[2]")
+        try:
+            figures = history.history_figures(spark, scratch, SIZES, rows, rounds)
+        finally:
+            spark.stop()
+    _save("spark-history", "Old rows of a tiered topic, 2 cores, 2 partitions", figures, "beside", neighbours)
 
 
 def _compared(bench: Bench, sides: tuple[str, ...], rounds: int) -> list[Figure]:
@@ -196,24 +211,32 @@ def _memory(bench: Bench, small_mb: float, large_mb: float) -> list[Figure]:
 
 
 def _conclude(figures: list[Figure], neighbours: Neighbours, missing: str | None) -> None:
-    report.show("Spark on Forebay, 2 cores, 2 partitions", figures, "Spark's connector")
+    title = "Spark on Forebay, 2 cores, 2 partitions"
+    left_out = f"left out: {missing}" if missing else "spark-sql-kafka-0-10"
+    _save("spark", title, figures, "Spark's connector", neighbours, connector=left_out)
+
+
+def _save(
+    name: str, title: str, figures: list[Figure], beside: str, neighbours: Neighbours, **extra: str
+) -> None:
+    report.show(title, figures, beside)
     print(f"{report.summary(figures)} ({time.monotonic() - neighbours.started:.0f} s)")
     share = neighbours.share()
     if noise := remark(share):
         print(noise)
-    extra = {"connector": f"left out: {missing}" if missing else "spark-sql-kafka-0-10"}
-    print(f"written: {report.save('spark', figures, neighbours=round(share, 3), **extra)}")
+    print(f"written: {report.save(name, figures, neighbours=round(share, 3), **extra)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="of each load, of which the median is taken")
     parser.add_argument("--share", type=float, default=1.0, help="of the usual number of rows")
+    parser.add_argument("--only", choices=("history",), help="measure only this part")
     options = parser.parse_args()
     if options.rounds < 1 or not 0 < options.share <= 10:
         parser.error("--rounds must be at least 1, --share more than 0 and at most 10")
     try:
-        run(options.rounds, options.share)
+        (run_history if options.only else run)(options.rounds, options.share)
     except (BenchError, ForebayError) as error:
         sys.exit(f"bench: {error}")
 

@@ -65,7 +65,7 @@ def fill(bench: Bench, size: int) -> None:
     """The topic that reads of this size are measured with."""
     with Client(bench.address) as client:
         client.create_topic(source_topic(size), partitions=PARTITIONS)
-    _write(bench, "forebay", source_topic(size), size, bench.rows[size])
+    write(bench, "forebay", source_topic(size), size, bench.rows[size])
 
 
 # -- loads --------------------------------------------------------------------------------------------------
@@ -73,13 +73,13 @@ def fill(bench: Bench, size: int) -> None:
 
 def batch_read(bench: Bench, connector: str, size: int) -> float:
     rows = _reader(bench.spark.read, bench, connector, source_topic(size)).load()
-    return bench.rows[size] / _timed(lambda: rows.write.format("noop").mode("overwrite").save())
+    return bench.rows[size] / timed(lambda: rows.write.format("noop").mode("overwrite").save())
 
 
 def batch_to_parquet(bench: Bench, connector: str, size: int) -> float:
     rows = _reader(bench.spark.read, bench, connector, source_topic(size)).load()
     target = bench.fresh_directory()
-    took_s = _timed(lambda: rows.write.parquet(str(target)))
+    took_s = timed(lambda: rows.write.parquet(str(target)))
     shutil.rmtree(target)
     return bench.rows[size] / took_s
 
@@ -91,7 +91,7 @@ def stream_read(bench: Bench, connector: str, size: int) -> float:
 
 def batch_write(bench: Bench, connector: str, size: int, **options: str) -> float:
     topic = bench.fresh_topic()
-    took_s = _timed(lambda: _write(bench, connector, topic, size, bench.rows[size], **options))
+    took_s = timed(lambda: write(bench, connector, topic, size, bench.rows[size], **options))
     bench.delete(topic)
     return bench.rows[size] / took_s
 
@@ -113,7 +113,7 @@ def exactly_once_write(bench: Bench, connector: str, size: int) -> float:
 def generated(bench: Bench, size: int) -> float:
     """What making the rows takes that the writes write, without any sink."""
     rows = _rows(bench, size, bench.rows[size])
-    return bench.rows[size] / _timed(lambda: rows.write.format("noop").mode("overwrite").save())
+    return bench.rows[size] / timed(lambda: rows.write.format("noop").mode("overwrite").save())
 
 
 def floor_ms(bench: Bench, connector: str) -> float:
@@ -122,7 +122,7 @@ def floor_ms(bench: Bench, connector: str) -> float:
     A Java consumer fetches them all with the first, and asks the broker nothing for the others.
     """
     topic = bench.fresh_topic(partitions=1)
-    _write(bench, "forebay", topic, 10, FLOOR_BATCHES + FLOOR_WARM_UP)
+    write(bench, "forebay", topic, 10, FLOOR_BATCHES + FLOOR_WARM_UP)
     rows = _reader(bench.spark.readStream, bench, connector, topic).option("maxOffsetsPerTrigger", 1).load()
     progress = _run_stream(bench, rows.writeStream.format("noop"))
     bench.delete(topic)
@@ -184,7 +184,7 @@ def _rows(bench: Bench, size: int, number: int) -> DataFrame:
     )
 
 
-def _write(bench: Bench, connector: str, topic: str, size: int, number: int, **options: str) -> None:
+def write(bench: Bench, connector: str, topic: str, size: int, number: int, **options: str) -> None:
     writer = _rows(bench, size, number).write.format(connector).mode("append")
     writer.option("kafka.bootstrap.servers", bench.bootstrap).option("topic", topic).options(**options).save()
 
@@ -243,7 +243,7 @@ def _run_stream(bench: Bench, sink: Any) -> list[Any]:
     return [batch for batch in query.recentProgress if batch.numInputRows]
 
 
-def _timed(work: Any) -> float:
+def timed(work: Any) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
