@@ -252,11 +252,50 @@ class TestTheFront:
         with pytest.raises(FileClosed):
             bytes_of(held)
 
-    def test_deleted_segments_wait_within_a_bound_and_the_last_in_any_case(self, tmp_path: Path) -> None:
+    def test_deleted_segments_that_nobody_reads_need_not_wait(self, tmp_path: Path) -> None:
+        log, tended = open_small(tmp_path, replace(SMALL, deleted_bytes_max=2500)), TendedLogs()
+        told: list[bool] = []
+        log.tended, tended.on_due = tended, lambda: told.append(log.is_reap_due)
+        fill(log, 60)
+        bases = [info.base_offset for info in log.segments()]
+        held, finished = log.read(0, 1 << 20).range, log.read(bases[1], 1 << 20)
+        assert held is not None and finished.range is not None
+        expected = bytes_of(held)
+        del finished
+        log.delete_front(2)
+        assert told == [True]
+        assert reaped(log) == bases[1:2]
+        assert bytes_of(held) == expected, "a slow reader finishes"
+        assert not log.is_reap_due and reaped(log) == []
+        rest = replace(held, position=held.position + 10, length=held.length - 10)  # a part was sent
+        del held
+        assert not log.is_reap_due and bytes_of(rest) == expected[10:]
+        del rest
+        assert log.is_reap_due and reaped(log) == bases[:1]
+        assert not log.has_deleted
+
+    def test_a_reader_that_stands_still_keeps_a_deleted_segment_only_for_its_time(
+        self, tmp_path: Path
+    ) -> None:
+        clock = ManualClock()
+        log = open_small(tmp_path, replace(SMALL, deleted_bytes_max=2500), clock=clock)
+        fill(log, 30)
+        held = log.read(0, 1 << 20).range
+        log.delete_front(1)
+        assert held is not None and not log.is_reap_due
+        clock.advance(SMALL.file_delete_delay_ms)
+        assert reaped(log) == [0]
+        with pytest.raises(FileClosed):
+            bytes_of(held)
+
+    def test_deleted_segments_that_are_read_wait_within_a_bound_and_the_last_in_any_case(
+        self, tmp_path: Path
+    ) -> None:
         """The oldest go first: somebody may still read the last."""
         log = open_small(tmp_path, replace(SMALL, deleted_bytes_max=2500))
         fill(log, 60)
         bases = [info.base_offset for info in log.segments()]
+        held = [log.read(base, 1 << 20) for base in bases]
         log.delete_front(2)
         assert not log.is_reap_due
         log.delete_front(2)
@@ -266,6 +305,7 @@ class TestTheFront:
         log.delete_front(1)
         assert reaped(log) == bases[2:4]
         assert not log.is_reap_due
+        assert held
 
     def test_a_closed_log_waits_for_nothing(self, tmp_path: Path) -> None:
         """Or a topic that was deleted meanwhile would be looked after for ever."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from forebay.tiers.local_directory import LocalDirectory
+from forebay.wire.messages.delete_topics import DeleteTopicsRequest
 from support.brokers.held_store import Held
 from support.brokers.local_broker import local_broker
 from support.brokers.tiered import (
@@ -59,6 +60,19 @@ def test_a_broker_that_stops_gives_up_an_upload_that_hangs(
             return manifest is not None and objects == {segment.key for segment in manifest.segments}
 
         assert eventually(is_clean), "what was given up is deleted"
+
+
+def test_a_leader_that_is_replaced_gives_up_its_upload(tmp_path: Path, topic: str) -> None:
+    """Or its object would come when the next leader, or whoever removes the topic, has looked for it."""
+    store = tmp_path / "store"
+    slow = {**settings(store), "remote.log.manager.copy.max.bytes.per.second": "100"}
+    with local_broker(tmp_path / "data", slow) as broker, WireClient(broker.bootstrap) as client:
+        create_tiered(client, topic)
+        fill(client, topic, 20)
+        assert eventually(lambda: bool(list(store.rglob("*.part*"))))
+        client.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000), 4)
+        assert eventually(lambda: not list(store.rglob("*.part*")))
+        assert eventually(lambda: not list(LocalDirectory(str(store)).list("topics/")))
 
 
 def test_what_was_copied_leaves_the_disk_while_the_next_upload_takes_long(

@@ -125,16 +125,33 @@ def test_offsets_are_found_by_time_in_both_parts(client: WireClient, topic: str)
 
 
 def test_local_disk_keeps_no_more_than_local_retention_and_two_segments(
-    broker: LocalBroker, client: WireClient, topic: str
+    client: WireClient, tmp_path: Path, topic: str
 ) -> None:
-    create_tiered(client, topic)
+    """Files of deleted segments included, which nobody reads."""
+    create_tiered(client, topic, file_delete_delay_ms="3600000")
     fill(client, topic, 200)
-    partition = broker.on_loop(lambda node: node.partitions.get(topic, 0))
+    directory = tmp_path / "data" / f"{topic}-0"
 
-    def local_bytes() -> int:
-        return broker.on_loop(lambda _: sum(segment.size for segment in partition.log.segments()))
+    def is_small() -> bool:
+        batches = [path for path in directory.iterdir() if ".log" in path.name]
+        return sum(path.stat().st_size for path in batches if path.exists()) <= 4000 + 2 * 2000
 
-    assert eventually(lambda: local_bytes() <= 4000 + 2 * 2000)
+    assert eventually(is_small)
+    assert eventually(lambda: not list(directory.glob("*.deleted")))
+
+
+def test_a_copied_segment_leaves_the_disk_when_the_log_has_grown(tmp_path: Path, topic: str) -> None:
+    """Not only when the next one is closed: that is a whole segment later."""
+    seldom = {**settings(tmp_path / "store"), "remote.log.manager.task.interval.ms": "3600000"}
+    with local_broker(tmp_path / "data", seldom) as broker, WireClient(broker.bootstrap) as client:
+        topic_id = create_tiered(client, topic, local_retention_bytes="4400")
+        fill(client, topic, 22)
+        segments = broker.on_loop(lambda node: node.partitions.get(topic, 0).log.segments())
+        assert [segment.base_offset for segment in segments] == [0, 7, 14, 21]
+        assert eventually(lambda: copied_to(tmp_path / "store", topic_id) == 21)
+        assert offset_at(client, topic, EARLIEST_LOCAL) == 0
+        fill(client, topic, 2, 22)
+        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) == 7)
 
 
 def test_a_consumer_that_falls_behind_the_beginning_is_out_of_range(client: WireClient, topic: str) -> None:

@@ -64,6 +64,15 @@ def test_no_local_segment_goes_that_the_manifest_does_not_have(copied_to: int, c
     assert plan.segments == count
 
 
+@pytest.mark.parametrize(("copied_to", "next_at"), [(9, None), (10, 430), (40, 430)])
+def test_it_is_known_how_large_the_log_is_when_the_next_segment_may_go(
+    copied_to: int, next_at: int | None
+) -> None:
+    policy = RetentionPolicy(retention_bytes=330)
+    plan = local_deletion(LOCAL, policy, now_ms=0, copied_to=copied_to, log_start_offset=0, high_watermark=40)
+    assert plan == (0, False, next_at)
+
+
 def test_a_new_leader_deletes_nothing_beyond_its_high_watermark() -> None:
     policy = RetentionPolicy(retention_bytes=50)
     plan = local_deletion(LOCAL, policy, now_ms=0, copied_to=40, log_start_offset=0, high_watermark=15)
@@ -73,7 +82,7 @@ def test_a_new_leader_deletes_nothing_beyond_its_high_watermark() -> None:
 def test_an_old_active_segment_is_closed_so_that_it_can_be_copied() -> None:
     policy = RetentionPolicy(retention_ms=1000)
     plan = local_deletion(LOCAL, policy, now_ms=5000, copied_to=40, log_start_offset=0, high_watermark=40)
-    assert plan == (3, True)
+    assert plan == (3, True, None)
 
 
 def test_retention_counts_both_parts() -> None:

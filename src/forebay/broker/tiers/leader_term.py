@@ -19,6 +19,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.tiers.manifest_file import ManifestFile
 from forebay.broker.tiers.tier_host import TierHost
 from forebay.broker.tiers.uploads import Upload
+from forebay.broker.yielding.pace import Pace
 from forebay.core.partition.retention import RetentionPolicy
 from forebay.core.tiers import manifest_changes as changes
 from forebay.core.tiers.lineage import lost_from
@@ -53,6 +54,12 @@ class LeaderTerm:
         self._lock = asyncio.Lock()
         self._described = b""
         """The description of the topic that this term has written."""
+        self._pace: Pace | None = None
+        """Of the upload under way, or of the last one."""
+        self._copy_at: int | None = None
+        """How far messages have to be stable for another segment to be copied."""
+        self._delete_at_bytes: int | None = None
+        """How large the local log is when it has another segment to delete."""
         self.fenced = False
         """True if a later leader has claimed the manifest: this one has only to learn of it."""
 
@@ -60,6 +67,11 @@ class LeaderTerm:
     def is_over(self) -> bool:
         partition = self.partition
         return partition.closed or not partition.is_leader or partition.leader_epoch != self.epoch
+
+    def give_up(self) -> None:
+        """The term is over: an upload under way ends before the next leader has its object deleted."""
+        if self._pace is not None:
+            self._pace.stopped = True
 
     # -- the manifest ----------------------------------------------------------------------------------
 
@@ -125,6 +137,22 @@ class LeaderTerm:
     def _check_term(self) -> None:
         if self.is_over:
             raise TermOver(f"this broker does not lead {self.partition} any more")
+
+    # -- when there is work ----------------------------------------------------------------------------
+
+    @property
+    def waits_for_log(self) -> bool:
+        """True if there is work as soon as more messages are stable, or the local log is larger."""
+        return self._copy_at is not None or self._delete_at_bytes is not None
+
+    @property
+    def can_copy(self) -> bool:
+        """True if the segment can be copied that could not be."""
+        return self._copy_at is not None and self._stable_offset >= self._copy_at
+
+    @property
+    def is_local_too_large(self) -> bool:
+        return self._delete_at_bytes is not None and self.partition.log.size >= self._delete_at_bytes
 
     # -- the work --------------------------------------------------------------------------------------
 
@@ -210,6 +238,7 @@ class LeaderTerm:
     def delete_local(self) -> None:
         """Delete local segments that the manifest has, as local retention says."""
         partition, log_, remote = self.partition, self.partition.log, self._remote
+        self._delete_at_bytes = None
         if not remote.known or remote.manifest is None or log_.offline is not None:
             return
         plan = local_deletion(
@@ -220,6 +249,7 @@ class LeaderTerm:
             log_start_offset=log_.start_offset,
             high_watermark=partition.high_watermark,
         )
+        self._delete_at_bytes = plan.next_at_bytes
         if plan.roll_first and not partition.config.remote_copy_disable:
             log_.roll()
         if plan.segments:
@@ -286,12 +316,23 @@ class LeaderTerm:
 
     def _to_copy(self) -> list[Copy]:
         partition, log_ = self.partition, self.partition.log
+        self._copy_at = None
         if partition.config.remote_copy_disable or log_.offline is not None:
             return []
         remote_end = self._remote.copied_to if self._remote.manifest is not None else log_.start_offset
-        stable_offset = min(partition.last_stable_offset, log_.recovery_point)
         closed = log_.segments()[:-1]
-        return segments_to_copy(closed, remote_end, stable_offset=stable_offset, count_max=_COPIES_AT_ONCE)
+        copies = segments_to_copy(
+            closed, remote_end, stable_offset=self._stable_offset, count_max=_COPIES_AT_ONCE
+        )
+        if not copies:
+            waiting = segments_to_copy(closed, remote_end, stable_offset=log_.end_offset, count_max=1)
+            self._copy_at = waiting[0].next_offset if waiting else None
+        return copies
+
+    @property
+    def _stable_offset(self) -> int:
+        """Everything below is committed, durable here, and part of no open transaction."""
+        return min(self.partition.last_stable_offset, self.partition.log.recovery_point)
 
     def _upload(self, copy: Copy) -> Upload:
         partition, log_ = self.partition, self.partition.log
@@ -310,10 +351,12 @@ class LeaderTerm:
             tuple(AbortedSpan(*entry) for entry in aborted),
             self._host.config.chunk_bytes,
             self._now_ms(),
+            stretch.file.lend(),
         )
 
     async def _run(self, upload: Upload) -> RemoteSegment:
-        host, pace = self._host, self._host.pace()
+        host = self._host
+        pace = self._pace = host.pace()
         host.paces.add(pace)
         try:
             copied = await host.threads.run(lambda: upload.run(host.store, pace))

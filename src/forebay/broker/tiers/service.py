@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SOON_S = 0.05
+_LOCAL_LOOK_S = 0.25
+"""How often to look at local logs while some have segments that are not yet to be copied or deleted."""
 
 
 class TierService:
@@ -65,7 +67,7 @@ class TierService:
             self._woken.set()
 
     def dropped(self, partition: Partition) -> None:
-        self._terms.pop(partition, None)
+        self._end_term(partition)
         self._due.pop(partition, None)
 
     async def begin_at(self, partition: Partition, offset: int) -> None:
@@ -92,10 +94,13 @@ class TierService:
                 self._due.update(dict.fromkeys(p for p in self._led() if p.remote is not None))
                 self._forget_terms()
                 self._background.spawn(self._remove_topics(), "removing the objects of deleted topics")
+            self._look_at_local_logs()
             self._begin_some()
             self._delete_copied()
             self._woken.clear()
             delay_s = next_round - self._loop.time()
+            if any(term.waits_for_log for term in self._terms.values()):
+                delay_s = min(delay_s, _LOCAL_LOOK_S)
             if self._due:
                 delay_s = min(delay_s, max(self._wait_until - self._loop.time(), _SOON_S))
             timer = self._loop.call_later(max(delay_s, _SOON_S), self._woken.set)
@@ -119,13 +124,23 @@ class TierService:
 
     def _forget_terms(self) -> None:
         for partition in [p for p, term in self._terms.items() if term.is_over]:
-            del self._terms[partition]
+            self._end_term(partition)
+
+    def _end_term(self, partition: Partition) -> None:
+        term = self._terms.pop(partition, None)
+        if term is not None:
+            term.give_up()
+
+    def _look_at_local_logs(self) -> None:
+        """A closed segment is copied as soon as it is flushed and committed."""
+        for partition, term in self._terms.items():
+            if term.can_copy and not term.is_over:
+                self._due[partition] = None
 
     def _delete_copied(self) -> None:
-        """Where an upload takes long, what was copied before it leaves the local disk meanwhile."""
-        for partition in tuple(self._busy):
-            term = self._terms.get(partition)
-            if term is not None and not term.is_over:
+        """What was copied leaves the local disk as this grows, also while the next upload takes long."""
+        for partition, term in tuple(self._terms.items()):
+            if (partition in self._busy or term.is_local_too_large) and not term.is_over:
                 term.delete_local()
 
     def _begin_some(self) -> None:
@@ -183,6 +198,7 @@ class TierService:
         if term is None or term.epoch != partition.leader_epoch:
             if not partition.is_leader or partition.remote is None or self._closed:
                 raise TermOver(f"this broker does not lead {partition}")
+            self._end_term(partition)
             term = self._terms[partition] = LeaderTerm(self._host, partition)
         return term
 

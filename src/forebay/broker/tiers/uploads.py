@@ -15,6 +15,7 @@ from forebay.core.tiers.planning import Copy
 from forebay.errors import StorageError
 from forebay.storage.log.files import LogFiles
 from forebay.storage.log.segment.batch_file import Stretch
+from forebay.storage.log.segment.lent_file import LentFile
 from forebay.tiers.object_store import ObjectStore
 from forebay.wire.tiers.manifest import RemoteSegment
 from forebay.wire.tiers.segment_object import AbortedSpan, ChunkBuilder, SegmentIndex, encode_tail
@@ -30,6 +31,8 @@ class Upload(NamedTuple):
     aborted: tuple[AbortedSpan, ...]
     chunk_bytes: int
     copied_ms: int
+    held: LentFile
+    """Keeps the file of the segment there, if the messages are deleted meanwhile."""
 
     def run(self, store: ObjectStore, pace: Pace) -> RemoteSegment:
         """Blocks. Raises ObjectStoreError, StorageError, OSError, and Stopped."""

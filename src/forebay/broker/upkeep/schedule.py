@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ _CHECKPOINT_INTERVAL_MS = 10_000
 _IDLE_CHECKS_PER_LIMIT = 4
 _IDLE_CHECK_MS_MAX = 60_000
 _REAP_INTERVAL_MS = 1_000
+_REAP_PAUSE_S = 0.1
+"""At least so long from one time that files are removed to the next."""
 _OFFLINE_CHECK_MS = 1_000
 _FOLDED_CHECK_MS = 1_000
 _TOMBSTONE_CHECK_MS = 60_000
@@ -86,6 +89,7 @@ class Upkeep:
         self._time = time
         self._unremoved: list[str] = []
         """Files of deleted segments that are still to be removed."""
+        self._reap_is_due = asyncio.Event()
 
     # -- the schedule ----------------------------------------------------------------------------------
 
@@ -96,7 +100,6 @@ class Upkeep:
         duties: list[tuple[int, Duty]] = [
             (storage.flush_interval_ms, self.sync),
             (storage.retention_check_interval_ms, self.apply_retention),
-            (_REAP_INTERVAL_MS, self.reap),
             (_CHECKPOINT_INTERVAL_MS, self.checkpoint),
             (_OFFLINE_CHECK_MS, self.bring_back),
             (_FOLDED_CHECK_MS, self.remove_folded),
@@ -107,7 +110,9 @@ class Upkeep:
         ]
         if cleaner.enable:
             duties.append((cleaner.backoff_ms, self.compact))
-        return [self._start(interval_ms, duty) for interval_ms, duty in duties]
+        self._tended.on_due = self._reap_is_due.set
+        reaping = self._background.keep(self._reap_when_due, "housekeeping: reap")
+        return [reaping, *(self._start(interval_ms, duty) for interval_ms, duty in duties)]
 
     def _start(self, interval_ms: int, duty: Duty) -> asyncio.Task[None]:
         doing = f"housekeeping: {getattr(duty, '__name__', '')}"
@@ -120,6 +125,19 @@ class Upkeep:
                 await duty()
             except Exception as error:
                 self._background.failed(doing, error)
+
+    async def _reap_when_due(self) -> None:
+        """At intervals, and soon after a segment was deleted whose files need not wait."""
+        while True:
+            await asyncio.sleep(_REAP_PAUSE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REAP_INTERVAL_MS / 1000 - _REAP_PAUSE_S):
+                    await self._reap_is_due.wait()
+            self._reap_is_due.clear()
+            try:
+                await self.reap()
+            except Exception as error:
+                self._background.failed("housekeeping: reap", error)
 
     async def _for_each(self, duty: str, act: Callable[[Partition], object]) -> None:
         for number, partition in enumerate(self._partitions.all()):

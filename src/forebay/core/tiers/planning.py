@@ -84,6 +84,8 @@ class LocalDeletion(NamedTuple):
     """How many to delete from the front of the local log."""
     roll_first: bool
     """True if the active segment should be closed, so that it can be copied and deleted."""
+    next_at_bytes: int | None
+    """How large the local log is when the next segment may go for its size; None if none is copied."""
 
 
 def local_deletion(
@@ -108,4 +110,11 @@ def local_deletion(
         if segment.next_offset > copied_to:
             break
         count += 1
-    return LocalDeletion(count, plan.roll_first)
+    return LocalDeletion(count, plan.roll_first, _next_at_bytes(local[count:], policy, copied_to))
+
+
+def _next_at_bytes(left: Sequence[LocalSpan], policy: RetentionPolicy, copied_to: int) -> int | None:
+    is_copied = len(left) > 1 and left[0].next_offset <= copied_to
+    if not is_copied or policy.retention_bytes < 0 or not policy.deletes:
+        return None
+    return policy.retention_bytes + left[0].size

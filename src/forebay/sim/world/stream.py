@@ -15,6 +15,7 @@ from forebay.broker.ports import Address
 from forebay.broker.tiers.chunk_files import ChunkFile
 from forebay.sim.world.disks.disk_handle import SimFile
 from forebay.sim.world.loop import ProcessLoop
+from forebay.storage.log.segment.lent_file import LentFile
 from forebay.wire.parts import FileRange
 
 _WINDOW_BYTES = 256 * 1024
@@ -117,7 +118,7 @@ class SimStream:
         room = _WINDOW_BYTES - self._unread_by_peer
         if room <= 0:
             raise BlockingIOError
-        file = source.file.file if isinstance(source.file, ChunkFile) else source.file
+        file = source.file.file if isinstance(source.file, (ChunkFile, LentFile)) else source.file
         assert isinstance(file, SimFile)
         data = file.pass_on(min(room, source.length), source.position)
         return self.send(data) if data else 0

@@ -18,8 +18,8 @@ class LogConfig:
     segment_index_bytes: int = 10 << 20
     file_delete_delay_ms: int = 60_000
     deleted_bytes_max: int | None = None
-    """The most that files of deleted segments may take while they wait for that; the last waits in any case.
-    None means no limit."""
+    """The most that files of deleted segments may take that somebody still reads; the last waits in any case.
+    Those that nobody reads do not wait. None means no limit, and that all wait."""
     keeps_snapshots: bool = False
     """The producers as of the end of a segment are kept as long as it is: they are copied with it."""
     decompress_max_bytes: int = 64 << 20

@@ -76,7 +76,7 @@ def _read(
     if next_offset is None:
         return None
     segment.verify(start, stop - start)
-    part_of_file = FileRange(segment.file, start, stop - start)
+    part_of_file = FileRange(segment.lend(), start, stop - start)
     return LogSlice(part_of_file, next_offset, segment, more=next_offset < end)
 
 

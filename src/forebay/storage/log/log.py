@@ -127,7 +127,9 @@ class Log(SwappingLog):
             raise StorageError(f"cannot read {self.directory}: {error}") from error
         if length <= 0:
             return LogSlice(None, offset, None, more)
-        return LogSlice(FileRange(segment.file, position, length), next_offset, segment, more)
+        return LogSlice(
+            FileRange(segment.lent or segment.lend(), position, length), next_offset, segment, more
+        )
 
     def headers(self, found: LogSlice) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch of a slice. Raises StorageError."""
@@ -314,11 +316,13 @@ class Log(SwappingLog):
             if self.config.deleted_bytes_max is not None:
                 self._segments.bound_deleted(self.config.deleted_bytes_max)
             self._tend_deleted()
+            if self.tended is not None and self.is_reap_due:
+                self.tended.on_due()
 
     def reap(self) -> list[str]:
         """Files of deleted segments that no reader should still use; the caller removes them, in any
         thread."""
-        return self._segments.reap(monotonic_ms(self._clock))
+        return self._segments.reap(monotonic_ms(self._clock), unread=self._removes_unread)
 
     # --- producer snapshots --------------------------------------------------------------------------------
 

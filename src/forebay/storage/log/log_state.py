@@ -135,7 +135,12 @@ class LogState:
 
     @property
     def is_reap_due(self) -> bool:
-        return self._segments.is_reap_due(monotonic_ms(self._clock))
+        return self._segments.is_reap_due(monotonic_ms(self._clock), unread=self._removes_unread)
+
+    @property
+    def _removes_unread(self) -> bool:
+        """True if deleted segments that nobody reads do not wait."""
+        return self.config.deleted_bytes_max is not None
 
     @property
     def generation(self) -> int:

@@ -6,6 +6,7 @@ logs there are. Any thread may add a log; the loop looks at them and takes out t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -23,13 +24,15 @@ class Tended(Protocol):
 
 
 class TendedLogs:
-    __slots__ = ("deleted", "offline")
+    __slots__ = ("deleted", "offline", "on_due")
 
     def __init__(self) -> None:
         self.offline: set[Tended] = set()
         """Logs that could not be written, and may come back."""
         self.deleted: set[Tended] = set()
         """Logs with deleted segments whose files are still on the disk."""
+        self.on_due: Callable[[], None] = lambda: None
+        """Called on the loop when a segment was deleted whose files need not wait."""
 
     def forget_those_in_order(self) -> None:
         for log in list(self.offline):

@@ -23,6 +23,7 @@ from forebay.errors import StorageError
 from forebay.storage.disk import File, FileClosed
 from forebay.storage.log.segment.batch_parts import CorruptBatch, DamagedPart, WholeBatch
 from forebay.storage.log.segment.batch_walk import LENGTH_PREFIX, NO_NEXT, READ_CHUNK_BYTES, BatchWalk
+from forebay.storage.log.segment.lent_file import LentFile, Readers
 from forebay.wire.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
 
 _MAGIC_POSITION = 16
@@ -36,12 +37,24 @@ index is used."""
 
 
 class BatchFile(BatchWalk):
-    __slots__ = ("trusted_from", "verified")
+    __slots__ = ("lent", "trusted_from", "verified")
 
     def __init__(self, file: File, base_offset: int) -> None:
         super().__init__(file, base_offset)
         self.trusted_from = self.size
         self.verified = (0, 0)
+        self.lent: LentFile | None = None
+
+    def lend(self) -> LentFile:
+        """The file, for those who read it. It stays readable for as long as they hold it, within limits."""
+        if self.lent is None:
+            self.lent = LentFile(self.file)
+        return self.lent
+
+    def readers(self) -> Readers:
+        """Those who read it now. Only for a segment that nobody begins to read any more."""
+        lent, self.lent = self.lent, None
+        return Readers(lent)
 
     def read(
         self, position: int = 0, *, end: int | None = None, min_offset: int | None = None

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from forebay.storage.log.segment.batch_walk import NO_NEXT
+from forebay.storage.log.segment.lent_file import Readers
 from forebay.storage.log.segment.segment import Segment
 from forebay.wire.parts import FileRange
 
@@ -34,11 +35,22 @@ class LogSlice(NamedTuple):
     """True if more readable batches follow: the requested size, or the end of a segment, left them out."""
 
 
+class Deleted(NamedTuple):
+    """A segment that is not in the log any more, and whose files are."""
+
+    remove_at_ms: int
+    segment: Segment
+    readers: Readers
+
+    def is_due(self, now_ms: int, *, unread: bool) -> bool:
+        return self.remove_at_ms <= now_ms or (unread and not self.readers)
+
+
 class SegmentList:
     def __init__(self, segments: list[Segment]) -> None:
         self._items: list[Segment] = []
         self._bases: list[int] = []
-        self._deleted: list[tuple[int, Segment]] = []
+        self._deleted: list[Deleted] = []
         for segment in segments:
             self.push(segment)
 
@@ -90,7 +102,7 @@ class SegmentList:
 
     def retire(self, segments: Sequence[Segment], remove_at_ms: int) -> None:
         """Schedule the removal of segments that are marked as deleted and no longer in the list."""
-        self._deleted.extend((remove_at_ms, segment) for segment in segments)
+        self._deleted.extend(Deleted(remove_at_ms, each, each.readers()) for each in segments)
 
     def _place(self, segment: Segment) -> int:
         return max(bisect_right(self._bases, segment.base_offset) - 1, 0)
@@ -98,7 +110,7 @@ class SegmentList:
     def delete_front(self, count: int, remove_at_ms: int) -> None:
         for segment in self._items[:count]:
             segment.mark_deleted()
-            self._deleted.append((remove_at_ms, segment))
+            self._deleted.append(Deleted(remove_at_ms, segment, segment.readers()))
         del self._items[:count]
         del self._bases[:count]
 
@@ -106,28 +118,31 @@ class SegmentList:
         """Let the oldest deleted segments go at once, if all take more than this; the last one waits."""
         kept = 0
         for at in range(len(self._deleted) - 1, -1, -1):
-            kept += self._deleted[at][1].size
+            kept += self._deleted[at].segment.size
             if kept > bytes_max and at < len(self._deleted) - 1:
-                self._deleted[: at + 1] = [(0, segment) for _, segment in self._deleted[: at + 1]]
+                self._deleted[: at + 1] = [each._replace(remove_at_ms=0) for each in self._deleted[: at + 1]]
                 return
 
-    def is_reap_due(self, now_ms: int) -> bool:
-        return bool(self._deleted) and self._deleted[0][0] <= now_ms
+    def is_reap_due(self, now_ms: int, *, unread: bool) -> bool:
+        """`unread`: also for segments that nobody reads, whatever their time."""
+        return any(each.is_due(now_ms, unread=unread) for each in self._deleted)
 
-    def reap(self, now_ms: int) -> list[str]:
+    def reap(self, now_ms: int, *, unread: bool) -> list[str]:
         """Close deleted segments whose time has come; returns the names of files that may now be removed."""
         paths: list[str] = []
-        # Their times grow with their places, unless the setting was changed in between.
-        due = next((at for at, (remove_at_ms, _) in enumerate(self._deleted) if remove_at_ms > now_ms), None)
-        reaped, self._deleted = self._deleted[:due], [] if due is None else self._deleted[due:]
-        for _, segment in reaped:
-            segment.close()
-            paths += [file.path for file in segment.files()]
+        waiting: list[Deleted] = []
+        for each in self._deleted:
+            if not each.is_due(now_ms, unread=unread):
+                waiting.append(each)
+                continue
+            each.segment.close()
+            paths += [file.path for file in each.segment.files()]
+        self._deleted = waiting
         return paths
 
     def close(self) -> None:
         for segment in self._items:
             segment.close()
-        for _, segment in self._deleted:
-            segment.close()
+        for each in self._deleted:
+            each.segment.close()
         self._deleted = []  # their files are removed with the directory, or by the next open
