@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from forebay.operations.remote_store import committed_messages
+from forebay.operations.remote_store import check_store, committed_messages
 from forebay.tiers.local_directory import LocalDirectory
+from forebay.tiers.object_store import Listed
 from forebay.tiers.reading import read_topic
 from forebay.wire.batch import records
+from forebay.wire.tiers.layout import MANIFEST, manifest_key, topic_key
 from support.brokers.forebay_command import forebay
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.tiered import copied_to, create_tiered, eventually, fill, manifest_of, settings, value
@@ -96,6 +98,38 @@ def test_orphans_and_damage_are_found_and_orphans_deleted(
     assert forebay("remote", "check", str(store)).code == 0, "the size is right"
     done = forebay("remote", "check", str(store), "--deep")
     assert done.code == 1 and manifest.segments[0].key in done.out
+
+
+def test_what_a_lost_manifest_listed_is_not_deleted(broker: LocalBroker, store: Path, topic: str) -> None:
+    """A manifest that is merely absent is no reason to delete a history."""
+    topic_id = copied(broker, store, topic)
+    broker.stop()
+    before = objects_in(store)
+    (store / manifest_key(topic_id, 0)).rename(store / "elsewhere")
+    done = forebay("remote", "check", str(store), "--min-age", "0ms", "--delete-orphans")
+    assert done.code == 1 and f"{manifest_key(topic_id, 0)}: it is missing" in done.out
+    assert objects_in(store) == before
+    (store / topic_key(topic_id)).unlink()
+    forebay("remote", "check", str(store), "--min-age", "0ms", "--delete-orphans")
+    assert not objects_in(store), "those of a topic that was removed are orphans"
+
+
+def test_what_a_manifest_lists_has_an_owner_though_the_manifest_is_not_listed_yet(
+    broker: LocalBroker, store: Path, topic: str
+) -> None:
+    copied(broker, store, topic)
+    broker.stop()
+
+    class Late(LocalDirectory):
+        def list(self, prefix: str) -> Iterator[Listed]:
+            return (each for each in super().list(prefix) if not each.key.endswith(MANIFEST))
+
+    report = check_store(Late(str(store)), age_min_ms=0)
+    assert report.segments and (report.orphans, report.young, report.problems) == ([], 0, [])
+
+
+def objects_in(store: Path) -> set[str]:
+    return {each.key for each in LocalDirectory(str(store)).list("topics/") if each.key.endswith(".segment")}
 
 
 def test_a_topic_comes_back_from_the_store_alone(

@@ -6,7 +6,7 @@ Works on the store alone; only a restore needs a cluster.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from forebay.errors import ProtocolError
@@ -23,7 +23,7 @@ from forebay.tiers.reading import (
 )
 from forebay.wire.batch import records
 from forebay.wire.records import Record
-from forebay.wire.tiers.layout import MANIFEST, SEGMENT_SUFFIX, TOPICS
+from forebay.wire.tiers.layout import MANIFEST, SEGMENT_SUFFIX, TOPIC, TOPICS
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment, decode_manifest
 from forebay.wire.tiers.segment_object import AbortedSpan, SegmentIndex, batch_headers
 
@@ -61,11 +61,12 @@ def check_store(
     listed = {found.key: found for found in store.list(TOPICS)}
     problems: list[str] = []
     manifests: list[Manifest] = []
-    for key in sorted(key for key in listed if key.endswith(f"/{MANIFEST}")):
+    for key in sorted(_manifest_keys(listed)):
         try:
             manifests.append(decode_manifest(store.get(key).data))
         except Missing:
-            continue  # its topic is being deleted
+            if _is_there(store, _topic_beside(key)):
+                problems.append(f"{key}: it is missing, and nobody can tell what it listed")
         except ProtocolError as error:
             problems.append(f"{key}: {error}")
     owned: set[str] = set()
@@ -89,6 +90,29 @@ def check_store(
         young=len(loose) - len(orphans),
         problems=problems,
     )
+
+
+def _manifest_keys(listed: Iterable[str]) -> set[str]:
+    """Those of all partitions that have objects. Not each was listed: a listing may be late.
+
+    A topic that is removed has its manifests and its description removed last. So a manifest that is missing
+    while there is a description was lost, and it is not for a program to delete what it listed.
+    """
+    found = {key for key in listed if key.endswith(f"/{MANIFEST}")}
+    segments = {key.rpartition("/")[0] for key in listed if key.endswith(SEGMENT_SUFFIX)}
+    return found | {f"{folder}/{MANIFEST}" for folder in segments}
+
+
+def _is_there(store: ObjectStore, key: str) -> bool:
+    try:
+        store.get(key)
+    except Missing:
+        return False
+    return True
+
+
+def _topic_beside(manifest_key: str) -> str:
+    return f"{manifest_key.rsplit('/', 2)[0]}/{TOPIC}"
 
 
 def _check_segment(

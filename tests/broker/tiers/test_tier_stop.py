@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.broker.yielding import pace
 from forebay.tiers.local_directory import LocalDirectory
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest
 from support.brokers.held_store import Held
@@ -62,9 +63,12 @@ def test_a_broker_that_stops_gives_up_an_upload_that_hangs(
         assert eventually(is_clean), "what was given up is deleted"
 
 
-def test_a_leader_that_is_replaced_gives_up_its_upload(tmp_path: Path, topic: str) -> None:
+def test_a_leader_that_is_replaced_gives_up_its_upload(
+    tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or its object would come when the next leader, or whoever removes the topic, has looked for it."""
     store = tmp_path / "store"
+    monkeypatch.setattr(pace, "_STRETCH_SECONDS", 0.0)  # the throttle counts from the first batch on
     slow = {**settings(store), "remote.log.manager.copy.max.bytes.per.second": "100"}
     with local_broker(tmp_path / "data", slow) as broker, WireClient(broker.bootstrap) as client:
         create_tiered(client, topic)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -292,6 +294,21 @@ def test_the_objects_of_a_deleted_topic_go_even_if_the_store_was_away(
     with local_broker(tmp_path / "data", settings(store)):
         assert eventually(lambda: not (store / "topics" / ids[0].hex()).exists())
         assert copied_to(store, ids[1]) > 40
+
+
+def test_the_objects_of_a_deleted_topic_wait_for_a_directory_that_is_not_mounted(
+    tmp_path: Path, store: Path, client: WireClient, topic: str
+) -> None:
+    topic_id = create_tiered(client, topic)
+    fill(client, topic, 60)
+    assert eventually(lambda: copied_to(store, topic_id) > 40)
+    store.rename(tmp_path / "away")
+    store.mkdir()
+    client.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5)
+    time.sleep(2.5)  # more rounds than a topic is gone through
+    shutil.rmtree(store)
+    (tmp_path / "away").rename(store)
+    assert eventually(lambda: not (store / "topics" / topic_id.hex()).exists())
 
 
 def test_a_store_that_is_away_hurts_only_readers_of_old_messages(

@@ -54,6 +54,8 @@ class TopicRemoval:
             for topic_id in deleted
             if self._passes.get(topic_id, 0) < _PASSES and self._next.get(topic_id, 0) <= self._round
         ]
+        if due:  # an empty directory in its place, not mounted, has nothing to remove, and will be back
+            await self._host.known_store.confirm()
         for topic_id in due[:_TOPICS_AT_ONCE]:
             removed = await self._host.threads.run(partial(self._remove, topic_id))
             self._passes[topic_id] = self._passes.get(topic_id, 0) + 1
