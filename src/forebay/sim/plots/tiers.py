@@ -46,6 +46,15 @@ PLOTS = {
         tiered=True,
         deposing_pause_s=1.0,
     ),
+    # Uploads take longer than what was given up is kept, while leaders change and processes end.
+    "slow-tiers": Plot(
+        cast=("exact", "plain", "elector"),
+        faults=("objects_slow", "objects_fail", "kill"),
+        settings={**TWO_IN_SYNC, **_TIERS},
+        value_bytes=400,
+        tiered=True,
+        step_s=(0.5, 3.0),
+    ),
     # Views and share groups read what is in the object store only: what is copied leaves the disks.
     "tiered-readers": Plot(
         cast=("exact", "plain", "transactions", "views", "shares"),

@@ -23,7 +23,7 @@ from forebay.sim.world.disks.delay_indexes import SimDelayIndexes
 from forebay.sim.world.disks.disk import SimDisk
 from forebay.sim.world.disks.disk_handle import Died, DiskHandle
 from forebay.sim.world.network import SimNetwork
-from forebay.sim.world.objects import SimObjects
+from forebay.sim.world.objects import COPYING_THREADS, SimObjects
 from forebay.sim.world.process import SimProcess
 from forebay.sim.world.store import SimStore
 from forebay.sim.world.store_client import StoreClient
@@ -146,7 +146,7 @@ class SimNode:
         self._world.note("node", f"{self.host} starts")
         name = f"{self.host}/{self.starts}"
         process = self._process = SimProcess(self._world, self._network, self.host, name)
-        process.slow_s = lambda: self.disk.slow_s
+        process.slow_s = self._slow_s
         process.loop.on_failure = self._failed
         process.loop.on_stall = self._stood_still
         handle = self._handle = DiskHandle(
@@ -176,6 +176,10 @@ class SimNode:
             open_objects=lambda _: self._objects,
         )
         process.spawn(lambda: self._run(process, config, ports))
+
+    def _slow_s(self, pool: str) -> float:
+        copying_s = self._objects.slow_s() if pool == COPYING_THREADS else 0.0
+        return max(self.disk.slow_s, copying_s)
 
     async def _open_store(self, process: SimProcess) -> Store:
         return StoreClient(self._store, process.loop, self.host)

@@ -2,6 +2,7 @@
 
 A request is carried out at one moment, in a thread of a process. What can go wrong: the store is away
 (`away_until`), a single request fails before it does anything, or it does its work and the answer is lost.
+Requests of copying threads may take long (`slow_s_max`): longer than an object that was given up is kept.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from random import Random
 
 from forebay.sim.world.virtual_time import World
 from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, ObjectStoreError, Stored
+
+COPYING_THREADS = "forebay-tier"
 
 
 class SimObjects:
@@ -25,6 +28,7 @@ class SimObjects:
         self.away_until = 0.0
         self.failure_rate = 0.0
         """How many of the requests fail."""
+        self.slow_s_max = 0.0
         self.lists_late_s = 0.0
         """How old the answer of a listing is."""
         self.on_change: Callable[[str], None] | None = None
@@ -33,6 +37,10 @@ class SimObjects:
     @property
     def url(self) -> str:
         return "sim://objects"
+
+    def slow_s(self) -> float:
+        """How long the next request of a copying thread takes."""
+        return self._chance.uniform(0.0, self.slow_s_max) if self.slow_s_max else 0.0
 
     def get(self, key: str) -> Stored:
         self._enter()

@@ -19,12 +19,12 @@ class SimProcess:
         self._fabric = network
         self._entropy = world.chance(f"entropy/{name}")
         self._pools = 0
-        self.slow_s: Callable[[], float] = lambda: 0.0
-        """How long its threads take at least, now."""
+        self.slow_s: Callable[[str], float] = lambda _: 0.0
+        """How long the threads of a pool of this name take at least, now."""
 
     def threads(self, workers: int, prefix: str) -> SimThreads:
         self._pools += 1
-        return SimThreads(self.loop, workers, f"{prefix}/{self._pools}", lambda: self.slow_s())
+        return SimThreads(self.loop, workers, f"{prefix}/{self._pools}", lambda: self.slow_s(prefix))
 
     def entropy(self, size: int) -> bytes:
         return self._entropy.randbytes(size)
