@@ -7,6 +7,7 @@ counts its bytes, from the store at first, and again from the broker's cache.
 
 from __future__ import annotations
 
+import os
 import socket
 import statistics
 import time
@@ -159,6 +160,7 @@ def _old_figures(broker: ForebayServer, client: Client, store: Path) -> list[Fig
             raise BenchError("what was copied is not deleted from the local disk")
         copied = _stored(store)
         time.sleep(1.0)
+    os.sync()  # what was just written must not be in the way of what is read
     batches = OLD_BATCHES - (LOCAL_BYTES + SEGMENT_BYTES) // len(MB_BATCH)
     first_s, store_mb_per_s, store_cpu_s = _read_old(broker, batches)
     _, cached_mb_per_s, cached_cpu_s = _read_old(broker, batches)
