@@ -54,6 +54,8 @@ class Controller:
         """When leaders were last evened out, in the event loop's time."""
         self._trouble = ""
         self._awaited: dict[int, int] = {}
+        self._plans_all = False
+        """Since elections could not be written, which are planned alone otherwise."""
         self.epoch = NOT_ELECTED
         """The create revision of the controller's key while it is this broker's."""
 
@@ -138,21 +140,24 @@ class Controller:
     async def _govern(self, lease: Lease) -> None:
         self._preferred_s = self._loop.time()
         widening = Widening()
-        everything = False
         while lease.valid():
             self._wake.clear()
             image, config = self._metadata.image, self._settings.current
             restored, awaited = settle_unsettled(image)
             self._report_awaited(awaited)
-            changes = restored or ([] if everything else plan(image, config.controller, elections_only=True))
+            changes = restored or (
+                [] if self._plans_all else plan(image, config.controller, elections_only=True)
+            )
             changes = changes or plan(image, config.controller) or self.preferences()
             wider = [] if changes else widening.plan(image, config.topics.replication_factor)
             if not changes and not wider:
+                self._plans_all = False
                 await self._until_something_changes()
                 continue
-            failed = await self._commit(changes or wider)
             # The rest is planned on the image that shows the elections. It does not wait for those that fail.
-            everything = bool(failed)
+            self._plans_all = True  # unless they are written
+            failed = await self._commit(changes or wider)
+            self._plans_all = bool(failed)
             widening.begun(change for change in wider if change not in failed)
             if failed and not await self._still_elected():
                 return

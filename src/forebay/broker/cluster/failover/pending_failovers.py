@@ -71,11 +71,12 @@ class PendingFailovers:
         return bool(missing) and not missing.isdisjoint(leaders())
 
     async def over(self) -> None:
-        """Wait until those that may be dead lead nothing any more, or have had their time."""
+        """Wait until those that may be dead lead nothing any more, or have had their time. Others whose
+        connections break meanwhile do not prolong it."""
         if self._over is None:
             self._over = self._loop.create_future()
             self._loop.call_soon(self._look_again)
-        await asyncio.shield(self._over)
+        await asyncio.wait({self._over}, timeout=_PATIENCE_S)
 
     def _look_again(self) -> None:
         """Without a new image, too: a broker may come back, and patience ends."""
