@@ -148,7 +148,7 @@ class LeaderTerm:
     @property
     def can_copy(self) -> bool:
         """True if the segment can be copied that could not be."""
-        return self._copy_at is not None and self._stable_offset >= self._copy_at
+        return not self.fenced and self._copy_at is not None and self._stable_offset >= self._copy_at
 
     @property
     def is_local_too_large(self) -> bool:
@@ -162,6 +162,7 @@ class LeaderTerm:
         Never for one partition twice at a time. Uploads take long, and the lock is not held meanwhile: the
         manifest may be changed by others of this process.
         """
+        self._copy_at = None  # also if this fails: it is tried again after a pause, or in the next round
         async with self._lock:
             await self._know()
             self._begin_where_the_manifest_does()
@@ -249,12 +250,15 @@ class LeaderTerm:
             log_start_offset=log_.start_offset,
             high_watermark=partition.high_watermark,
         )
-        self._delete_at_bytes = plan.next_at_bytes
         if plan.roll_first and not partition.config.remote_copy_disable:
             log_.roll()
         if plan.segments:
-            start_offset = self._without_waiting(log_.segments()[plan.segments - 1].next_offset)
+            wanted = log_.segments()[plan.segments - 1].next_offset
+            start_offset = self._without_waiting(wanted)
             self._delete_local_below(start_offset)
+            if start_offset < wanted:
+                return  # the next round looks again
+        self._delete_at_bytes = plan.next_at_bytes
 
     def _delete_local_below(self, start_offset: int) -> None:
         partition, log_ = self.partition, self.partition.log

@@ -55,6 +55,8 @@ class TierService:
         """How often the store has failed since it last worked."""
         self._wait_until = 0.0
         self._removing = False
+        self._waits_for_logs = False
+        """True if a local log may have another segment to copy or to delete before the next round."""
         self._closed = False
 
     # -- what others tell ------------------------------------------------------------------------------
@@ -86,21 +88,23 @@ class TierService:
 
     async def run(self) -> None:
         """Tend partitions for as long as the broker serves."""
-        next_round = 0.0
+        next_round = next_look = 0.0
         while True:
             now = self._loop.time()
             if now >= next_round:
                 next_round = now + self._host.config.task_interval_ms / 1000
                 self._due.update(dict.fromkeys(p for p in self._led() if p.remote is not None))
-                self._forget_terms()
                 self._background.spawn(self._remove_topics(), "removing the objects of deleted topics")
-            self._look_at_local_logs()
+            if now >= next_look:
+                next_look = now + _LOCAL_LOOK_S
+                self._look_at_local_logs()
             self._begin_some()
-            self._delete_copied()
+            for partition in tuple(self._busy):
+                self._delete_copied(partition)
             self._woken.clear()
             delay_s = next_round - self._loop.time()
-            if any(term.waits_for_log for term in self._terms.values()):
-                delay_s = min(delay_s, _LOCAL_LOOK_S)
+            if self._waits_for_logs:
+                delay_s = min(delay_s, next_look - self._loop.time())
             if self._due:
                 delay_s = min(delay_s, max(self._wait_until - self._loop.time(), _SOON_S))
             timer = self._loop.call_later(max(delay_s, _SOON_S), self._woken.set)
@@ -132,16 +136,26 @@ class TierService:
             term.give_up()
 
     def _look_at_local_logs(self) -> None:
-        """A closed segment is copied as soon as it is flushed and committed."""
-        for partition, term in self._terms.items():
-            if term.can_copy and not term.is_over:
-                self._due[partition] = None
-
-    def _delete_copied(self) -> None:
-        """What was copied leaves the local disk as this grows, also while the next upload takes long."""
+        """A closed segment is copied as soon as it is flushed and committed, and one that was copied leaves
+        the local disk as this grows."""
+        self._forget_terms()
+        self._waits_for_logs = False
         for partition, term in tuple(self._terms.items()):
-            if (partition in self._busy or term.is_local_too_large) and not term.is_over:
-                term.delete_local()
+            if term.can_copy:
+                self._due[partition] = None
+            if term.is_local_too_large:
+                self._delete_copied(partition)
+            self._waits_for_logs = self._waits_for_logs or term.waits_for_log
+
+    def _delete_copied(self, partition: Partition) -> None:
+        """Also while the next upload takes long."""
+        term = self._terms.get(partition)
+        if term is None or term.is_over:
+            return
+        try:
+            term.delete_local()
+        except (StorageError, OSError) as error:
+            self._failed(partition, error)
 
     def _begin_some(self) -> None:
         while self._due and len(self._busy) < self._host.config.copy_threads:
@@ -169,6 +183,7 @@ class TierService:
             self._failed(partition, error)
         finally:
             self._busy.discard(partition)
+            self._waits_for_logs = True  # unless the next look finds nothing
             if more:
                 self._due[partition] = None
             self._woken.set()

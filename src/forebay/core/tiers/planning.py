@@ -85,7 +85,8 @@ class LocalDeletion(NamedTuple):
     roll_first: bool
     """True if the active segment should be closed, so that it can be copied and deleted."""
     next_at_bytes: int | None
-    """How large the local log is when the next segment may go for its size; None if none is copied."""
+    """How large the local log is when the next segment may go for its size; None if that is not what keeps
+    it."""
 
 
 def local_deletion(
@@ -117,4 +118,6 @@ def _next_at_bytes(left: Sequence[LocalSpan], policy: RetentionPolicy, copied_to
     is_copied = len(left) > 1 and left[0].next_offset <= copied_to
     if not is_copied or policy.retention_bytes < 0 or not policy.deletes:
         return None
-    return policy.retention_bytes + left[0].size
+    at_bytes = policy.retention_bytes + left[0].size
+    is_held_by_size = at_bytes > sum(segment.size for segment in left)
+    return at_bytes if is_held_by_size else None  # something else keeps it, which time changes

@@ -110,9 +110,8 @@ class SegmentList:
     def delete_front(self, count: int, remove_at_ms: int) -> None:
         for segment in self._items[:count]:
             segment.mark_deleted()
+            del self._items[0], self._bases[0]  # now: the next one may fail
             self._deleted.append(Deleted(remove_at_ms, segment, segment.readers()))
-        del self._items[:count]
-        del self._bases[:count]
 
     def bound_deleted(self, bytes_max: int) -> None:
         """Let the oldest deleted segments go at once, if all take more than this; the last one waits."""
