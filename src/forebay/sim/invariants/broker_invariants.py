@@ -32,7 +32,7 @@ class Invariants:
         self._lasting = lasting
         self._store = store
         self._nodes = nodes
-        self._upkeep = Upkeep(world, nodes)
+        self._upkeep = Upkeep(world, nodes, lasting)
         self._leaders: dict[tuple[bytes, int, int], int] = {}
         self._committed: dict[_Key, dict[int, tuple[int, int]]] = {}
         """By topic id and partition: CRC and leader epoch of the committed batch at an offset."""

@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from forebay.broker.node import Node
 from forebay.broker.partition.partition import Partition
+from forebay.core.topic_partition import TopicPartition
 from forebay.sim.world.node import SimNode
-from forebay.sim.world.places import LOOSE
 from forebay.sim.world.virtual_time import World
 
 _COMPACTIONS_PER_CHECK_MAX = 25
@@ -24,8 +24,10 @@ _SLACK_BYTES = 4096
 
 
 class Upkeep:
-    def __init__(self, world: World, nodes: Sequence[SimNode]) -> None:
+    def __init__(self, world: World, nodes: Sequence[SimNode], lasting: Container[TopicPartition]) -> None:
+        """`lasting`: the partitions that lose nothing which was committed."""
         self._world = world
+        self._lasting = lasting
         self._nodes = nodes
         self._seen: set[tuple[int, int]] = set()
         """Starts of nodes that were checked."""
@@ -64,7 +66,8 @@ class Upkeep:
                 )
             at = partition.topic, partition.index
             noted = node.noted_starts.get(at, 0)
-            begins_anew = at == LOOSE  # after an unclean election, before it was looked at
+            # After an unclean election, before it was looked at.
+            begins_anew = len(self._nodes) > 1 and at not in self._lasting
             if start < noted and not begins_anew:
                 self._world.fail(f"{partition} begins at {start} again on {node.host}, and began at {noted}")
 
