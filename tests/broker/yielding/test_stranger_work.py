@@ -29,7 +29,7 @@ class Kind:
 
 
 def stranger_work(loop: Any) -> StrangerWork:
-    return StrangerWork(loop, loop.thread_cpu, loop.shortage())
+    return StrangerWork(loop, loop.thread_cpu, loop.shortage(), is_open=False)
 
 
 def test_each_kind_does_a_piece_in_each_turn_of_a_loop_that_has_its_core() -> None:
@@ -64,6 +64,31 @@ def test_all_kinds_rest_after_a_piece_of_one_where_cores_are_short() -> None:
         loop.wake()
         assert loop.now - slept_from - PIECE_S >= 10 * PIECE_S, "much longer than the piece took"
     assert done == ["accepting", "handshakes"] * 3
+
+
+def test_who_comes_alone_is_served_at_once_however_short_cores_are() -> None:
+    loop, done = CrowdedLoop(0.1), list[str]()
+    work = stranger_work(loop)
+    kind = Kind(loop, work, "accepting", done, 3)
+    for left in (1, 1, 1):
+        kind.left = left
+        kind.begin()
+        loop.turn()
+    assert done == ["accepting"] * 3
+    assert not loop.later
+
+
+def test_strangers_rest_less_where_nobody_logs_in() -> None:
+    rests = []
+    for is_open in True, False:
+        loop: Any = CrowdedLoop(0.5)
+        work = StrangerWork(loop, loop.thread_cpu, loop.shortage(), is_open=is_open)
+        Kind(loop, work, "accepting", [], 2).begin()
+        loop.turn()
+        before_s = loop.now
+        loop.wake()
+        rests.append(loop.now - PIECE_S - before_s)
+    assert 0 < rests[0] < rests[1] / 10
 
 
 def test_a_piece_is_over_sooner_where_cores_are_short() -> None:

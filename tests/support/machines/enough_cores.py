@@ -13,4 +13,4 @@ def no_shortage(loop: asyncio.AbstractEventLoop) -> CoreShortage:
 
 
 def stranger_work(loop: asyncio.AbstractEventLoop) -> StrangerWork:
-    return StrangerWork(loop, loop.time, no_shortage(loop))
+    return StrangerWork(loop, loop.time, no_shortage(loop), is_open=True)

@@ -96,7 +96,9 @@ class Foundations:
         self.core_shortage = CoreShortage(
             self.loop.time, partial(ports.clock.core_wait, threading.get_native_id())
         )
-        self.strangers = StrangerWork(self.loop, ports.clock.thread_cpu, self.core_shortage)
+        self.strangers = StrangerWork(
+            self.loop, ports.clock.thread_cpu, self.core_shortage, is_open=not rights.is_enabled
+        )
         self.tls = TlsEndpoints(
             self.settings.current.tls, self.metrics, self.workers, self.loop, self.strangers
         )

@@ -21,8 +21,7 @@ DoSome: TypeAlias = Callable[[], bool]
 MakeWork: TypeAlias = Callable[[DoSome], Callable[[], None]]
 """Makes a kind of work: a function that is called when there is something to do."""
 
-
-_TIMES = 80
+_TIMES, _TIMES_OPEN = 80, 4
 """Where the loop waits for half of the time: how many times as long as a piece took strangers rest."""
 _REST_S_MIN, _REST_S_MAX = 0.0005, 0.15
 _SHORT_PART = 0.05
@@ -36,11 +35,15 @@ class StrangerWork:
         loop: asyncio.AbstractEventLoop,
         thread_cpu: Callable[[], float],
         shortage: CoreShortage,
+        *,
+        is_open: bool,
     ) -> None:
-        """`thread_cpu`: the seconds of CPU that the loop's thread has used."""
+        """`thread_cpu`: the seconds of CPU that the loop's thread has used. `is_open`: strangers may do
+        everything."""
         self._loop = loop
         self._thread_cpu = thread_cpu
         self._shortage = shortage
+        self._times = _TIMES_OPEN if is_open else _TIMES
         self.known = KnownNetworks()
         """Networks whose clients have most turns of each kind of work."""
         self._waiting: deque[_Kind] = deque()
@@ -90,7 +93,9 @@ class StrangerWork:
         finally:
             if is_left:
                 kind.begin()
-        rest_s = min(self._shortage.rest_s(self._thread_cpu() - began_cpu_s, _TIMES), _REST_S_MAX)
+        if not self._waiting:
+            return False  # nobody would rest but those who come alone
+        rest_s = min(self._shortage.rest_s(self._thread_cpu() - began_cpu_s, self._times), _REST_S_MAX)
         self._rest_ends_s = self._loop.time() + rest_s
         return rest_s > _REST_S_MIN
 
