@@ -50,9 +50,9 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     taken: list[None] = []
     following = Slices.next
 
-    async def counted(slices: Slices) -> None:
+    async def counted(slices: Slices, *user: str) -> None:
         taken.append(None)
-        await following(slices)
+        await following(slices, *user)
 
     monkeypatch.setattr(Slices, "next", counted)
     monkeypatch.setattr(Slices, "is_over", property(lambda _: True))

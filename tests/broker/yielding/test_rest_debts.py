@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.yielding.rest_debts import RestDebts, RestRule
+from forebay.broker.yielding.core_shortage import RestDebts, RestRule
 from support.machines.crowded_loop import CrowdedLoop
 
 WORK_S = 0.02

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.core.security.known_networks import KnownNetworks, StrangerRotation
+from forebay.core.security.sender_rotation import KnownNetworks, StrangerRotation
 
 
 def test_known_networks_have_most_turns_however_many_others_wait() -> None:

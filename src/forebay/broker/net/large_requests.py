@@ -24,8 +24,7 @@ from forebay.broker.net.responses.part_replies import PartReply
 from forebay.broker.net.scheduling.slices import NOBODY, NotWanted, Place, Room, Slices
 from forebay.broker.net.scheduling.watched_steps import WatchedSteps
 from forebay.broker.telemetry.stalls import StallWatch
-from forebay.broker.yielding.core_shortage import CoreShortage
-from forebay.broker.yielding.rest_debts import RestDebts, RestRule
+from forebay.broker.yielding.core_shortage import CoreShortage, RestDebts, RestRule
 from forebay.core.large_requests.division import Division, JoinedResponse
 from forebay.core.large_requests.table import answer_division, division_of, has_large_answers, is_cut
 from forebay.errors import ErrorCode, ProtocolError, TooManyElements

@@ -14,8 +14,7 @@ from forebay.broker.yielding.pace import Pace
 from forebay.core.tiers.planning import Copy
 from forebay.errors import StorageError
 from forebay.storage.log.files import LogFiles
-from forebay.storage.log.segment.batch_file import Stretch
-from forebay.storage.log.segment.lent_file import LentFile
+from forebay.storage.log.segment.batch_file import LentFile, Stretch
 from forebay.tiers.object_store import ObjectStore
 from forebay.wire.tiers.manifest import RemoteSegment
 from forebay.wire.tiers.segment_object import AbortedSpan, ChunkBuilder, SegmentIndex, encode_tail

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forebay.broker.yielding.stranger_work import StrangerWork
-from forebay.core.security.known_networks import StrangerRotation
+from forebay.core.security.sender_rotation import StrangerRotation
 
 Step = Callable[[], bool]
 """Tells whether there was anything to do."""

@@ -18,9 +18,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from forebay.broker.views.large_blocks import give_back_large_blocks
-from forebay.broker.yielding.core_shortage import CoreShortage
+from forebay.broker.yielding.core_shortage import CoreShortage, RestDebts, RestRule
 from forebay.broker.yielding.pace import Pace, Stopped
-from forebay.broker.yielding.rest_debts import RestDebts, RestRule
 from forebay.broker.yielding.user_rests import UserRests
 from forebay.clock import Clock
 from forebay.core.views.fair_line import FairLine, Next

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from forebay.broker.yielding.core_shortage import CoreShortage
-from forebay.core.security.known_networks import KnownNetworks
+from forebay.core.security.sender_rotation import KnownNetworks
 
 DoSome: TypeAlias = Callable[[], bool]
 """Does a piece of work, and tells whether something is left."""

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from forebay.broker.yielding.rest_debts import RestDebts
+from forebay.broker.yielding.core_shortage import RestDebts
 
 T = TypeVar("T")
 

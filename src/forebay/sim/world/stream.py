@@ -15,7 +15,7 @@ from forebay.broker.ports import Address
 from forebay.broker.tiers.chunk_files import ChunkFile
 from forebay.sim.world.disks.disk_handle import SimFile
 from forebay.sim.world.loop import ProcessLoop
-from forebay.storage.log.segment.lent_file import LentFile
+from forebay.storage.log.segment.batch_file import LentFile
 from forebay.wire.parts import FileRange
 
 _WINDOW_BYTES = 256 * 1024

@@ -4,7 +4,7 @@ Such work is done in slices of a few milliseconds, one slice in each turn of the
 that is large shares one line, and what is small passes it. So a broker that is asked for a million things
 answers everybody else as if it were asked for few.
 Where cores are short there are pauses between slices (`broker/yielding/pauses.py`). What they took is charged
-to users, who have to wait with their next request (`broker/yielding/rest_debts.py`).
+to users, who have to wait with their next request (`broker/yielding/core_shortage.py`).
 """
 
 from __future__ import annotations

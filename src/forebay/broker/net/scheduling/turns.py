@@ -28,8 +28,7 @@ from typing import Protocol
 from forebay.broker.yielding.pauses import PausedWork
 from forebay.broker.yielding.stranger_work import MakeWork, StrangerWork
 from forebay.config import SocketConfig
-from forebay.core.security.known_networks import StrangerRotation
-from forebay.core.security.sender_rotation import SenderRotation
+from forebay.core.security.sender_rotation import SenderRotation, StrangerRotation
 
 _SLICES_IN_LINE = 2
 """The time that all connections in debt have together, in each turn of the loop."""

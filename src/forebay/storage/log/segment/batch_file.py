@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
+from weakref import ref
 
 from forebay.errors import StorageError
 from forebay.storage.disk import File, FileClosed
 from forebay.storage.log.segment.batch_parts import CorruptBatch, DamagedPart, WholeBatch
 from forebay.storage.log.segment.batch_walk import LENGTH_PREFIX, NO_NEXT, READ_CHUNK_BYTES, BatchWalk
-from forebay.storage.log.segment.lent_file import LentFile, Readers
 from forebay.wire.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
 
 _MAGIC_POSITION = 16
@@ -34,6 +34,40 @@ _BAD_SECTORS_MAX = 64
 _SEARCHED_BYTES_MAX = 64 << 20
 """The limit of one search in bytes that look like batches and are not: messages may be full of them. Then the
 index is used."""
+
+
+class LentFile:
+    """The file of a segment, lent to those who read ranges of it: it tells when nobody has a range any more.
+
+    A segment lends the same one to all its readers, and forgets it when it is deleted. From then on it lives
+    as long as a response that is being sent, or a read in a thread, has a range of it.
+    """
+
+    __slots__ = ("__weakref__", "file")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+
+    def fileno(self) -> int:
+        return self.file.fileno()
+
+    def pread(self, length: int, position: int) -> bytes:
+        return self.file.pread(length, position)
+
+    def cached(self, position: int, length: int) -> bool:
+        return self.file.cached(position, length)
+
+
+class Readers:
+    """Those who read a segment that was deleted."""
+
+    __slots__ = ("_lent",)
+
+    def __init__(self, lent: LentFile | None) -> None:
+        self._lent = None if lent is None else ref(lent)
+
+    def __bool__(self) -> bool:
+        return self._lent is not None and self._lent() is not None
 
 
 class BatchFile(BatchWalk):

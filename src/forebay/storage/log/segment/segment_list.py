@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from forebay.storage.log.segment.batch_file import Readers
 from forebay.storage.log.segment.batch_walk import NO_NEXT
-from forebay.storage.log.segment.lent_file import Readers
 from forebay.storage.log.segment.segment import Segment
 from forebay.wire.parts import FileRange
 
