@@ -47,7 +47,7 @@ class RestRule(NamedTuple):
     """How many times as long as it was worked for a user rests where the loop waits for half of the time."""
     rest_s_max: float
     credit_s: float = 0.0
-    """The rest that a user need not take who has had none for that time: a little work is done at once."""
+    """After so long without a rest, a user need not take as much of one: a little work is done at once."""
 
 
 class RestDebts:
