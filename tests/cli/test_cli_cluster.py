@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from forebay.testing import Cluster
-from support.brokers.forebay_command import command, environment, forebay
+from support.brokers.forebay_command import command, forebay, running_command
 from support.scraping import scrape, visit
 
 PARTITIONS = 6
@@ -203,14 +203,10 @@ def test_what_cannot_be_done_says_why(cluster: Cluster) -> None:
 
 def test_start_runs_until_it_is_stopped_and_keeps_its_data(tmp_path: Path) -> None:
     for expected in (1, 2):
-        with subprocess.Popen(
-            command("cluster", "start", "--brokers", "1", "--port", "0", "--data", str(tmp_path)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**environment(), "PYTHONUNBUFFERED": "1"},
-        ) as child:
-            assert child.stdout is not None
-            ready = child.stdout.readline().decode()
+        with running_command(
+            "cluster", "start", "--brokers", "1", "--port", "0", "--data", str(tmp_path)
+        ) as (child, out):
+            ready = out.readline().decode()
             found = re.match(r"forebay cluster ready on (\S+) \(1 broker, data ", ready)
             assert found is not None, ready
             assert forebay("produce", "t", bootstrap=found[1], stdin="x\n").code == 0
@@ -235,14 +231,10 @@ def neighbouring_ports() -> int:
 
 def test_each_broker_serves_its_metrics_at_a_port_of_its_own() -> None:
     port = neighbouring_ports()
-    with subprocess.Popen(
-        command("cluster", "start", "--brokers", "2", "--port", "0", "--metrics-port", str(port)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**environment(), "PYTHONUNBUFFERED": "1"},
-    ) as child:
-        assert child.stdout is not None
-        assert b"cluster ready" in child.stdout.readline()
+    with running_command(
+        "cluster", "start", "--brokers", "2", "--port", "0", "--metrics-port", str(port)
+    ) as (child, out):
+        assert b"cluster ready" in out.readline()
         addresses = [("127.0.0.1", port), ("127.0.0.1", port + 1)]
         assert [visit(address, "/readyz").status for address in addresses] == [200, 200]
         pages = [scrape(address) for address in addresses]
@@ -253,18 +245,12 @@ def test_each_broker_serves_its_metrics_at_a_port_of_its_own() -> None:
 
 
 def test_a_broker_that_somebody_kills_is_told_and_is_no_failure() -> None:
-    with subprocess.Popen(
-        command("cluster", "start", "--brokers", "1", "--port", "0"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**environment(), "PYTHONUNBUFFERED": "1"},
-    ) as child:
-        assert child.stdout is not None
-        assert b"cluster ready" in child.stdout.readline()
+    with running_command("cluster", "start", "--brokers", "1", "--port", "0") as (child, out):
+        assert b"cluster ready" in out.readline()
         children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
         (broker,) = (pid for pid in children if b"local.serve" in Path(f"/proc/{pid}/cmdline").read_bytes())
         os.kill(int(broker), signal.SIGKILL)
-        assert b"broker 1 has ended; its log:" in child.stdout.readline()
+        assert b"broker 1 has ended; its log:" in out.readline()
         child.send_signal(signal.SIGINT)
         assert child.wait(SECONDS_MAX) == 0
 

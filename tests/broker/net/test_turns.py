@@ -295,14 +295,18 @@ def test_requests_that_wait_for_their_turn_are_answered_in_order(tmp_path: Path)
             patience.check()
 
 
+def _accepted_and_open(node: Node) -> tuple[int, int]:
+    return node.metrics.connections_accepted, node.server.connection_count
+
+
 def test_a_client_that_goes_while_it_waits_in_line_is_forgotten(tmp_path: Path) -> None:
     with local_broker(tmp_path / "data") as broker:
         for _ in range(20):
             with WireClient(broker.bootstrap) as client:
                 client.socket.sendall(b"".join(client.frame(UNKNOWN, 12) for _ in range(70)))
-        patience = Patience("all are gone")
-        while broker.on_loop(lambda node: node.server.connection_count):
-            patience.check()
+        patience = Patience("all have come, and are gone")
+        while (seen := broker.on_loop(_accepted_and_open)) != (20, 0):
+            patience.check(seen)
         server = broker.node.server
         assert broker.on_loop(lambda _: (server.turns.indebted.waiting, server.memory.used_bytes)) == (0, 0)
 

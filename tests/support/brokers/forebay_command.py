@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple
 
 from click.testing import CliRunner
 
@@ -45,6 +48,27 @@ def forebay_process(*arguments: str, bootstrap: str | None = None, stdin: str | 
         check=False,
     )
     return Done(done.returncode, _text(done.stdout), _text(done.stderr))
+
+
+@contextlib.contextmanager
+def running_command(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    """A command that runs until a test stops it, and its output. Ended in any case: a test that fails, or
+    reads a line that never comes, would wait for it."""
+    with subprocess.Popen(
+        command(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**environment(), "PYTHONUNBUFFERED": "1"},
+    ) as child:
+        assert child.stdout is not None
+        timer = threading.Timer(TIMEOUT_SECONDS, child.kill)
+        timer.start()
+        try:
+            yield child, child.stdout
+        finally:
+            timer.cancel()
+            if child.poll() is None:
+                child.kill()
 
 
 def command(*arguments: str) -> list[str]:

@@ -134,7 +134,7 @@ def _stop_by_signal() -> threading.Event:
 
 def _tell_changes(cluster: Cluster, stopping: threading.Event) -> None:
     """Print a line whenever a broker ends, if there is no terminal."""
-    alive = set(cluster.running)
+    alive = set(cluster.node_ids)  # all were, when the cluster was ready
     while not stopping.wait(_REFRESH_SECONDS):
         for node in sorted(alive - set(cluster.running)):
             click.echo(f"broker {node} has ended; its log: {cluster.log_path(node)}")
