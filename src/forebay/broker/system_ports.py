@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from forebay.tiers.object_store import ObjectStore
 
 
-_STEPPING_BACK = frozenset({"forebay-login"})
-"""Threads whose work can wait, and holds no interpreter lock while it computes: the loop waits for none."""
+_STEPPING_BACK = frozenset({"forebay-login", "forebay-tier"})
+"""Threads whose work can wait, and that do most of it without the interpreter: the loop waits little for a
+thread that has the interpreter and no core."""
 _STEPS_BACK = 10
 
 
