@@ -3,8 +3,8 @@
 Every member has a connection of its own, as members have, and all of them are in one process: its time is in
 the seconds, too, and is shown beside. A group has settled when all members are in the same new epoch and the
 partitions are spread as they should be. Members report again at once, until that is so: what is measured is
-what broker and clients have to do. A member of a real group reports at its heartbeat interval, and hears of a
-change that much later.
+what broker and clients have to do. Then a second one leaves, and the others report at their heartbeat
+interval, each at its own time: what a group at work needs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from typing import Any, TypeVar
 from bench.client import Client, expect_success
 from bench.groups import find_coordinator
 from bench.scale.curve import Row
+from bench.scale.paced import Pace
 from bench.scale.partitions import settle, timed
 from bench.server import Address, BenchError, ForebayServer
 from forebay.wire.fields import Request
 
 SETTLE_S_MAX = 60.0
 LEAVE_EPOCH = -1
+INTERVAL_S = 0.5
+"""The heartbeat interval of members at their own pace. Unless set otherwise it is five seconds."""
 
 
 class Member(ABC):
@@ -34,6 +37,8 @@ class Member(ABC):
         self.group = group
         self.member_id = member_id
         self.epoch = 0
+        self.interval_ms = 0
+        """The time until the next heartbeat, by the last answer."""
 
     @abstractmethod
     def heartbeat(self) -> Request: ...
@@ -53,6 +58,7 @@ class Member(ABC):
         answer = self.client.read()
         expect_success("a heartbeat", answer.error_code)
         self.epoch = answer.member_epoch
+        self.interval_ms = answer.heartbeat_interval_ms
         if answer.assignment is not None:
             self.take(answer.assignment)
 
@@ -86,8 +92,9 @@ def measure(
         _timed(row, "join and settle", broker, lambda: _settle(members, 0, is_spread))
         cpu_s, _ = timed(broker, lambda: _beat(members))
         row["heartbeat: CPU ms"] = 1000 * cpu_s / size
-        left, epoch = members.pop(0), members[0].epoch
-        _timed(row, "one leaves, settle", broker, lambda: _go_on_without(left, members, epoch, is_spread))
+        left = members.pop(0)
+        _timed(row, "one leaves, settle", broker, lambda: _go_on_without(left, members, is_spread))
+        row[f"one leaves, heartbeats every {INTERVAL_S} s: s"] = _go_on_at_pace(members, is_spread)
     print(f"  {row}", flush=True)
     return row
 
@@ -119,6 +126,20 @@ def _are_in_one_epoch(members: Sequence[Member], beyond: int) -> bool:
     return len(epochs) == 1 and epochs.pop() > beyond
 
 
-def _go_on_without(left: Member, members: Sequence[M], epoch: int, is_spread: IsSpread[M]) -> None:
+def _go_on_without(left: Member, members: Sequence[M], is_spread: IsSpread[M]) -> None:
+    epoch = members[0].epoch
     left.leave()
     _settle(members, epoch, is_spread)
+
+
+def _go_on_at_pace(members: list[M], is_spread: IsSpread[M]) -> float:
+    """Seconds from the moment at which one leaves, when all others report at their pace."""
+    left, epoch = members.pop(0), members[0].epoch
+    pace = Pace(members)
+    pace.run(lambda: True)
+    began_s = time.monotonic()
+    left.leave()
+    pace.run(lambda: _are_in_one_epoch(members, epoch) and is_spread(members))
+    took_s = time.monotonic() - began_s
+    pace.end()
+    return took_s

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from bench.client import Client
 from bench.scale.curve import Row
-from bench.scale.heartbeats import Member, measure
+from bench.scale.heartbeats import INTERVAL_S, Member, measure
 from bench.server import Address, ForebayServer
 from forebay.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -22,6 +22,7 @@ _TOPIC = "grouped"
 _AT_ONCE = "group.consumer.assignment.interval.ms=0"
 """Otherwise the partitions of a member that leaves are given to others a second later: it may not be the
 only one to leave."""
+_INTERVAL = f"group.consumer.heartbeat.interval.ms={INTERVAL_S * 1000:.0f}"
 
 
 class _Consumer(Member):
@@ -53,7 +54,7 @@ class _Consumer(Member):
 
 
 def member_curve(scratch: Path, sizes: tuple[int, ...]) -> list[Row]:
-    with ForebayServer(scratch, "members", _AT_ONCE) as broker:
+    with ForebayServer(scratch, "members", _AT_ONCE, _INTERVAL) as broker:
         with Client(broker.address) as client:
             client.create_topic(_TOPIC, partitions=PARTITIONS)
         return [measure(broker, f"group-{size}", size, _Consumer, _is_spread) for size in sizes]

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from bench.client import Client
 from bench.scale.curve import Row
-from bench.scale.heartbeats import Member, measure
+from bench.scale.heartbeats import INTERVAL_S, Member, measure
 from bench.server import Address, ForebayServer
 from forebay.wire.messages.share_group_heartbeat import Assignment, ShareGroupHeartbeatRequest
 
@@ -17,6 +17,7 @@ SIZES = (100, 300, 1_000)
 PARTITIONS = 100
 _TOPIC = "shared"
 _LARGE_GROUPS = "group.share.max.size=1000"
+_INTERVAL = f"group.share.heartbeat.interval.ms={INTERVAL_S * 1000:.0f}"
 
 
 class _Sharer(Member):
@@ -41,7 +42,7 @@ class _Sharer(Member):
 
 
 def share_curve(scratch: Path, sizes: tuple[int, ...]) -> list[Row]:
-    with ForebayServer(scratch, "share-groups", _LARGE_GROUPS) as broker:
+    with ForebayServer(scratch, "share-groups", _LARGE_GROUPS, _INTERVAL) as broker:
         with Client(broker.address) as client:
             client.create_topic(_TOPIC, partitions=PARTITIONS)
         return [measure(broker, f"share-{size}", size, _Sharer, _is_spread) for size in sizes]
