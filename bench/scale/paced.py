@@ -9,16 +9,21 @@ from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Protocol
 
-from bench.client import Client
 from bench.server import BenchError
 
 RUN_S_MAX = 60.0
 
 
+class Connection(Protocol):
+    def fileno(self) -> int: ...
+
+
 class Paced(Protocol):
-    client: Client
     interval_ms: int
     """The time until the next heartbeat, by the last answer."""
+
+    @property
+    def client(self) -> Connection: ...
 
     def post(self) -> None: ...
     def read(self) -> None: ...
