@@ -34,6 +34,11 @@ class Client(BlockingConnection):
         host, port = address
         super().__init__(connect(address), f"{host}:{port}", client_id=CLIENT_ID, timeout_s=SOCKET_TIMEOUT_S)
 
+    def fileno(self) -> int:
+        """For selectors."""
+        assert self._socket is not None
+        return self._socket.fileno()
+
     def create_topic(
         self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:

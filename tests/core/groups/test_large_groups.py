@@ -1,6 +1,7 @@
 """What large groups cost: joining, heartbeats and leaving, counted in CPU of this process for each member.
 
-Each figure is a ratio of two sizes of a group: what each member costs must not grow with their number.
+Each figure is a ratio of two sizes of a group: what each member costs must not grow with their number. And
+what is done for one member must not look at each of the others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from forebay.config.keys.coordinators.share import ShareGroupsConfig
+from forebay.core.groups.assigned_partitions import NOTHING
 from forebay.core.groups.consumer.assignors import Subscriber
 from forebay.core.groups.shard import TopicInfo
 from forebay.core.groups.share.assignor import simple_assignor
@@ -169,6 +171,45 @@ def test_members_that_join_a_large_group_together_get_one_target_together() -> N
     answer = runtime.beat("m7", made)
     assert answer.member_epoch == runtime.consumers().state.epoch > made
     assert {len(runtime.consumers().state.target(f"m{n}")) for n in range(20)} <= {45, 46}
+
+
+class _Members(dict[str, Any]):
+    """Members by id, which nobody may go through."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise AssertionError("all members were gone through for one of them")
+
+    __iter__ = keys = values = items = copy = _refuse
+
+
+def test_a_member_that_joins_or_moves_to_a_new_epoch_costs_no_look_at_the_others() -> None:
+    runtime = Consumers()
+    with_partitions(runtime, 2 * AT_ONCE_MAX)
+    epochs = {name: runtime.enter_group(name).member_epoch for name in "abcd"}
+    runtime.now_ms += SOON_MS
+    made = runtime.beat("d", epochs["d"], owned=NOTHING).member_epoch
+    state = runtime.consumers().state
+    state.members = _Members(state.members)
+    assert runtime.beat("c", epochs["c"], owned=NOTHING).member_epoch == made > epochs["c"]
+    assert runtime.enter_group("e").error_code == ErrorCode.NONE
+    assert state.members["c"].epoch == made
+    assert "e" in state.members
+
+
+def test_a_share_member_that_moves_to_a_new_epoch_costs_no_look_at_the_others() -> None:
+    runtime = Shares()
+    with_partitions(runtime, 100)
+    epochs = dict.fromkeys("abc", 0)
+    for _ in range(3):
+        for name, epoch in epochs.items():
+            topics = () if epoch else ("orders",)
+            epochs[name] = runtime.answers[runtime.send_beat(name, epoch, *topics)].member_epoch
+    runtime.send_beat("d", 0, "orders")
+    runtime.send_beat("a", epochs["a"])  # the first after a new target checks that it is complete
+    state = runtime.shares().state
+    state.members = _Members(state.members)
+    answer = runtime.answers[runtime.send_beat("c", epochs["c"])]
+    assert answer.member_epoch == state.members["c"].epoch > epochs["c"]
 
 
 def test_small_groups_wait_for_nothing() -> None:

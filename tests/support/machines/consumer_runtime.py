@@ -5,6 +5,7 @@ After every step, what the shard knows of such a group must be what the log tell
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -130,6 +131,7 @@ def check_consumer_group(group: ConsumerGroup) -> None:
     assert len(owners) == sum(len(each.assigned) + len(each.revoking) for each in state.members.values())
     assert sum(map(len, state.targets.values())) == len(frozenset[Any]().union(*state.targets.values()))
     assert set(state.targets) <= set(state.members)
+    assert state.subscriptions == Counter(member.subscription for member in state.members.values())
     assert state.assignment_epoch <= state.epoch
     assert state.static == {
         member.instance_id: member.member_id

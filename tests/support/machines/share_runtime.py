@@ -5,6 +5,7 @@ After every step, what the shard knows of a share group must be what the log tel
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -184,6 +185,7 @@ def check_share_group(group: ShareGroup) -> None:
     state, timers = group.state, group.context.timers
     assert state.assignment_epoch <= state.epoch
     assert set(state.targets) <= set(state.members)
+    assert state.subscribers == Counter(name for each in state.members.values() for name in each.topic_names)
     assert set(group.waiting) <= set(state.members)
     for member_id, member in state.members.items():
         assert member.member_id == member_id

@@ -1,8 +1,8 @@
 """The draft of a group whose partitions the broker assigns, and the records of such a group.
 
 An operation that changes several things at once must see the first change when it decides about the second.
-So it works on a draft: each record written to it is applied to a copy of the state, by the same code that
-replays it later. A draft to which nothing is written costs nothing.
+So it works on a draft: each record written to it is applied to a state laid over the present one, by the same
+code that replays it later. A draft costs what is written to it, however large the group is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class RecordKinds:
 
 
 class GroupState(Protocol):
-    def copy(self) -> Self: ...
+    def overlaid(self) -> Self:
+        """A state that begins like this one, and whose changes leave this one as it is."""
 
     def apply(self, key: Message, value: Any) -> None: ...
 
@@ -48,7 +49,7 @@ class GroupDraft(Generic[S]):
 
     def _write(self, key: Message, value: Message | None) -> None:
         if not self.records:
-            self.state = self.state.copy()
+            self.state = self.state.overlaid()
         self.records.append(
             StateRecord(pack(key, type(key).MIN_VERSION), None if value is None else pack(value, 0))
         )

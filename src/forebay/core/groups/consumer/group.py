@@ -100,7 +100,7 @@ class ConsumerBase(Group):
         topics, revision = self.context.topics, self.context.visibility.revision
         is_seen = self._seen is not None and self._seen[0] is topics and self._seen[1] == revision
         if changed or sees_others or not is_seen:
-            digest = self.subscriptions.metadata_hash(draft.state.members.values())
+            digest = self.subscriptions.metadata_hash(draft.state.subscriptions)
             if changed or digest != draft.state.metadata_hash:
                 draft.set_epoch(draft.state.epoch + 1, digest)
                 self.left_ms = None
@@ -150,7 +150,7 @@ class ConsumerBase(Group):
             self.cancel_timers(member_id)
 
     def raise_epoch(self, draft: Draft) -> None:
-        digest = self.subscriptions.metadata_hash(draft.state.members.values())
+        digest = self.subscriptions.metadata_hash(draft.state.subscriptions)
         draft.set_epoch(draft.state.epoch + 1, digest)
 
     def replace(self, draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMember:

@@ -43,6 +43,22 @@ class Classic(NamedTuple):
     """Name and metadata, the member's favourite first."""
 
 
+class Viewer(NamedTuple):
+    """Members that are equal in these fields see the same topics."""
+
+    pattern: str
+    principal: str
+    host: str
+
+
+class Subscription(NamedTuple):
+    """What a member reads: topics by name, and those that its pattern matches."""
+
+    names: frozenset[str]
+    viewer: Viewer | None
+    """None for a member without a pattern."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:
     member_id: str
@@ -62,6 +78,12 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Partitions = NOTHING
     revoking: Partitions = NOTHING
+
+    @property
+    def subscription(self) -> Subscription:
+        pattern = self.topic_regex
+        viewer = None if pattern is None else Viewer(pattern, self.principal, self.client_host)
+        return Subscription(self.topic_names, viewer)
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
@@ -100,6 +122,8 @@ class ConsumerMember:
 
     def updated(self, request: ConsumerGroupHeartbeatRequest, info: RequestInfo) -> ConsumerMember:
         """The member with the fields of a heartbeat; omitted fields stay as before."""
+        if self._is_repeated(request, info):
+            return self
         names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
         timeout_ms = request.rebalance_timeout_ms
         # An empty pattern cancels the subscription: librdkafka sends it when it has none.
@@ -116,6 +140,18 @@ class ConsumerMember:
             rebalance_timeout_ms=self.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
             assignor=request.server_assignor or self.assignor,
             classic=None,
+        )
+
+    def _is_repeated(self, request: ConsumerGroupHeartbeatRequest, info: RequestInfo) -> bool:
+        """True for nearly all heartbeats: all fields are omitted, and the client is the same."""
+        return (
+            request.subscribed_topic_names is None
+            and request.subscribed_topic_regex is None
+            and request.rebalance_timeout_ms < 0
+            and not (request.instance_id or request.rack_id or request.server_assignor)
+            and self.classic is None
+            and (info.client_id, info.client_host) == (self.client_id, self.client_host)
+            and (self.topic_regex is None or info.principal == self.principal)
         )
 
     def metadata(self) -> ConsumerGroupMemberMetadataValue:

@@ -38,15 +38,10 @@ def reconcile(
     kept = member.assigned & target
     revoking = member.assigned - target
     if revoking and _owns_any(revoking, owned):
-        unrevoked = replace(member, state=MemberState.UNREVOKED, assigned=kept, revoking=revoking)
-        return _in_epoch(unrevoked, epoch)
-    free = available(member, target, owners)
-    return replace(
-        _in_epoch(member, target_epoch),
-        state=MemberState.STABLE if kept | free == target else MemberState.UNRELEASED,
-        assigned=kept | free,
-        revoking=NOTHING,
-    )
+        return _moved(member, epoch, MemberState.UNREVOKED, kept, revoking)
+    assigned = kept | available(member, target, owners)
+    state = MemberState.STABLE if assigned == target else MemberState.UNRELEASED
+    return _moved(member, target_epoch, state, assigned, NOTHING)
 
 
 def available(member: ConsumerMember, target: Partitions, owners: Mapping[TopicPartition, str]) -> Partitions:
@@ -58,11 +53,14 @@ def available(member: ConsumerMember, target: Partitions, owners: Mapping[TopicP
     )
 
 
-def _in_epoch(member: ConsumerMember, epoch: int) -> ConsumerMember:
-    """The member in a new epoch. It may repeat the previous one once, if the response was lost."""
-    if epoch == member.epoch:
-        return member
-    return replace(member, epoch=epoch, previous_epoch=member.epoch)
+def _moved(
+    member: ConsumerMember, epoch: int, state: MemberState, assigned: Partitions, revoking: Partitions
+) -> ConsumerMember:
+    """In a new epoch it may repeat the previous one once, if the response was lost."""
+    previous = member.previous_epoch if epoch == member.epoch else member.epoch
+    return replace(
+        member, epoch=epoch, previous_epoch=previous, state=state, assigned=assigned, revoking=revoking
+    )
 
 
 def _owns_any(partitions: Partitions, owned: Partitions | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import field
 from typing import Any
 
@@ -11,8 +12,9 @@ from forebay.core.groups.assigned_partitions import (
     read_partitions,
     write_partitions,
 )
-from forebay.core.groups.consumer.members import ConsumerMember
+from forebay.core.groups.consumer.members import ConsumerMember, Subscription
 from forebay.core.groups.draft import GroupDraft, RecordKinds
+from forebay.core.groups.overlay import Overlay
 from forebay.lazy import dataclass
 from forebay.wire.fields import Message
 from forebay.wire.state.consumer_group import (
@@ -46,22 +48,25 @@ class ConsumerState:
     """Hash of the subscribed topics as they were when the epoch was last raised."""
     assignment_epoch: int = 0
     """The group epoch that the target was made for."""
-    members: dict[str, ConsumerMember] = field(default_factory=dict)
-    targets: dict[str, Partitions] = field(default_factory=dict)
-    owners: dict[TopicPartition, str] = field(default_factory=dict)
+    members: MutableMapping[str, ConsumerMember] = field(default_factory=dict)
+    subscriptions: MutableMapping[Subscription, int] = field(default_factory=dict)
+    """The number of members with each."""
+    targets: MutableMapping[str, Partitions] = field(default_factory=dict)
+    owners: MutableMapping[TopicPartition, str] = field(default_factory=dict)
     """The member that has a partition, or has not confirmed yet that it gave it up; from the assignments."""
-    static: dict[str, str] = field(default_factory=dict)
+    static: MutableMapping[str, str] = field(default_factory=dict)
     """Member ids by instance id."""
 
-    def copy(self) -> ConsumerState:
+    def overlaid(self) -> ConsumerState:
         return ConsumerState(
             self.epoch,
             self.metadata_hash,
             self.assignment_epoch,
-            self.members.copy(),
-            self.targets.copy(),
-            self.owners.copy(),
-            self.static.copy(),
+            Overlay(self.members),
+            Overlay(self.subscriptions),
+            Overlay(self.targets),
+            Overlay(self.owners),
+            Overlay(self.static),
         )
 
     def target(self, member_id: str) -> Partitions:
@@ -83,16 +88,26 @@ class ConsumerState:
 
     def _apply_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
         old = self.members.pop(member_id, None)
-        if old is not None and old.instance_id is not None and self.static.get(old.instance_id) == member_id:
-            del self.static[old.instance_id]
+        if old is not None:
+            self._count(old.subscription, -1)
+            if old.instance_id is not None and self.static.get(old.instance_id) == member_id:
+                del self.static[old.instance_id]
         if value is None:
             if old is not None:
                 self._disown(old)
             return
         member = (old or ConsumerMember(member_id=member_id)).with_metadata(value)
         self.members[member_id] = member
+        self._count(member.subscription, 1)
         if member.instance_id is not None:
             self.static[member.instance_id] = member_id
+
+    def _count(self, subscription: Subscription, change: int) -> None:
+        count = self.subscriptions.get(subscription, 0) + change
+        if count:
+            self.subscriptions[subscription] = count
+        else:
+            del self.subscriptions[subscription]
 
     def _apply_target(self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
         if value is None:
@@ -104,10 +119,12 @@ class ConsumerState:
         old = self.members.get(member_id)
         if old is None and value is None:
             return  # the rest of a member whose metadata is already deleted
-        # Compaction leaves this record before the member's own, if that was written again later.
         new = ConsumerMember(member_id=member_id)
         if old is not None:
             self._disown(old)
+        else:
+            # Compaction leaves this record before the member's own, if that was written again later.
+            self._count(new.subscription, 1)
         member = (old or new).with_current(value or new.current())
         self.members[member_id] = member
         for partition in member.assigned | member.revoking:

@@ -14,20 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
 from hashlib import blake2b
-from typing import NamedTuple
 
 from forebay.core.cluster.internal_names import INTERNAL_TOPICS
-from forebay.core.groups.consumer.members import ConsumerMember
+from forebay.core.groups.consumer.members import ConsumerMember, Subscription, Viewer
 from forebay.core.groups.consumer.patterns import Pattern
 from forebay.core.groups.group import Context, TopicsView
-
-
-class _Viewer(NamedTuple):
-    """Members that are equal in these fields see the same topics."""
-
-    pattern: str
-    principal: str
-    host: str
 
 
 class Subscriptions:
@@ -35,26 +26,26 @@ class Subscriptions:
         self._context = context
         self._matches: dict[str, dict[str, bool]] = {}
         """By pattern, the names that were compared with it."""
-        self._visible: dict[_Viewer, frozenset[str]] = {}
+        self._visible: dict[Viewer, frozenset[str]] = {}
         """The matches that a member may describe."""
-        self._narrowed: set[_Viewer] = set()
+        self._narrowed: set[Viewer] = set()
         """Those that may not describe all topics."""
         self._of: tuple[TopicsView, int] | None = None
         """The topics that were matched, and the visibility rules."""
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """The existing topics that a member subscribes to."""
-        named = frozenset(name for name in member.topic_names if name in self._context.topics)
-        viewer = _viewer(member)
+        names, viewer = member.subscription
+        named = frozenset(name for name in names if name in self._context.topics)
         return named if viewer is None else named | self._meant(viewer)
 
     def means(self, member: ConsumerMember, topic: str) -> bool:
         if topic in member.topic_names:
             return True
-        viewer = _viewer(member)
+        viewer = member.subscription.viewer
         return viewer is not None and topic in self._meant(viewer)
 
-    def _meant(self, viewer: _Viewer) -> frozenset[str]:
+    def _meant(self, viewer: Viewer) -> frozenset[str]:
         topics, visibility = self._context.topics, self._context.visibility
         if self._of is None or self._of[0] is not topics or self._of[1] != visibility.revision:
             self._of = (topics, visibility.revision)
@@ -66,7 +57,7 @@ class Subscriptions:
             found = self._visible[viewer] = frozenset(self._matching(viewer))
         return found
 
-    def _matching(self, viewer: _Viewer) -> Iterator[str]:
+    def _matching(self, viewer: Viewer) -> Iterator[str]:
         text, principal, host = viewer
         known, pattern = self._matches.setdefault(text, {}), None
         may_describe = self._context.visibility.may_describe
@@ -88,13 +79,15 @@ class Subscriptions:
             if len(known) > len(topics):
                 self._matches[text] = {name: found for name, found in known.items() if name in topics}
 
-    def metadata_hash(self, members: Iterable[ConsumerMember]) -> int:
+    def metadata_hash(self, subscriptions: Iterable[Subscription]) -> int:
         """A hash that changes if a subscribed topic is created, deleted, extended, or hidden from members."""
         topics = self._context.topics
-        # Most members of a large group subscribe to the same.
-        subscriptions = {(member.topic_names, _viewer(member)) for member in members}
-        names = {name for named, _ in subscriptions for name in named if name in topics}
-        viewers = {viewer for _, viewer in subscriptions if viewer is not None}
+        names: set[str] = set()
+        viewers: set[Viewer] = set()
+        for named, viewer in subscriptions:
+            names.update(name for name in named if name in topics)
+            if viewer is not None:
+                viewers.add(viewer)
         names.update(name for viewer in viewers for name in self._meant(viewer))
         narrowed = viewers & self._narrowed
         self._keep(viewers)
@@ -105,18 +98,12 @@ class Subscriptions:
         digest = blake2b(text.encode(), digest_size=8, key=whole.to_bytes(8, "big", signed=True))
         return int.from_bytes(digest.digest(), "big", signed=True)
 
-    def _keep(self, viewers: Set[_Viewer]) -> None:
+    def _keep(self, viewers: Set[Viewer]) -> None:
         """Forget what no member needs any more."""
         patterns = {viewer.pattern for viewer in viewers}
         self._visible = {each: found for each, found in self._visible.items() if each in viewers}
         self._narrowed &= viewers
         self._matches = {each: found for each, found in self._matches.items() if each in patterns}
-
-
-def _viewer(member: ConsumerMember) -> _Viewer | None:
-    """None for a member without a pattern."""
-    pattern = member.topic_regex
-    return None if pattern is None else _Viewer(pattern, member.principal, member.client_host)
 
 
 def topics_hash(names: Iterable[str], topics: TopicsView) -> int:

@@ -106,7 +106,7 @@ class ShareBase(Group):
             topic = state.topics.get(info.topic_id) if info is not None else None
             if info is not None and topic is not None and topic.initialized and not topic.deleting:
                 lost = range(info.partitions, info.named_end)
-                found[info.topic_id] = topic.initialized.difference(lost)
+                found[info.topic_id] = topic.initialized.difference(lost) if lost else topic.initialized
         return found
 
     def _subscribers(self, state: ShareState) -> dict[str, Subscriber]:

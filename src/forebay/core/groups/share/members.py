@@ -50,6 +50,9 @@ class ShareMember:
     def updated(self, request: ShareGroupHeartbeatRequest, info: RequestInfo) -> ShareMember:
         """The member with the fields of a heartbeat; omitted fields stay as before."""
         names = request.subscribed_topic_names
+        is_same_client = (info.client_id, info.client_host) == (self.client_id, self.client_host)
+        if names is None and not request.rack_id and is_same_client:
+            return self  # nearly all heartbeats
         return replace(
             self,
             rack_id=request.rack_id or self.rack_id,

@@ -143,6 +143,8 @@ class ShareStates(ShareBase):
     def available(self, state: ShareState) -> Available:
         """The partitions to assign. Not those being initialized again: their leader would not notice."""
         found = super().available(state)
+        if not self.attempts:
+            return found
         return {topic: kept for topic in found if (kept := found[topic] - self._attempted(topic))}
 
     def _attempted(self, topic_id: bytes) -> set[int]:

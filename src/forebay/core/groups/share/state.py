@@ -13,12 +13,13 @@ coordinator that takes over knows what is left to do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
 from forebay.core.groups.assigned_partitions import Partitions, read_partitions, write_partitions
 from forebay.core.groups.draft import GroupDraft, RecordKinds
+from forebay.core.groups.overlay import Overlay
 from forebay.core.groups.share.members import ShareMember
 from forebay.core.step import StateRecord
 from forebay.lazy import dataclass
@@ -96,20 +97,23 @@ class ShareState:
     """The group epoch that the target was made for."""
     assigned_at_ms: int = 0
     """When it was made, in wall time."""
-    members: dict[str, ShareMember] = field(default_factory=dict)
-    targets: dict[str, Partitions] = field(default_factory=dict)
+    members: MutableMapping[str, ShareMember] = field(default_factory=dict)
+    subscribers: MutableMapping[str, int] = field(default_factory=dict)
+    """By name of a topic, the number of members that subscribe to it."""
+    targets: MutableMapping[str, Partitions] = field(default_factory=dict)
     topics: Topics = field(default_factory=dict)
     changes: int = field(default=0, compare=False)
     """The number of records that were applied: the same number means the same state."""
 
-    def copy(self) -> ShareState:
+    def overlaid(self) -> ShareState:
         return ShareState(
             self.epoch,
             self.metadata_hash,
             self.assignment_epoch,
             self.assigned_at_ms,
-            self.members.copy(),
-            self.targets.copy(),
+            Overlay(self.members),
+            Overlay(self.subscribers),
+            Overlay(self.targets),
             self.topics,
             self.changes,
         )
@@ -119,7 +123,7 @@ class ShareState:
 
     def subscribed(self) -> frozenset[str]:
         """The names that any member subscribes to."""
-        return frozenset[str]().union(*(member.topic_names for member in self.members.values()))
+        return frozenset(self.subscribers)
 
     def apply(self, key: Message, value: Any) -> None:
         self.changes += 1
@@ -141,8 +145,20 @@ class ShareState:
 
     def _apply_member(self, member_id: str, value: ShareGroupMemberMetadataValue | None) -> None:
         old = self.members.pop(member_id, None)
+        if old is not None:
+            self._count(old.topic_names, -1)
         if value is not None:
-            self.members[member_id] = (old or ShareMember(member_id=member_id)).with_metadata(value)
+            member = (old or ShareMember(member_id=member_id)).with_metadata(value)
+            self.members[member_id] = member
+            self._count(member.topic_names, 1)
+
+    def _count(self, names: frozenset[str], change: int) -> None:
+        for name in names:
+            count = self.subscribers.get(name, 0) + change
+            if count:
+                self.subscribers[name] = count
+            else:
+                del self.subscribers[name]
 
     def _apply_target(self, member_id: str, value: ShareGroupTargetAssignmentMemberValue | None) -> None:
         if value is None:
