@@ -179,7 +179,7 @@ class TierService:
                 partition.remote.failure = None
         except (TermOver, Stopped):
             pass
-        except (ObjectStoreError, StorageError) as error:
+        except (ObjectStoreError, StorageError, OSError) as error:
             self._failed(partition, error)
         finally:
             self._busy.discard(partition)
