@@ -125,6 +125,19 @@ def test_what_a_crash_left_behind_the_synced_entries_is_dropped(
     assert (path / "0.txnindex").stat().st_size == kept * ENTRY_BYTES
 
 
+@pytest.mark.parametrize("kept", [0, 2])
+def test_zeros_that_a_loss_of_power_left_are_no_transaction(tmp_path: Path, kept: int) -> None:
+    """In the first segment of a log they would be one of offset 0."""
+    entries = [aborted(offset) for offset in (3, 6)][:kept]
+    index_at(tmp_path).append(entries)
+    with (tmp_path / "0.txnindex").open("ab") as file:
+        file.write(bytes(2 * ENTRY_BYTES))
+    index = index_at(tmp_path)
+    index.keep_below(100)
+    assert list(index.entries()) == entries
+    assert (tmp_path / "0.txnindex").stat().st_size == kept * ENTRY_BYTES
+
+
 @pytest.mark.parametrize("damage", [b"\0\1", b"\0\0" + bytes(32)])
 def test_damage_is_an_error_and_never_an_omission(tmp_path: Path, damage: bytes) -> None:
     index = index_at(tmp_path, 100)
@@ -171,6 +184,7 @@ def test_transactions_are_found_across_segments(tmp_path: Path) -> None:
 def test_deleted_and_truncated_segments_take_their_entries_along(tmp_path: Path) -> None:
     clock = ManualClock()
     log = open_log(RealDisk(), str(tmp_path), CONFIG, clock=clock)
+    add(log)
     first = abort_at_end(log, 0)
     fill(log, 20)
     second = abort_at_end(log, 15)
