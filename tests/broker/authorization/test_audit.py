@@ -46,7 +46,7 @@ def test_refusals_say_who_wanted_what(
     make(admin, "audited")
     ada.call(produce("audited", batch(b"the message")), PRODUCE)
     ada.call(fetch("audited"), FETCH)
-    written, read = lines(caplog, "refused")
+    written, read = lines(caplog, "a request was refused")
     assert (written["principal"], written["api"], written["needs"]) == (
         "User:ada",
         "Produce",
@@ -177,7 +177,7 @@ def test_requests_that_only_validate_are_limited_too(
     resource = AlterConfigsResource(resource_type=2, resource_name="tried", configs=[setting])
     for _ in range(NOISE):
         admin.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=True), 1)
-    found = lines(caplog, "")
+    found = lines(caplog, "admin")
     assert found[0]["result"] == "NONE, only validated"
     assert len(found) < NOISE / 2
 
@@ -196,7 +196,7 @@ def test_long_fields_are_cut_and_say_so(
             for number in range(50)
         ]
         long.call(IncrementalAlterConfigsRequest(resources=topics), 1)
-    found = lines(caplog, "refused")
+    found = lines(caplog, "a request was refused")
     assert len(found) == 2
     assert found[0]["client_id"] == "c" * 256 + "...[31744 more]"
     assert str(found[0]["principal"]).endswith("...[4749 more]")
@@ -231,7 +231,7 @@ def test_a_request_that_is_handled_in_pieces_hides_nothing_of_what_it_was_refuse
     before = guarded.on_loop(lambda node: node.metrics.requests_refused)
     topics = [MetadataRequestTopic(name=f"secret-{number}") for number in range(3_000)]
     ada.call(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12)
-    (line,) = lines(caplog, "refused")
+    (line,) = lines(caplog, "a request was refused")
     named, more = asked_for(line)
     assert named == [f"DESCRIBE TOPIC:secret-{number}" for number in range(20)]
     assert more == 2_980
@@ -255,7 +255,7 @@ def test_what_every_piece_was_refused_is_named_once(
     ]
     answer = ada.call(CreateAclsRequest(creations=rules), 3)
     assert {result.error_code for result in answer.results} == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
-    (line,) = lines(caplog, "refused")
+    (line,) = lines(caplog, "a request was refused")
     assert line["needs"] == "ALTER CLUSTER:kafka-cluster"
 
 
@@ -281,7 +281,7 @@ def test_a_fetch_of_many_topics_hides_none_of_those_that_it_was_refused(
         for number in range(100)
     ]
     ada.call(FetchRequest(topics=topics, max_wait_ms=0), 12)
-    until(lambda: len(lines(caplog, "refused")) == 2, "a line about the others")
-    first, others = map(asked_for, lines(caplog, "refused"))
+    until(lambda: len(lines(caplog, "a request was refused")) == 2, "a line about the others")
+    first, others = map(asked_for, lines(caplog, "a request was refused"))
     assert first == (["READ TOPIC:secret-0"], 0)
     assert others == ([f"READ TOPIC:secret-{number}" for number in range(1, 21)], 79)
