@@ -19,14 +19,14 @@ FIRST, SECOND = bytes(range(16)), bytes(range(1, 17))
 class CaseFoldingDisk(RealDisk):
     """Every path means the file whose name differs in capital letters only, if there is one."""
 
-    def open(self, path: str, *, create: bool = False) -> RealFile:
-        return super().open(_there(path), create=create)
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> RealFile:
+        return super().open(_there(path), create=create, absent=absent)
 
     def list(self, path: str) -> list[str]:
         return super().list(_there(path))
 
-    def mkdirs(self, path: str) -> None:
-        super().mkdirs(_there(path))
+    def mkdirs(self, path: str) -> bool:
+        return super().mkdirs(_there(path))
 
     def exists(self, path: str) -> bool:
         return super().exists(_there(path))
@@ -42,6 +42,9 @@ class CaseFoldingDisk(RealDisk):
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
         super().write_atomic(_there(path), data, sync=sync, sync_name=sync_name)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        super().write_new(_there(path), data)
 
 
 def _there(path: str) -> str:

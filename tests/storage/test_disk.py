@@ -6,10 +6,12 @@ import resource
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from forebay.storage import real_disk
 from forebay.storage.disk import FileClosed, Locked
 from forebay.storage.real_disk import RealDisk
 
@@ -123,6 +125,43 @@ def test_other_threads_use_descriptors_of_their_own(tmp_path: Path) -> None:
     thread.join()
     assert not problems
     assert disk.open_files() <= 2
+
+
+@pytest.mark.parametrize("ended", ["evicted", "closed", "closed by another thread"])
+def test_a_descriptor_stays_open_while_a_thread_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str
+) -> None:
+    disk = RealDisk(max_open_files=1)
+    file, other = disk.open(f"{tmp_path}/a"), disk.open(f"{tmp_path}/b")
+    file.appendv([b"a"])
+    fd, in_use, go_on, valid = file.fileno(), threading.Event(), threading.Event(), []
+
+    def sync(borrowed: int) -> None:
+        in_use.set()
+        assert go_on.wait(60)
+        valid.append(os.path.samestat(os.fstat(borrowed), os.stat(file.path)))  # noqa: PTH116
+
+    monkeypatch.setattr(real_disk, "sync_data", sync)
+    thread = threading.Thread(target=file.datasync)
+    thread.start()
+    assert in_use.wait(60)
+    if ended == "closed by another thread":
+        closing = threading.Thread(target=file.close)
+        closing.start()
+        closing.join()
+    elif ended == "closed":
+        file.close()
+    other.appendv([b"b"])
+    go_on.set()
+    thread.join()
+    assert valid == [True]
+    if ended == "evicted":
+        assert file.pread(1, 0) == b"a"
+    other.appendv([b"b"])
+    disk.open(f"{tmp_path}/c").appendv([b"c"])
+    assert disk.open_files() == 1
+    with suppress(OSError):  # the number may mean another file by now
+        assert not os.path.samestat(os.fstat(fd), os.stat(file.path))  # noqa: PTH116
 
 
 def test_only_the_owner_may_have_a_descriptor(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class CountingFile(RealFile):
 class CountingDisk(RealDisk):
     bytes_read = 0
 
-    def open(self, path: str, *, create: bool = False) -> CountingFile:
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> CountingFile:
         if create:
             super().open(path, create=True)
         return CountingFile(self, path)
@@ -77,7 +77,7 @@ class VanishingDisk(RealDisk):
 
     when_syncing: Callable[[], None] | None = None
 
-    def open(self, path: str, *, create: bool = False) -> VanishingFile:
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> VanishingFile:
         if create:
             super().open(path, create=True)
         return VanishingFile(self, path)

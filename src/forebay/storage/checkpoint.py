@@ -91,10 +91,14 @@ def read_topic_id(disk: Disk, directory: str) -> bytes | None:
     return topic_id
 
 
-def write_topic_id(disk: Disk, directory: str, topic_id: bytes) -> None:
+def write_topic_id(disk: Disk, directory: str, topic_id: bytes, *, in_new_directory: bool = False) -> None:
     text = f"version: 0\ntopic_id: {urlsafe_b64encode(topic_id).decode().rstrip('=')}"
+    path = f"{directory}/{PARTITION_METADATA}"
     # Not synced: it can be restored from the store, and thousands of partitions may be created at once.
-    disk.write_atomic(f"{directory}/{PARTITION_METADATA}", text.encode(), sync=False)
+    if in_new_directory:
+        disk.write_new(path, text.encode())
+    else:
+        disk.write_atomic(path, text.encode(), sync=False)
 
 
 def read_properties(text: str, separator: str = "=") -> dict[str, str]:

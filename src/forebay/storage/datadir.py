@@ -241,21 +241,29 @@ class DataDir:
         """Make the directory of a partition, and return True, if there is none. Raises StorageError if it
         cannot have one."""
         directory = self.directory(*key)
-        is_there, found = self._disk.exists(directory), None
-        if topic_id is not None and is_there:
+        is_new, found = self._make_directory(key), None
+        if topic_id is not None and not is_new:
             self._check_case(*key)
             found = read_topic_id(self._disk, directory)
             if found is not None and found != topic_id:
                 self._put_aside_other(*key, at_ms)
-                is_there, found = False, None
-        if not is_there:
-            self.checkpoints.forget(key)
-            self._disk.mkdirs(directory)
-            self._new_directories.add()
+                is_new, found = self._make_directory(key), None
         if topic_id is not None and found is None:
             self.made.add(key)
-            write_topic_id(self._disk, directory, topic_id)
-        return not is_there
+            write_topic_id(self._disk, directory, topic_id, in_new_directory=is_new)
+        return is_new
+
+    def _make_directory(self, key: TopicPartition) -> bool:
+        """Make the directory of a partition; False if it is there. Blocks."""
+        directory = self.directory(*key)
+        if self.checkpoints.has(key):
+            if self._disk.exists(directory):
+                return False
+            self.checkpoints.forget(key)  # of an earlier one, and before this one is there
+        if not self._disk.mkdirs(directory):
+            return False
+        self._new_directories.add()
+        return True
 
     def _check_case(self, topic: str, partition: int) -> None:
         """Raise StorageError if the directory is that of a topic with the same name to the file system."""

@@ -73,13 +73,15 @@ class Lock(Protocol):
 
 
 class Disk(Protocol):
-    def open(self, path: str, *, create: bool = False) -> File:
-        """The file of that name; with `create` it exists afterwards and is empty."""
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> File:
+        """The file of that name; with `create` it exists afterwards and is empty. `absent`: the caller knows
+        that there is none."""
 
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
 
-    def mkdirs(self, path: str) -> None: ...
+    def mkdirs(self, path: str) -> bool:
+        """Make a directory, and those above it; False if it was there."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -99,6 +101,9 @@ class Disk(Protocol):
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
         """Replace a file: readers see the old bytes or the new. `sync`: also after a power failure; unless
         `sync_name`, from the next `fsync_dir` of its directory on."""
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Write a file that is not there, unsynced. The process may end before there is anything in it."""
 
     def usage(self, path: str) -> tuple[int, int]:
         """(all, free) bytes of the file system that a path is on."""

@@ -1,9 +1,9 @@
 """The disk of the operating system.
 
 A descriptor never means another file. One thread, the owner, opens, evicts and closes the shared descriptors,
-so the result of `fileno()` stays valid until it lets go. Any other thread uses its own descriptor for the
-duration of one call; when it closes a `File`, the owner closes the shared descriptor before it opens its
-next.
+so the result of `fileno()` stays valid until it lets go. Any other thread borrows the shared descriptor for
+the duration of one call, and the owner closes it only after that; if there is none, the thread opens its own.
+When another thread closes a `File`, the owner closes the shared descriptor before it opens its next.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ _READ_BYTES = 1 << 16
 class RealFile:
     """A file of the operating system; created by `RealDisk.open`."""
 
-    __slots__ = ("_closed", "_disk", "_exists", "_fd", "_size", "path", "recent")
+    __slots__ = ("_closed", "_disk", "_exists", "_fd", "_given_up", "_size", "_users", "path", "recent")
 
-    def __init__(self, disk: RealDisk, path: str, *, is_new: bool = False) -> None:
-        """`is_new`: it was just created."""
+    def __init__(self, disk: RealDisk, path: str, *, exists: bool | None = None) -> None:
+        """`exists`: whether an empty file is there; None if that is to be looked up."""
         self._disk = disk
         self.path = path
         self._fd = -1
+        self._users = 0
+        """Threads that use the shared descriptor at this moment, or one that was given up meanwhile."""
+        self._given_up: tuple[int, ...] = ()
         self._closed = False
         self.recent = False
-        if is_new:
-            self._size, self._exists = 0, True
+        if exists is not None:
+            self._size, self._exists = 0, exists
             return
         try:
             self._size = os.stat(path).st_size  # noqa: PTH116 - strings all the way, this runs per segment
@@ -61,7 +64,7 @@ class RealFile:
         if get_ident() == self._disk.owner:
             self._append(self.fileno(), views)
         else:
-            with self._private() as fd:
+            with self._borrowed() as fd:
                 self._append(fd, views)
 
     def _append(self, fd: int, views: Sequence[Buffer]) -> None:
@@ -84,7 +87,7 @@ class RealFile:
             return b""
         if get_ident() == self._disk.owner:
             return os.pread(self.fileno(), length, position)
-        with self._private() as fd:
+        with self._borrowed() as fd:
             return os.pread(fd, length, position)
 
     def cached(self, position: int, length: int) -> bool:
@@ -92,11 +95,11 @@ class RealFile:
 
     def datasync(self) -> None:
         if self._disk.syncing:
-            with self._private() as fd:
+            with self._borrowed() as fd:
                 sync_data(fd)
 
     def truncate(self, size: int) -> None:
-        with self._private() as fd:
+        with self._borrowed() as fd:
             os.ftruncate(fd, size)
         self._size = size
 
@@ -121,9 +124,15 @@ class RealFile:
             os.close(fd)
 
     def let_go(self) -> int:
-        """Forget the shared descriptor, which the caller then closes; -1 for none. Under the lock."""
+        """Forget the shared descriptor, which the caller then closes. Under the lock.
+
+        -1: there is none, or threads use it, of which the last sees to it.
+        """
         fd, self._fd = self._fd, -1
         self._disk.opened.pop(self, None)
+        if self._users and fd >= 0:
+            self._given_up = (*self._given_up, fd)
+            return -1
         return fd
 
     def _open_shared(self) -> int:
@@ -139,14 +148,35 @@ class RealFile:
         return fd
 
     @contextmanager
-    def _private(self) -> Iterator[int]:
-        """A private descriptor of the calling thread."""
-        with self._disk.lock_fds:
-            fd = os.dup(self._fd) if self._fd >= 0 else self._open()
+    def _borrowed(self) -> Iterator[int]:
+        """A descriptor for the calling thread: the shared one, which stays open meanwhile, or its own."""
+        disk = self._disk
+        with disk.lock_fds:
+            fd = self._fd
+            is_shared = fd >= 0
+            if is_shared:
+                self._users += 1
+            else:
+                fd = self._open()
         try:
             yield fd
         finally:
-            os.close(fd)
+            for unused in self._give_back() if is_shared else (fd,):
+                os.close(unused)
+
+    def _give_back(self) -> tuple[int, ...]:
+        """The calling thread has used the shared descriptor; returns those that it has to close."""
+        with self._disk.lock_fds:
+            self._users -= 1
+            if self._users or not self._given_up:
+                return ()
+            given_up, self._given_up = self._given_up, ()
+            if self._closed:
+                self._disk.left_open += (
+                    given_up  # perhaps by another thread, while the owner is about to use it
+                )
+                return ()
+            return given_up
 
     def _open(self) -> int:
         if self._closed:
@@ -211,7 +241,8 @@ class RealDisk:
         self.lock_fds = threading.Lock()
         self.opened: OrderedDict[RealFile, None] = OrderedDict()
         self.left_open: list[int] = []
-        """Descriptors of files that other threads have closed."""
+        """Descriptors that the owner has yet to close: of files that other threads have closed, or used when
+        they were evicted."""
 
     def adopt(self) -> None:
         """Make the calling thread the owner. No other thread may use the disk during the call."""
@@ -233,21 +264,28 @@ class RealDisk:
                 else:
                     closing.append(oldest.let_go())
         for fd in closing:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
 
-    def open(self, path: str, *, create: bool = False) -> RealFile:
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> RealFile:
         if create:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
-        return RealFile(self, path, is_new=create)
+        return RealFile(self, path, exists=create if create or absent else None)
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))  # noqa: PTH208
 
-    def mkdirs(self, path: str) -> None:
+    def mkdirs(self, path: str) -> bool:
         try:
             os.mkdir(path)  # noqa: PTH102 - mostly this is enough
+            return True
+        except FileExistsError:
+            if os.path.isdir(path):  # noqa: PTH112
+                return False
+            raise
         except OSError:
             Path(path).mkdir(parents=True, exist_ok=True)
+            return True
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -291,6 +329,13 @@ class RealDisk:
         os.replace(temporary, path)  # noqa: PTH105
         if sync and sync_name:
             self.fsync_dir(path.rpartition("/")[0])
+
+    def write_new(self, path: str, data: bytes) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _write_rest(fd, data, 0)
+        finally:
+            os.close(fd)
 
     def usage(self, path: str) -> tuple[int, int]:
         usage = load("shutil:disk_usage")(path)

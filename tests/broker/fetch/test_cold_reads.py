@@ -58,7 +58,7 @@ class ColdDisk(RealDisk):
         self.began = threading.Event()
         self.released = threading.Event()
 
-    def open(self, path: str, *, create: bool = False) -> ColdFile:
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> ColdFile:
         if create:
             super().open(path, create=True)
         return ColdFile(self, path)

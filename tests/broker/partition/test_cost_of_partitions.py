@@ -34,8 +34,8 @@ class CountingDisk(RealDisk):
         super().__init__()
         self.calls: Counter[tuple[str, str]] = Counter()
 
-    def open(self, path: str, *, create: bool = False) -> RealFile:
-        super().open(path, create=create)
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> RealFile:
+        super().open(path, create=create, absent=absent)
         return CountedFile(self, path)
 
     def fsync_dir(self, path: str) -> None:

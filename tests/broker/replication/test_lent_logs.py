@@ -327,11 +327,11 @@ class SlowlyOpeningDisk(RealDisk):
         self.began = threading.Event()
         self.released = threading.Event()
 
-    def open(self, path: str, *, create: bool = False) -> RealFile:
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> RealFile:
         if f"/{TOPIC}-0/" in path and not self.released.is_set():
             self.began.set()
             assert self.released.wait(60)
-        return super().open(path, create=create)
+        return super().open(path, create=create, absent=absent)
 
 
 async def test_the_loop_goes_on_while_a_partition_is_opened(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class FrozenDisk(RealDisk):
         self.loop_name = ""
         self.slow_s = SLOW_S
 
-    def open(self, path: str, *, create: bool = False) -> FrozenFile:
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> FrozenFile:
         if create:
             super().open(path, create=True)
         return FrozenFile(self, path)
@@ -90,8 +90,8 @@ class SlowFile(FrozenFile):
 
 
 class SlowDisk(FrozenDisk):
-    def open(self, path: str, *, create: bool = False) -> FrozenFile:
-        super().open(path, create=create)
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> FrozenFile:
+        super().open(path, create=create, absent=absent)
         return SlowFile(self, path)
 
 
@@ -146,8 +146,8 @@ class FailingFile(FrozenFile):
 class FailingDisk(FrozenDisk):
     """While it is cold, threads can read nothing. The loop can: headers are on other pages than records."""
 
-    def open(self, path: str, *, create: bool = False) -> FrozenFile:
-        super().open(path, create=create)
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> FrozenFile:
+        super().open(path, create=create, absent=absent)
         return FailingFile(self, path)
 
 

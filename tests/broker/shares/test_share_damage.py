@@ -56,7 +56,7 @@ class BadDisk(RealDisk):
         super().__init__()
         self.pages: set[int] = set()
 
-    def open(self, path: str, *, create: bool = False) -> BadFile:
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> BadFile:
         if create:
             super().open(path, create=True)
         return BadFile(self, path)

@@ -97,7 +97,7 @@ class FaultyDisk(RealDisk):
         self._unsynced_names.add(path)
         self.synced[path] = 0
 
-    def open(self, path: str, *, create: bool = False) -> FaultyFile:
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> FaultyFile:
         if create:
             self.check("create", path)
             self.made(path)

@@ -43,7 +43,7 @@ class HeldDisk(RealDisk):
         self.cuts_released = threading.Event()
         self.cuts_released.set()
 
-    def open(self, path: str, *, create: bool = False) -> HeldFile:
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> HeldFile:
         if create:
             super().open(path, create=True)
         return HeldFile(self, path)

@@ -50,7 +50,7 @@ class MortalDisk(FaultyDisk):
                 raise Died
             self.lives -= 1
 
-    def open(self, path: str, *, create: bool = False) -> MortalFile:
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> MortalFile:
         if create:
             self.live()
             super().open(path, create=True)
@@ -73,3 +73,8 @@ class MortalDisk(FaultyDisk):
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
         self.live()
         super().write_atomic(path, data, sync=sync, sync_name=sync_name)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        self.open(path, create=True)
+        self.live()
+        super().write_new(path, data)

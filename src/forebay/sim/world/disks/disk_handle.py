@@ -153,10 +153,11 @@ class DiskHandle:
 
     # -- the port ----------------------------------------------------------------------------------------
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False, absent: bool = False) -> File:
         if create:
             self.live("create", path)
             self.make(path)
+        assert not absent or path not in self._disk.names, f"{path} is there"
         return SimFile(self, path)
 
     def list(self, path: str) -> list[str]:
@@ -169,14 +170,16 @@ class DiskHandle:
             if name.startswith(start) and "/" not in name[len(start) :]
         )
 
-    def mkdirs(self, path: str) -> None:
+    def mkdirs(self, path: str) -> bool:
         self.live("mkdir", path)
-        if path and path not in self._disk.names:
-            if parent(path):
-                self.mkdirs(parent(path))
-            self._disk.change(parent(path), lambda names: names.setdefault(path, None))  # type: ignore[arg-type]
-            if not parent(path):
-                self._disk.sync_names("")  # what hangs at the root was there before us
+        if not path or path in self._disk.names:
+            return False
+        if parent(path):
+            self.mkdirs(parent(path))
+        self._disk.change(parent(path), lambda names: names.setdefault(path, None))  # type: ignore[arg-type]
+        if not parent(path):
+            self._disk.sync_names("")  # what hangs at the root was there before us
+        return True
 
     def exists(self, path: str) -> bool:
         return path in self._disk.names
@@ -241,6 +244,13 @@ class DiskHandle:
         self._disk.change(parent(path), lambda names: names.update({path: inode}))
         if sync and sync_name:
             self._disk.sync_names(parent(path))
+
+    def write_new(self, path: str, data: bytes) -> None:
+        self.live("create", path)
+        inode = self.make(path)
+        inode.in_one_sector = len(data) <= _SECTOR_BYTES
+        self.live("append", path)
+        inode.content += data
 
     def usage(self, path: str) -> tuple[int, int]:  # noqa: ARG002 - there is one file system
         return _CAPACITY_BYTES, _CAPACITY_BYTES // 2

@@ -69,8 +69,9 @@ class Segment(BatchFile):
             # Before the log: a log without this file has lost it.
             txn_file = disk.open(f"{stem}.txnindex{suffix}", create=True)
         super().__init__(disk.open(f"{stem}.log{suffix}", create=create), base_offset)
-        self.index = SparseIndex(disk.open(f"{stem}.index{suffix}"), OFFSET_ENTRY)
-        self.time_index = SparseIndex(disk.open(f"{stem}.timeindex{suffix}"), TIME_ENTRY)
+        # After `create` there are no such files: what there was has just been removed.
+        self.index = SparseIndex(disk.open(f"{stem}.index{suffix}", absent=create), OFFSET_ENTRY)
+        self.time_index = SparseIndex(disk.open(f"{stem}.timeindex{suffix}", absent=create), TIME_ENTRY)
         self.txn_index = TxnIndex(txn_file if create else disk.open(f"{stem}.txnindex{suffix}"), base_offset)
         self.max_timestamp = NO_TIMESTAMP if create else UNKNOWN_TIMESTAMP
         self.max_timestamp_offset = base_offset
