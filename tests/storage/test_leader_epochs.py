@@ -11,9 +11,12 @@ from forebay.broker.partition.producer_replay import load_producers
 from forebay.errors import StorageError
 from forebay.sim.world.disks.disk import SimDisk
 from forebay.sim.world.disks.disk_handle import DiskHandle
+from forebay.storage.log.config import LogConfig
 from forebay.storage.log.leader_epochs import LeaderEpochs
+from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
 from forebay.storage.real_disk import RealDisk
+from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import fill
 
 
@@ -121,3 +124,73 @@ def test_a_synced_epoch_survives_a_loss_of_power() -> None:
         known.datasync()
         disk.lose_power()
         assert LeaderEpochs(DiskHandle(disk, Random(seed)), "/log").entries == [(0, 0)]
+
+
+def followed(path: Path, config: LogConfig | None = None) -> tuple[Log, LeaderEpochs]:
+    """A log that syncs its leader epochs with itself, as those of partitions do."""
+    log = open_log(RealDisk(), str(path), config)
+    known = epochs(path)
+    log.files.before_sync = known.datasync
+    return log, known
+
+
+def has_file(path: Path) -> bool:
+    return (path / "leader-epoch-checkpoint").exists()
+
+
+def test_a_short_log_tells_its_only_epoch_itself(tmp_path: Path) -> None:
+    log, known = followed(tmp_path)
+    known.assign(0, 0)
+    fill(log, 3)
+    assert log.files.datasync() == 3
+    assert not has_file(tmp_path)
+    for clean in (False, True):
+        again = open_log(RealDisk(), str(tmp_path), recovery_point=3, clean=clean)
+        found = epochs(tmp_path)
+        load_producers(again, found)
+        assert found.entries == [(0, 0)]
+        again.files.close()
+    assert not has_file(tmp_path)
+
+
+@pytest.mark.parametrize("change", ["an epoch", "a segment", "size", "no batch"])
+def test_there_is_a_file_when_the_batches_do_not_tell_all(tmp_path: Path, change: str) -> None:
+    log, known = followed(tmp_path, LogConfig(segment_bytes=100_000))
+    known.assign(0, 0)
+    fill(log, 1)
+    log.files.datasync()
+    assert not has_file(tmp_path)
+    expected = [(0, 0)]
+    if change == "an epoch":
+        known.assign(4, 1)
+        expected.append((4, 1))
+        fill(log, 1)
+    elif change == "a segment":
+        fill(log, 1, value=b"v" * 60_000)
+        fill(log, 1, value=b"v" * 60_000)
+        assert len(log.segments()) == 2
+    elif change == "size":
+        fill(log, 1, value=b"v" * 70_000)
+    else:
+        log.files.truncate_fully_and_start_at(7)
+        known.forget_from(0)
+        known.assign(4, 7)
+        expected = [(4, 7)]
+    log.files.close()
+    assert has_file(tmp_path)
+    assert epochs(tmp_path).entries == expected
+
+
+def test_a_file_that_could_not_be_synced_is_written_again(tmp_path: Path) -> None:
+    """It may be there, and say less than is known by now."""
+    disk = FaultyDisk()
+    known = LeaderEpochs(disk, str(tmp_path))
+    known.assign(0, 0)
+    disk.break_path("fsync_dir", str(tmp_path))
+    with pytest.raises(OSError, match="Input/output"):
+        known.datasync()
+    disk.repair()
+    known.forget_from(0)
+    known.assign(3, 0)
+    known.datasync(told_from=0)
+    assert epochs(tmp_path).entries == [(3, 0)]

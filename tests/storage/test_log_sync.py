@@ -137,7 +137,7 @@ def test_many_syncs_under_load(tmp_path: Path) -> None:
     assert read_all(log) == b"".join(made)
 
 
-def no_room(*, names_follow: bool = False) -> None:
+def no_room(*, names_follow: bool = False, told_from: int | None = None) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -14,6 +14,8 @@ from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.log import Log
 from forebay.storage.real_disk import RealDisk
 from forebay.storage.strays import UNKNOWN_EPOCH, last_epoch, remove, restore, strays
+from forebay.wire.batch import build_batch, read_header
+from forebay.wire.records import Record
 from support.machines.storing import fill, read_all
 
 TOPIC_ID = bytes(range(16))
@@ -152,6 +154,30 @@ def test_a_copy_of_what_is_cut_off_is_listed_and_counted(tmp_path: Path) -> None
     assert data.partitions() == [("t", 0)], "the log itself stays"
     data.aside.recount()
     assert data.aside.count == 1
+
+
+def test_the_last_epoch_is_known_if_a_process_dies_when_a_segment_has_just_begun(tmp_path: Path) -> None:
+    data = open_dir(tmp_path)
+    log = data.open_log("t", 0, LogConfig(segment_bytes=1_000), topic_id=TOPIC_ID)
+    made = build_batch([Record(0, 1000, b"", b"v" * 900)], base_offset=0, partition_leader_epoch=5)
+    log.append(memoryview(made), read_header(made))
+    log.append(memoryview(made), read_header(made)._replace(base_offset=1))
+    log.files.sync_names()
+    assert sorted(path.stat().st_size > 0 for path in Path(log.directory).glob("*.log")) == [False, True]
+    assert last_epoch(DISK, log.directory) == 5
+    log.discard()
+    data.close()
+
+
+def test_a_log_that_does_not_tell_its_last_epoch_is_taken_for_newer_than_any(tmp_path: Path) -> None:
+    data = open_dir(tmp_path)
+    log = filled(data, count=1)
+    log.files.close()
+    assert last_epoch(DISK, log.directory) == 0
+    (path,) = Path(log.directory).glob("*.log")
+    path.write_bytes(bytes(path.stat().st_size))
+    assert last_epoch(DISK, log.directory) == UNKNOWN_EPOCH
+    data.close()
 
 
 def test_the_last_epoch_is_that_of_the_batches_or_of_the_file(tmp_path: Path) -> None:

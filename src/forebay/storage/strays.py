@@ -26,7 +26,7 @@ from forebay.storage.checkpoint import (
     write_offsets,
 )
 from forebay.storage.disk import Disk
-from forebay.storage.log.leader_epochs import LeaderEpochs
+from forebay.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from forebay.storage.log.segment.batch_file import BatchFile
 
 NOTE = ".stray"
@@ -128,17 +128,17 @@ def sync_all(disk: Disk, directory: str) -> None:
 
 
 def survey(disk: Disk, directory: str) -> Survey:
-    """Walks the headers of the last segment. Blocks; any thread."""
+    """Walks the headers of the last segments. Blocks; any thread."""
     names = disk.list(directory)
     bases = sorted(int(stem) for name in names if (stem := name.removesuffix(_SEGMENT)).isdigit())
     size = sum(disk.size(f"{directory}/{name}") for name in names if name.endswith(_SEGMENT))
-    end, epoch = (bases[-1], -1) if bases else (0, -1)
-    if bases:
-        end, epoch = _last_batch(disk, f"{directory}/{bases[-1]:020}{_SEGMENT}", bases[-1])
+    end, epoch = _last_batch(disk, directory, bases)
     try:
         epoch = max(epoch, LeaderEpochs(disk, directory).latest)
     except (OSError, StorageError):
         epoch = UNKNOWN_EPOCH
+    if size and epoch == UNDEFINED_EPOCH:
+        epoch = UNKNOWN_EPOCH  # there are messages, and neither they nor the file can tell it
     return Survey(size_bytes=size, begin_offset=bases[0] if bases else 0, end_offset=end, last_epoch=epoch)
 
 
@@ -150,9 +150,20 @@ def last_epoch(disk: Disk, directory: str) -> int:
         return UNKNOWN_EPOCH
 
 
-def _last_batch(disk: Disk, path: str, base_offset: int) -> tuple[int, int]:
+def _last_batch(disk: Disk, directory: str, bases: list[int]) -> tuple[int, int]:
+    """The end of a log, and the highest leader epoch in its last segment that has any batch."""
+    end, epoch = bases[-1] if bases else 0, UNDEFINED_EPOCH
+    for base_offset in reversed(bases):
+        found, epoch = _last_in(disk, f"{directory}/{base_offset:020}{_SEGMENT}", base_offset)
+        end = max(end, found)
+        if epoch != UNDEFINED_EPOCH:
+            break  # else a new segment was begun, and nothing written to it
+    return end, epoch
+
+
+def _last_in(disk: Disk, path: str, base_offset: int) -> tuple[int, int]:
     """The end of a segment, and the highest leader epoch in it; up to the first damage."""
-    end, epoch = base_offset, -1
+    end, epoch = base_offset, UNDEFINED_EPOCH
     file = disk.open(path)
     try:
         segment = BatchFile(file, base_offset)

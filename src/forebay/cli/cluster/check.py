@@ -219,8 +219,8 @@ def _look_at(data_dir: Path) -> tuple[dict[str, Any], list[Problem]]:
 def _stored(data_dir: Path, topic: str, index: int) -> dict[str, Any]:
     from forebay.core.cluster.stored.image_text import topic_id_text
     from forebay.storage.checkpoint import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets, read_topic_id
-    from forebay.storage.log.leader_epochs import LeaderEpochs
     from forebay.storage.real_disk import RealDisk
+    from forebay.storage.strays import survey
 
     disk, directory = RealDisk(), str(data_dir / f"{topic}-{index}")
     topic_id = read_topic_id(disk, directory)
@@ -228,7 +228,7 @@ def _stored(data_dir: Path, topic: str, index: int) -> dict[str, Any]:
         "topic": topic,
         "partition": index,
         "topic_id": None if topic_id is None else topic_id_text(topic_id),
-        "last_epoch": LeaderEpochs(disk, directory).latest,
+        "last_epoch": survey(disk, directory).last_epoch,
         "synced_offset": read_offsets(disk, str(data_dir / RECOVERY_POINTS)).get((topic, index), 0),
         "high_watermark": read_offsets(disk, str(data_dir / HIGH_WATERMARKS)).get((topic, index), 0),
     }

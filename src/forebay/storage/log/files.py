@@ -39,13 +39,16 @@ from forebay.wire.parts import FileRange
 logger = logging.getLogger(__name__)
 
 _WARM_BYTES = 1 << 20
+_SHORT_BYTES = 1 << 16
+"""A log of this size is read as a whole at little cost."""
 _PROBE = "probe.tmp"
 _PROBE_BYTES = 64 * 1024
 
 
 class BeforeSync(Protocol):
-    def __call__(self, *, names_follow: bool = False) -> None:
-        """`names_follow`: the names in the log's directory are synced after it."""
+    def __call__(self, *, names_follow: bool = False, told_from: int | None = None) -> None:
+        """`names_follow`: the names in the log's directory are synced after it. `told_from`: see
+        `LeaderEpochs.datasync`."""
 
 
 class LogFiles(LogTruncation):
@@ -108,12 +111,19 @@ class LogFiles(LogTruncation):
         """
         try:
             if self.before_sync is not None:
-                self.before_sync(names_follow=new_names)
+                self.before_sync(names_follow=new_names, told_from=self._told_from())
         except OSError as error:
             with self._log._unsynced.lock:
                 self._log._unsynced.new_names |= new_names
             return StorageError(f"cannot prepare to sync {self._log.directory}: {error}")
         return None
+
+    def _told_from(self) -> int | None:
+        """Where the log begins, if its only segment has batches, and few."""
+        segments = self._log._segments
+        first = segments[0]
+        is_short = len(segments) == 1 and 0 < first.size <= _SHORT_BYTES
+        return first.base_offset if is_short else None
 
     def _sync_files(self, active: Segment, sealed: tuple[Segment, ...], new_names: bool) -> None:
         for segment in sealed:
@@ -149,7 +159,8 @@ class LogFiles(LogTruncation):
             log._active.seal()
             if log.end_offset and not log.offline_for_good:  # there is nothing to lose before the first batch
                 if self.before_sync is not None:
-                    self.before_sync()  # what it writes may have changed since the last batch was synced
+                    # What it writes may have changed since the last batch was synced.
+                    self.before_sync(told_from=self._told_from())
                 self.datasync()
         except OSError as error:
             raise StorageError(f"cannot close {log.directory}: {error}") from error

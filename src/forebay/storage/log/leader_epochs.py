@@ -5,6 +5,9 @@ by `datasync`, which waits for the device, in any thread: when a thousand partit
 event loop does not wait for a thousand syncs. It has to happen before the recovery point of the log moves
 beyond the epoch's start. Until then a crash loses nothing: every batch carries its epoch, and those after the
 recovery point are read again, and trusted instead of the file.
+
+A log that is short and has a single epoch has no file: when it is opened, its epoch is read from its batches
+(broker/partition/producer_replay.py). So the first message to a partition writes one file less.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class LeaderEpochs:
             self._entries.append((epoch, start_offset))
         self._entries.sort()
         self._saved = self._entries
+        self._has_file = bool(self._entries)
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -99,17 +103,22 @@ class LeaderEpochs:
         if following > 1:
             self._entries = self._entries[following - 1 :]
 
-    def datasync(self, *, names_follow: bool = False) -> None:
-        """Write the state in memory to the file. Blocks; any thread.
+    def datasync(self, *, names_follow: bool = False, told_from: int | None = None) -> None:
+        """Write the state in memory to the file, if it has to tell it. Blocks; any thread.
 
-        `names_follow`: the caller will sync the directory before it moves the recovery point.
+        `names_follow`: the caller will sync the directory before it moves the recovery point. `told_from`:
+        the log begins here, and is so short that its batches may be read whenever it is opened.
         """
         with self._lock:
-            if self._entries is not self._saved:
-                self._write(names_follow)
+            entries = self._entries
+            if entries is self._saved:
+                return
+            if not self._has_file and len(entries) == 1 and entries[0][1] == told_from:
+                return
+            self._write(entries, names_follow)
 
-    def _write(self, names_follow: bool) -> None:
-        entries = self._entries
+    def _write(self, entries: list[tuple[int, int]], names_follow: bool) -> None:
+        self._has_file = True  # also if this fails: there may be one then, which must not become old
         lines = (f"{epoch} {offset}" for epoch, offset in entries)
         write_lines(self._disk, self._path, lines, sync_name=not names_follow)
         self._saved = entries
