@@ -94,9 +94,28 @@ def test_checkpoints_and_the_clean_marker(tmp_path: Path) -> None:
 def test_partition_metadata_is_kafkas(tmp_path: Path) -> None:
     data = open_dir(tmp_path)
     data.open_log("t", 0, LogConfig(), topic_id=TOPIC_ID)
-    assert (
-        tmp_path / "t-0" / "partition.metadata"
-    ).read_text() == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    lines = (tmp_path / "t-0" / "partition.metadata").read_text().splitlines()
+    assert lines[:2] == ["version: 0", "topic_id: AAECAwQFBgcICQoLDA0ODw"], "Kafka reads no more"
+    data.close()
+
+
+def test_a_lost_index_of_aborted_transactions_is_noticed(tmp_path: Path) -> None:
+    """Every segment has one, as the directory's metadata says."""
+    data = open_dir(tmp_path)
+    log = data.open_log("t", 0, LogConfig(), topic_id=TOPIC_ID)
+    assert log.directory == str(tmp_path / "t-0")
+    fill(log, 2)
+    log.files.close()
+    data.close(clean=True)
+    names = sorted(path.name for path in (tmp_path / "t-0").iterdir())
+    (index,) = (tmp_path / "t-0").glob("*.txnindex")
+    index.unlink()
+    data = open_dir(tmp_path)
+    log = data.open_log("t", 0, LogConfig(), topic_id=TOPIC_ID)
+    assert [segment.file.path for segment in log.lost_txn_indexes] == [str(index.with_suffix(".log"))]
+    log.files.replace_lost_aborted([])
+    assert sorted(path.name for path in (tmp_path / "t-0").iterdir()) == names
+    log.files.close()
     data.close()
 
 

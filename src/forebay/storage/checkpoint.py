@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
@@ -28,6 +29,7 @@ CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 _VERSION = "0"
+_TXN_INDEXED = "txn_indexed"
 
 
 def read_lines(disk: Disk, path: str) -> list[str]:
@@ -75,12 +77,20 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
     )
 
 
-def read_topic_id(disk: Disk, directory: str) -> bytes | None:
-    """The topic id that a partition's directory was created for, if it is recorded."""
+class PartitionMetadata(NamedTuple):
+    """What `partition.metadata` says."""
+
+    topic_id: bytes | None = None
+    """The topic that the directory was made for; None if that is not recorded."""
+    txn_indexed: bool = False
+    """True if all segments have an index of aborted transactions (log/recovery/txn_index_recovery.py)."""
+
+
+def read_partition_metadata(disk: Disk, directory: str) -> PartitionMetadata:
     path = f"{directory}/{PARTITION_METADATA}"
     data = _read(disk, path)
     if not data:
-        return None
+        return PartitionMetadata()
     fields = read_properties(data.decode("utf-8", "replace"), ":")
     try:
         topic_id = urlsafe_b64decode(fields["topic_id"] + "==")
@@ -88,11 +98,16 @@ def read_topic_id(disk: Disk, directory: str) -> bytes | None:
         topic_id = b""
     if fields.get("version") != "0" or len(topic_id) != 16:
         raise StorageError(f"{path} does not name a topic id")
-    return topic_id
+    return PartitionMetadata(topic_id, fields.get(_TXN_INDEXED) == "true")
 
 
-def write_topic_id(disk: Disk, directory: str, topic_id: bytes, *, in_new_directory: bool = False) -> None:
-    text = f"version: 0\ntopic_id: {urlsafe_b64encode(topic_id).decode().rstrip('=')}"
+def write_partition_metadata(
+    disk: Disk, directory: str, metadata: PartitionMetadata, *, in_new_directory: bool
+) -> None:
+    assert metadata.topic_id is not None, "there is nothing to record"
+    text = f"version: 0\ntopic_id: {urlsafe_b64encode(metadata.topic_id).decode().rstrip('=')}"
+    if metadata.txn_indexed:
+        text += f"\n{_TXN_INDEXED}: true"  # Kafka reads the first two lines
     path = f"{directory}/{PARTITION_METADATA}"
     # Not synced: it can be restored from the store, and thousands of partitions may be created at once.
     if in_new_directory:

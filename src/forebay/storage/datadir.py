@@ -31,9 +31,10 @@ from forebay.storage.checkpoint import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
+    PartitionMetadata,
+    read_partition_metadata,
     read_properties,
-    read_topic_id,
-    write_topic_id,
+    write_partition_metadata,
 )
 from forebay.storage.checkpoints import Checkpoints
 from forebay.storage.disk import Disk, Lock, Locked
@@ -191,7 +192,7 @@ class DataDir:
         return self._disk.exists(self.directory(topic, partition))
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
-        return read_topic_id(self._disk, self.directory(topic, partition))
+        return read_partition_metadata(self._disk, self.directory(topic, partition)).topic_id
 
     def high_watermark(self, topic: str, partition: int) -> int:
         return self.checkpoints.of(HIGH_WATERMARKS, (topic, partition)) or 0
@@ -215,7 +216,7 @@ class DataDir:
         key = (topic, partition)
         directory = self.directory(topic, partition)
         with self._naming:
-            is_new = self._take_directory(key, topic_id, 0 if clock is None else clock.now_ms())
+            is_new, txn_indexed = self._take_directory(key, topic_id, 0 if clock is None else clock.now_ms())
         unchecked = None if is_new else self._read_unchecked(directory)
         log = open_log(
             self._disk,
@@ -227,6 +228,7 @@ class DataDir:
             clean=self.clean and unchecked is None,
             power_lost=self._began_without_power or unchecked == _POWER_LOST,
             in_new_directory=is_new,
+            txn_indexed=txn_indexed,
             note_start=partial(self.checkpoints.note_start, topic, partition),
         )
         log.files.sync_parent = self._new_directories.sync
@@ -237,21 +239,22 @@ class DataDir:
             self._disk.remove(f"{directory}/{strays.NOTE}")
         return log
 
-    def _take_directory(self, key: TopicPartition, topic_id: bytes | None, at_ms: int) -> bool:
-        """Make the directory of a partition, and return True, if there is none. Raises StorageError if it
-        cannot have one."""
+    def _take_directory(self, key: TopicPartition, topic_id: bytes | None, at_ms: int) -> tuple[bool, bool]:
+        """Make the directory of a partition if there is none. Returns whether it is new, and whether it says
+        that its segments have indexes of aborted transactions. Raises StorageError if it cannot have one."""
         directory = self.directory(*key)
-        is_new, found = self._make_directory(key), None
+        is_new, found = self._make_directory(key), PartitionMetadata()
         if topic_id is not None and not is_new:
             self._check_case(*key)
-            found = read_topic_id(self._disk, directory)
-            if found is not None and found != topic_id:
+            found = read_partition_metadata(self._disk, directory)
+            if found.topic_id is not None and found.topic_id != topic_id:
                 self._put_aside_other(*key, at_ms)
-                is_new, found = self._make_directory(key), None
-        if topic_id is not None and found is None:
+                is_new, found = self._make_directory(key), PartitionMetadata()
+        if topic_id is not None and found.topic_id is None:
             self.made.add(key)
-            write_topic_id(self._disk, directory, topic_id, in_new_directory=is_new)
-        return is_new
+            found = PartitionMetadata(topic_id, txn_indexed=is_new)
+            write_partition_metadata(self._disk, directory, found, in_new_directory=is_new)
+        return is_new, found.txn_indexed
 
     def _make_directory(self, key: TopicPartition) -> bool:
         """Make the directory of a partition; False if it is there. Blocks."""

@@ -22,7 +22,7 @@ from forebay.storage.checkpoint import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     read_offsets,
-    read_topic_id,
+    read_partition_metadata,
     write_offsets,
 )
 from forebay.storage.disk import Disk
@@ -194,7 +194,7 @@ def _stray(disk: Disk, data_dir: str, name: str) -> Stray | None:
         note = Note(topic=named[1], partition=int(named[2]), reason="", put_aside_ms=0)
     found = survey(disk, directory)
     try:
-        topic_id = read_topic_id(disk, directory)
+        topic_id = read_partition_metadata(disk, directory).topic_id
     except (OSError, StorageError):
         topic_id = None
     return Stray(

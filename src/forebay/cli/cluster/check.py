@@ -218,12 +218,17 @@ def _look_at(data_dir: Path) -> tuple[dict[str, Any], list[Problem]]:
 
 def _stored(data_dir: Path, topic: str, index: int) -> dict[str, Any]:
     from forebay.core.cluster.stored.image_text import topic_id_text
-    from forebay.storage.checkpoint import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets, read_topic_id
+    from forebay.storage.checkpoint import (
+        HIGH_WATERMARKS,
+        RECOVERY_POINTS,
+        read_offsets,
+        read_partition_metadata,
+    )
     from forebay.storage.real_disk import RealDisk
     from forebay.storage.strays import survey
 
     disk, directory = RealDisk(), str(data_dir / f"{topic}-{index}")
-    topic_id = read_topic_id(disk, directory)
+    topic_id = read_partition_metadata(disk, directory).topic_id
     return {
         "topic": topic,
         "partition": index,

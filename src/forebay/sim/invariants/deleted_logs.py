@@ -22,7 +22,7 @@ from forebay.core.cluster.stored import image_text
 from forebay.errors import ProtocolError, StorageError
 from forebay.sim.world.disks.disk_handle import DiskHandle
 from forebay.sim.world.node import DATA_DIR, SimNode
-from forebay.storage.checkpoint import read_topic_id
+from forebay.storage.checkpoint import read_partition_metadata
 from forebay.storage.strays import PARTITION_NAME, SUFFIX, read_note
 
 _DELETED_SUFFIX = "-delete"
@@ -108,7 +108,7 @@ class DeletedLogs:
         """The topic id in a directory; none if it was lost with the power."""
         fault, node.disk.fault = node.disk.fault, None
         try:
-            found = read_topic_id(DiskHandle(node.disk, Random(0)), directory)
+            found = read_partition_metadata(DiskHandle(node.disk, Random(0)), directory).topic_id
         except StorageError:
             found = None
         finally:

@@ -22,12 +22,14 @@ def open_log(
     clean: bool = False,
     power_lost: bool = True,
     in_new_directory: bool = False,
+    txn_indexed: bool = False,
     note_start: Callable[[int], None] = lambda _: None,
 ) -> Log:
     """The log in a directory, created if need be; unless `clean`, checked and repaired. Blocks.
 
     `power_lost`: unless the stop was clean, unsynced data may be gone. `in_new_directory`: the directory was
-    just made. `note_start` records that the log begins later than `start_offset`.
+    just made. `txn_indexed`: see `OpenOptions`. `note_start` records that the log begins later than
+    `start_offset`.
     """
     config = config or LogConfig()
     if not in_new_directory and not disk.exists(directory):
@@ -38,6 +40,7 @@ def open_log(
         clean=clean,
         power_lost=power_lost,
         in_new_directory=in_new_directory,
+        txn_indexed=txn_indexed,
         index_interval_bytes=config.index_interval_bytes,
         note_start=note_start,
     )

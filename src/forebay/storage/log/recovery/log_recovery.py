@@ -109,6 +109,8 @@ class OpenOptions:
     index_interval_bytes: int
     in_new_directory: bool = False
     """True if the directory was just made: nothing is looked for in it."""
+    txn_indexed: bool = False
+    """True if it is recorded elsewhere that every segment has its index of aborted transactions."""
     note_start: Callable[[int], None] = lambda _: None
     """Records that the log begins later than `start_offset` says."""
 
@@ -120,7 +122,7 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     report = RecoveryReport(power_lost=options.power_lost)
     names = complete_swaps(disk, directory)
     has_lost_beginning = _lost_beginning(names, options)
-    txn_indexes = TxnIndexFiles(disk, directory, names)
+    txn_indexes = TxnIndexFiles(disk, directory, names, is_known=options.txn_indexed)
     segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory, names)]
     for segment, following in pairwise(segments):
         segment.next_base = following.base_offset
@@ -163,7 +165,8 @@ def _create_first(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     """The first segment of a log, in a directory without any file."""
     start = options.start_offset
     segment = Segment(disk, directory, start, create=True, in_new_directory=True)
-    mark_txn_indexed(disk, directory)
+    if not options.txn_indexed:
+        mark_txn_indexed(disk, directory)
     return Opened(
         segments=[segment],
         tail=Tail(start, 0, None),

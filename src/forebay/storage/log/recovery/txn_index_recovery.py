@@ -2,13 +2,13 @@
 
 The offset and time indexes serve speed, and a segment that is not small shows by itself that it lacks them.
 The index of aborted transactions is needed for correctness, and most are empty. So every segment has the
-file, even if empty, and a file `.txn_indexed` in the directory says so. With that, a missing file was lost:
-removed, or left out of a backup. It is rebuilt from the log (broker/partition/producer_replay.py), which
-means reading all batches from the first one on.
+file, even if empty, and the directory says so: in `partition.metadata`, or by a file `.txn_indexed` if that
+does not. So a missing file was lost: removed, or left out of a backup. It is rebuilt from the log
+(broker/partition/producer_replay.py), which means reading all batches from the first one on.
 
-Directories that Kafka or an earlier version has written have no such file. There a missing index means that
-nothing was aborted, unless the other indexes of the log are missing, too. They get the files when they are
-opened, and from then on a loss is detected.
+Directories of Kafka and of early versions do not say it. There a missing index means that nothing was
+aborted, unless the other indexes of the log are missing, too. They get the files when they are opened, and
+`.txn_indexed`, and from then on a loss is detected.
 
 For segments from the recovery point on, these files are never used: the log is read again.
 """
@@ -30,12 +30,13 @@ TXN_INDEXED = ".txn_indexed"
 class TxnIndexFiles:
     """The segments of a directory that have an index of aborted transactions, as found at opening."""
 
-    def __init__(self, disk: Disk, directory: str, names: Iterable[str]) -> None:
-        """`names`: of all files in the directory."""
+    def __init__(self, disk: Disk, directory: str, names: Iterable[str], *, is_known: bool = False) -> None:
+        """`names`: of all files in the directory. `is_known`: another file says that all segments have it."""
         self._disk = disk
         self._directory = directory
         self._names = set(names)
-        self.must_exist = TXN_INDEXED in self._names
+        self._is_marked = is_known or TXN_INDEXED in self._names
+        self.must_exist = self._is_marked
 
     def add(self, segment: Segment) -> None:
         """A segment has been created, with its index."""
@@ -51,7 +52,7 @@ class TxnIndexFiles:
         for segment in absent:
             if segment not in lost:
                 segment.txn_index.create()
-        if TXN_INDEXED not in self._names:
+        if not self._is_marked:
             mark_txn_indexed(self._disk, self._directory)
         if lost:
             log.error(
