@@ -176,6 +176,8 @@ class InSyncReplicas:
             # only one in sync, and all would be lost with it: so only those take over that fetch from here.
             heard = [node for node in image.brokers if self._heard_of_lately(node)]
             return hand_over(state, self._node_id, heard, minimum=minimum)
+        if not leadership.has_others and state.isr == leadership.isr and not (state.eligible or state.synced):
+            return None  # as is most often the case where partitions have a single replica
         after = with_isr(state, self._isr(partition, leadership), minimum)
         # While it is unknown whether a replica has joined, the same state is written again to find out.
         if after != state or leadership.joining:

@@ -351,7 +351,7 @@ class Assignment:
 
     def _reconfigure_one(self, partition: Partition, image: ClusterImage) -> None:
         config = self._opener.topic_config(image, partition.topic)
-        if config != partition.config:
+        if config is not partition.config and config != partition.config:
             partition.configure(config, self._settings.current.storage.decompress_max_bytes)
             self.configured.send(partition)
 
