@@ -4,7 +4,7 @@ import os
 import random
 import shutil
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread, Timer
 
 import pytest
 
@@ -283,6 +283,44 @@ def test_what_is_known_of_logs_that_are_not_open_stays(tmp_path: Path) -> None:
         "cleaner-offset-checkpoint": "t 0 5\nt 1 5\n",
     }.items():
         assert (tmp_path / name).read_text() == f"0\n2\n{offsets}", name
+    data.close()
+
+
+class WaitingDisk(RealDisk):
+    """Lets checkpoints be written when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = False
+        self.writes, self.may_go_on = Event(), Event()
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
+        if self.waits and path.endswith("-checkpoint"):
+            self.writes.set()
+            assert self.may_go_on.wait(60)
+        super().write_atomic(path, data, sync=sync, sync_name=sync_name)
+
+
+def test_a_new_log_begins_without_the_checkpoints_of_one_that_was_just_deleted(tmp_path: Path) -> None:
+    """They may be written while it is deleted."""
+    disk = WaitingDisk()
+    data = DataDir.open(disk, str(tmp_path))
+    old = data.open_log("t", 0, LogConfig())
+    fill(old, 10)
+    old.files.datasync()
+    disk.waits = True
+    writing = Thread(target=data.checkpoints.write, args=({("t", 0): old}, {("t", 0): 10}))
+    writing.start()
+    assert disk.writes.wait(60)
+    old.discard()
+    shutil.rmtree(tmp_path / "t-0")
+    Timer(0.2, disk.may_go_on.set).start()
+    new = data.open_log("t", 0, LogConfig())
+    writing.join()
+    assert (new.end_offset, data.high_watermark("t", 0)) == (0, 0)
+    new.files.close()
+    data.checkpoints.write({}, {})
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n0\n"
     data.close()
 
 

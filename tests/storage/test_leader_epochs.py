@@ -181,6 +181,27 @@ def test_there_is_a_file_when_the_batches_do_not_tell_all(tmp_path: Path, change
     assert epochs(tmp_path).entries == expected
 
 
+def test_batches_that_tell_the_only_epoch_are_deleted_when_a_file_tells_it(tmp_path: Path) -> None:
+    log, known = followed(tmp_path)
+    log.keeps_batches = known.are_in_batches_only
+    assert not known.are_in_batches_only(), "there is none yet"
+    known.assign(0, 0)
+    fill(log, 3)
+    log.files.datasync()
+    log.roll()
+    assert log.delete_front(1) == 0
+    assert log.start_offset == 0
+    log.advance_start(3)
+    assert (log.start_offset, log.begin_offset) == (3, 0), "what is kept is not served"
+    log.files.datasync()
+    assert has_file(tmp_path)
+    assert log.delete_front(1) == 1
+    log.files.close()
+    again = epochs(tmp_path)
+    assert again.entries == [(0, 0)]
+    assert not again.are_in_batches_only()
+
+
 def test_a_file_that_could_not_be_synced_is_written_again(tmp_path: Path) -> None:
     """It may be there, and say less than is known by now."""
     disk = FaultyDisk()

@@ -133,8 +133,10 @@ class Checkpoints:
                 self._write(CLEANED_OFFSETS, {**self._points[CLEANED_OFFSETS], (topic, partition): offset})
 
     def has(self, key: TopicPartition) -> bool:
-        """True if any checkpoint has an entry of a log, or of an earlier one of its name."""
-        return any(key in offsets for offsets in self._points.values())
+        """True if any checkpoint has an entry of a log, or of an earlier one of its name. Waits for a write
+        that is under way: it may add one."""
+        with self._write_lock:
+            return any(key in offsets for offsets in self._points.values())
 
     def forget(self, key: TopicPartition) -> None:
         """A directory of this name is about to be created: drop the entries of an earlier one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -68,6 +69,38 @@ def test_a_damaged_segment_is_deleted_in_its_time_like_the_others(tmp_path: Path
     damage_second_batch(segments[1])
     with local_broker(tmp_path, OFTEN) as broker, WireClient(broker.bootstrap) as client:
         assert eventually(lambda: all(is_emptied(client, topic) for topic in TOPICS))
+        assert failures(broker) == 0
+
+
+def test_a_short_log_is_deleted_when_its_epoch_is_in_a_file(tmp_path: Path) -> None:
+    """Until its first segment ends it has no such file: its batches tell the epoch."""
+    epochs, first = tmp_path / "t-0" / "leader-epoch-checkpoint", tmp_path / "t-0" / f"{0:020}.log"
+    with local_broker(tmp_path, RARELY) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "t", 1, file_delete_delay_ms="0", retention_ms="3600000")
+        fill(client, "t")
+    assert first.stat().st_size and not epochs.exists()
+
+    refused = 0
+
+    class Full(FaultyDisk):
+        def write_atomic(self, path: str, data: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
+            if path == str(epochs):
+                nonlocal refused
+                refused += 1
+                raise OSError(errno.ENOSPC, "full", path)
+            super().write_atomic(path, data, sync=sync, sync_name=sync_name)
+
+    with (
+        local_broker(tmp_path, OFTEN, make_disk=Full) as broker,
+        WireClient(broker.bootstrap) as client,
+    ):
+        assert eventually(lambda: refused > 1)
+        assert not is_emptied(client, "t")
+    assert first.exists() and not epochs.exists()
+    with local_broker(tmp_path, OFTEN) as broker, WireClient(broker.bootstrap) as client:
+        assert eventually(lambda: is_emptied(client, "t"))
+        assert eventually(lambda: not first.exists())
+        assert epochs.read_text() == "0\n1\n0 0\n"
         assert failures(broker) == 0
 
 

@@ -41,7 +41,13 @@ class LocalPartitions:
         self.table = PartitionTable(metadata, node_id=base.node_id, lease_valid=lease_valid)
         self.departure = Departure(metadata, base.settings, base.node_id)
         self.opener = PartitionOpener(
-            base.data, ports.disk, ports.clock, base.settings, base.metrics, ports.delay_indexes
+            base.data,
+            ports.disk,
+            ports.clock,
+            base.settings,
+            base.metrics,
+            ports.delay_indexes,
+            self.flush.sync_soon,
         )
         self.assignment = Assignment(
             self.table,

@@ -265,8 +265,7 @@ class LeaderTerm:
         count = sum(segment.next_offset <= start_offset for segment in log_.segments()[:-1])
         if not count:
             return
-        log_.delete_front(count)
-        self._host.metrics.segments_deleted += count
+        self._host.metrics.segments_deleted += log_.delete_front(count)
         release(partition)
         partition.notify_followers()
 

@@ -28,14 +28,14 @@ class Retention:
         plan = _without_waiting(partition, self._plan(partition))
         if plan.roll_first:
             log_.roll()
-        if plan.delete_count:
-            log_.delete_front(plan.delete_count)
-            self._metrics.segments_deleted += plan.delete_count
+        deleted = log_.delete_front(plan.delete_count)
+        if deleted:
+            self._metrics.segments_deleted += deleted
             log.info(
                 "retention deleted segments",
                 extra={
                     "partition": f"{partition.topic}-{partition.index}",
-                    "segments": plan.delete_count,
+                    "segments": deleted,
                     "log_start_offset": log_.start_offset,
                 },
             )

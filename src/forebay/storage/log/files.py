@@ -75,9 +75,10 @@ class LogFiles(LogTruncation):
             active = log._active
             sealed = tuple(unsynced.segments)
             new_names, unsynced.new_names = unsynced.new_names, False
+            told_from = self._told_from()
         if end <= log.recovery_point and not new_names:
             return log.recovery_point
-        unprepared = self._prepare_sync(new_names)
+        unprepared = self._prepare_sync(new_names, told_from)
         try:
             self._sync_files(active, sealed, new_names)
         except OSError as error:
@@ -103,7 +104,7 @@ class LogFiles(LogTruncation):
             unsynced.new_names |= new_names
             return unsynced.generation != generation
 
-    def _prepare_sync(self, new_names: bool) -> StorageError | None:
+    def _prepare_sync(self, new_names: bool, told_from: int | None) -> StorageError | None:
         """Sync the files beside the log; returns the error, on a full disk for instance.
 
         The log's own files are synced all the same, so that a power failure loses nothing; but the next start
@@ -111,7 +112,7 @@ class LogFiles(LogTruncation):
         """
         try:
             if self.before_sync is not None:
-                self.before_sync(names_follow=new_names, told_from=self._told_from())
+                self.before_sync(names_follow=new_names, told_from=told_from)
         except OSError as error:
             with self._log._unsynced.lock:
                 self._log._unsynced.new_names |= new_names
@@ -119,10 +120,9 @@ class LogFiles(LogTruncation):
         return None
 
     def _told_from(self) -> int | None:
-        """Where the log begins, if its only segment has batches, and few."""
-        segments = self._log._segments
-        first = segments[0]
-        is_short = len(segments) == 1 and 0 < first.size <= _SHORT_BYTES
+        """Where the log begins, if its only segment has batches, and few. While nothing is cut off."""
+        first, *others = self._log._segments
+        is_short = not others and 0 < first.size <= _SHORT_BYTES
         return first.base_offset if is_short else None
 
     def _sync_files(self, active: Segment, sealed: tuple[Segment, ...], new_names: bool) -> None:

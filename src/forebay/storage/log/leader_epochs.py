@@ -41,12 +41,17 @@ class LeaderEpochs:
             self._entries.append((epoch, start_offset))
         self._entries.sort()
         self._saved = self._entries
-        self._has_file = bool(self._entries)
+        self._has_file = self._was_written = bool(self._entries)
+        """There may be a file, also one that could not be written; there is one."""
 
     @property
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, start offset), ascending."""
         return list(self._entries)
+
+    def are_in_batches_only(self) -> bool:
+        """True if there is no file yet: no batch must be deleted before there is one."""
+        return bool(self._entries) and not self._was_written
 
     @property
     def latest(self) -> int:
@@ -118,7 +123,7 @@ class LeaderEpochs:
             self._write(entries, names_follow)
 
     def _write(self, entries: list[tuple[int, int]], names_follow: bool) -> None:
-        self._has_file = True  # also if this fails: there may be one then, which must not become old
+        self._has_file = True
         lines = (f"{epoch} {offset}" for epoch, offset in entries)
         write_lines(self._disk, self._path, lines, sync_name=not names_follow)
-        self._saved = entries
+        self._saved, self._was_written = entries, True

@@ -36,7 +36,7 @@ _HOPS_MAX = 256
 
 
 class Log(SwappingLog):
-    __slots__ = ("discarded", "files", "on_start", "report", "unreadable")
+    __slots__ = ("discarded", "files", "keeps_batches", "on_start", "report", "unreadable")
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, clock: Clock, opened: Opened) -> None:
         super().__init__(disk, directory, config, clock, opened)
@@ -47,6 +47,9 @@ class Log(SwappingLog):
         """Deleted or given up: none of its state may be written to the disk any more."""
         self.on_start: Callable[[int], None] | None = None
         """Called with the start offset when messages were deleted from the front."""
+        self.keeps_batches: Callable[[], bool] | None = None
+        """Asked before segments are deleted: true while their batches tell what no other file does. Whoever
+        answers so sees to it that they need not be kept for long."""
         self.unreadable = UnreadableBatches(directory)
 
     def discard(self) -> None:
@@ -290,34 +293,47 @@ class Log(SwappingLog):
         ]
 
     def advance_start(self, offset: int) -> None:
-        """Let the log begin at `offset` and delete the segments below. The caller checkpoints the start."""
+        """Let the log begin at `offset` and delete the segments below, or have retention do it later
+        (`keeps_batches`). The caller checkpoints the start."""
         if offset > self.end_offset:
             raise self._out_of_range(offset)
         if offset > self.start_offset:
             self._start_at(offset)
-            self._delete(sum(segment.next_base <= offset for segment in self._segments))
+            below = sum(segment.next_base <= offset for segment in self._segments)
+            if below and not self._must_keep_batches():
+                self._delete(below)
 
-    def delete_front(self, count: int) -> None:
-        """Delete the first segments, never the active one. Their files are removed when `reap` lists them."""
+    def delete_front(self, count: int) -> int:
+        """Delete the first segments, never the active one, and return how many: none if they must be kept a
+        little longer (`keeps_batches`). Their files are removed when `reap` lists them."""
         count = min(count, len(self._segments) - 1)
-        if count > 0:
-            self._start_at(max(self.start_offset, self._segments[count].base_offset))
-            self._delete(count)
+        if count <= 0 or self._must_keep_batches():
+            return 0
+        self._start_at(max(self.start_offset, self._segments[count].base_offset))
+        self._delete(count)
+        return count
+
+    def expect_new_file(self) -> None:
+        """The next sync will make a file beside the log: it is to run even if nothing was written."""
+        with self._unsynced.lock:
+            self._unsynced.new_names = True
 
     def _start_at(self, offset: int) -> None:
         self.start_offset = offset
         if self.on_start is not None:
             self.on_start(offset)
 
+    def _must_keep_batches(self) -> bool:
+        return self.keeps_batches is not None and self.keeps_batches()
+
     def _delete(self, count: int) -> None:
-        if count:
-            self._hints, self._old_hints = {}, {}
-            self._segments.delete_front(count, monotonic_ms(self._clock) + self.config.file_delete_delay_ms)
-            if self.config.deleted_bytes_max is not None:
-                self._segments.bound_deleted(self.config.deleted_bytes_max)
-            self._tend_deleted()
-            if self.tended is not None and self.is_reap_due:
-                self.tended.on_due()
+        self._hints, self._old_hints = {}, {}
+        self._segments.delete_front(count, monotonic_ms(self._clock) + self.config.file_delete_delay_ms)
+        if self.config.deleted_bytes_max is not None:
+            self._segments.bound_deleted(self.config.deleted_bytes_max)
+        self._tend_deleted()
+        if self.tended is not None and self.is_reap_due:
+            self.tended.on_due()
 
     def reap(self) -> list[str]:
         """Files of deleted segments that no reader should still use; the caller removes them, in any

@@ -14,6 +14,8 @@ from forebay.errors import StorageError
 from forebay.storage.log.leader_epochs import LeaderEpochs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from forebay.broker.live_config import LiveConfig
     from forebay.broker.telemetry.metrics import Metrics
     from forebay.clock import Clock
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from forebay.storage.delays.index import DelayIndexes
     from forebay.storage.disk import Disk
     from forebay.storage.log.config import LogConfig
+    from forebay.storage.log.files import LogFiles
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +55,10 @@ class PartitionOpener:
         settings: LiveConfig,
         metrics: Metrics,
         delay_indexes: DelayIndexes,
+        sync_soon: Callable[[Iterable[LogFiles]], None],
     ) -> None:
         self._data = data
+        self._sync_soon = sync_soon
         self._disk = disk
         self._clock = clock
         self._settings = settings
@@ -100,6 +105,7 @@ class PartitionOpener:
         log_ = self._data.open_log(
             *key, resolved.log_config, topic_id=topic_id, clock=self._clock, first_offset=first_offset
         )
+        log_.unreadable.on_found = self._count_unreadable
         notes: list[bool] = []
         is_new = log_.report.in_new_directory
         try:
@@ -123,11 +129,19 @@ class PartitionOpener:
             traffic=self._metrics.topics.of(topic_id),
         )
         log_.on_roll = lambda _: _rolled(partition)
-        log_.unreadable.on_found = self._count_unreadable
+        log_.keeps_batches = lambda: self._keeps_batches(partition)
         return partition
 
     def _count_unreadable(self) -> None:
         self._metrics.unreadable_batches += 1
+
+    def _keeps_batches(self, partition: Partition) -> bool:
+        """True if segments must not be deleted before the log is synced, and with it a file of its epochs."""
+        if not partition.epochs.are_in_batches_only():
+            return False
+        partition.log.expect_new_file()
+        self._sync_soon([partition.log.files])
+        return True
 
 
 def _rolled(partition: Partition) -> None:
