@@ -112,6 +112,32 @@ def test_a_follower_that_stays_behind_is_late(heard_of_2_ms: int, late: tuple[in
     assert leader.lagging(end_offset=20, now_ms=later, lag_ms_max=4_000, heard_ms=heard) == late
 
 
+@given(st.data())
+def test_a_set_that_stays_has_nobody_who_may_join_or_lags(data: st.DataObject) -> None:
+    """And the followers are known to be caught up since the same time, however it was found."""
+    offsets, times = st.integers(0, 3), st.integers(0, 6_000)
+    isr = data.draw(st.sampled_from([(1,), (1, 2), (1, 3), (2, 1, 3), (2,)]))
+    fetches = data.draw(st.lists(st.tuples(st.sampled_from([2, 3]), offsets, offsets, times)))
+    joining = data.draw(st.sampled_from([(), (), (2,), (3,)]))
+    pair = leadership(isr, end_offset=data.draw(offsets)), leadership(isr)
+    pair[1].start_offset = pair[0].start_offset
+    for leader in pair:
+        for node, offset, end, after_ms in fetches:
+            fetch(leader, node, offset, end=end, now_ms=NOW_MS + after_ms)
+        leader.joining = tuple(node for node in joining if node not in isr)
+    end_offset, high_watermark = data.draw(offsets), data.draw(offsets)
+    now_ms, lag_ms_max = NOW_MS + data.draw(times), 4_000
+    heard_ms = {node: NOW_MS + data.draw(times) for node in (2, 3) if data.draw(st.booleans())}
+    quick, thorough = pair
+    stays = quick.stays(end_offset=end_offset, now_ms=now_ms, lag_ms_max=lag_ms_max, heard_ms=heard_ms)
+    late = thorough.lagging(end_offset=end_offset, now_ms=now_ms, lag_ms_max=lag_ms_max, heard_ms=heard_ms)
+    if stays:
+        assert not late and not thorough.joining
+        assert not any(thorough.may_join(node, high_watermark) for node in (2, 3))
+        for node in thorough.isr:
+            assert node == 1 or quick.followers[node] == thorough.followers[node]
+
+
 def test_who_reaches_the_end_of_the_last_fetch_was_caught_up_then() -> None:
     leader = leadership()
     fetch(leader, 2, 12, end=15)

@@ -100,6 +100,8 @@ class Fetcher:
         """The partitions in the leader's session, and the leader epoch each was asked in."""
         self._moved: dict[Key, None] = {}
         """The partitions that the next request has to name."""
+        self._gone: dict[Key, None] = {}
+        """The partitions that the leader's session has, and that are not fetched from it any more."""
         self._session_id = self._session_epoch = 0
         self._broker_epoch = -1
         """This broker's epoch when the session was begun."""
@@ -126,6 +128,7 @@ class Fetcher:
             return
         self._partitions[key] = partition
         self._moved[key] = None
+        self._gone.pop(key, None)
         self._work.set()
         if self._interruption is None:
             # With very many partitions it is better to wait for an answer than to name all of them again.
@@ -135,9 +138,14 @@ class Fetcher:
     def remove(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.index)
         if self._partitions.get(key) is partition:
-            del self._partitions[key]
-            self._moved.pop(key, None)
+            self._leave_out(key)
             self._refused_s.pop(key, None)
+
+    def _leave_out(self, key: Key) -> Partition:
+        self._moved.pop(key, None)
+        if key in self._named:
+            self._gone[key] = None
+        return self._partitions.pop(key)
 
     def _interrupt(self) -> None:
         self._interruption = None
@@ -204,8 +212,9 @@ class Fetcher:
 
     def _begin_anew(self) -> None:
         self._session_id = self._session_epoch = 0
-        self._named.clear()
-        self._moved = dict.fromkeys(self._partitions)
+        if self._named or len(self._moved) < len(self._partitions):
+            self._named, self._gone = {}, {}
+            self._moved = dict.fromkeys(self._partitions)
 
     # -- asking --------------------------------------------------------------------------------------
 
@@ -247,7 +256,7 @@ class Fetcher:
             # What was fetched under the epoch before proves nothing: the request names all partitions again.
             self._broker_epoch = self._lease.epoch
             self._begin_anew()
-        gone = [key for key in self._named if key not in self._partitions]
+        gone, self._gone = self._gone, {}
         for key in gone:
             del self._named[key]
         moved, self._moved = self._moved, {}
@@ -347,9 +356,7 @@ class Fetcher:
 
     def _pause(self, key: Key, seconds: float) -> None:
         """Leave a partition out of the session for this long."""
-        partition = self._partitions.pop(key)
-        self._moved.pop(key, None)
-        self._loop.call_later(seconds, self._resume, partition)
+        self._loop.call_later(seconds, self._resume, self._leave_out(key))
 
 
 def _by_topic(keys: Iterable[Key]) -> dict[bytes, list[int]]:

@@ -176,8 +176,14 @@ class InSyncReplicas:
             # only one in sync, and all would be lost with it: so only those take over that fetch from here.
             heard = [node for node in image.brokers if self._heard_of_lately(node)]
             return hand_over(state, self._node_id, heard, minimum=minimum)
-        if not leadership.has_others and state.isr == leadership.isr and not (state.eligible or state.synced):
-            return None  # as is most often the case where partitions have a single replica
+        is_plain = state.isr == leadership.isr and not (state.eligible or state.synced)
+        if is_plain and leadership.stays(
+            end_offset=partition.log.end_offset,
+            now_ms=self._time.uptime_ms(),
+            lag_ms_max=self._settings.current.replication.lag_ms_max,
+            heard_ms=self._heard_ms,
+        ):
+            return None
         after = with_isr(state, self._isr(partition, leadership), minimum)
         # While it is unknown whether a replica has joined, the same state is written again to find out.
         if after != state or leadership.joining:

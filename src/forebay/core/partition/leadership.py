@@ -196,6 +196,25 @@ class Leadership:
                 late.append(node)
         return tuple(late)
 
+    def stays(self, *, end_offset: int, now_ms: int, lag_ms_max: int, heard_ms: dict[int, int]) -> bool:
+        """True if no replica can join or leave now, as is so nearly always. Quick to tell; `lagging` and
+        `may_join` tell which ones can."""
+        if self.joining:
+            return False
+        for node, follower in self.followers.items():
+            if node not in self.isr:
+                if follower.end_offset != UNKNOWN_OFFSET:
+                    return False
+            elif follower.end_offset < end_offset:
+                return False
+            else:
+                heard = min(heard_ms.get(node, 0), now_ms)
+                if heard > follower.caught_up_ms:
+                    follower.caught_up_ms = heard
+                if now_ms - follower.caught_up_ms > lag_ms_max:
+                    return False
+        return True
+
     def isr_without(self, nodes: Iterable[int]) -> tuple[int, ...]:
         gone = set(nodes) - {self.me}
         return tuple(node for node in self.isr if node not in gone)

@@ -237,6 +237,8 @@ def test_partitions_that_are_alike_are_decided_alike(data: st.DataObject) -> Non
             found = decisions.desired(state, unclean=unclean, minimum=minimum)
             assert found == wanted
             assert (found is state) == (wanted is state)
+            if not unclean:
+                assert decisions.leader(state, minimum=minimum) == wanted.leader
     image = image_of(*(replace(state, unreadable=False) for state in states), alive=alive)
     before = [state.leader for state in image.topics["t"].partitions]
     everything = plan(image, CONFIG)

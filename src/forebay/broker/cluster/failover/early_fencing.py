@@ -23,6 +23,7 @@ from forebay.broker.cluster.failover.peer_watch import Suspicion
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.telemetry.metrics import Metrics
+from forebay.config import ControllerConfig
 from forebay.coordination.keys import Keys
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, Delete, Put, Store, StoreClosed, StoreError
@@ -84,6 +85,8 @@ class Verdicts:
         """One at a time: the next one is judged on an image that shows the one before."""
         self._told: dict[int, tuple[int, str]] = {}
         """By broker: its epoch, and why its lease has to end first."""
+        self._judged: tuple[ClusterImage, ControllerConfig, int, str | None] | None = None
+        """What was found last: each verdict asks twice, and mostly the image is the same."""
 
     async def consider(self, suspicion: Suspicion) -> None:
         if self._busy:
@@ -100,6 +103,7 @@ class Verdicts:
             self._tell(suspicion.peer, str(error))
         finally:
             self._busy = passing
+            self._judged = None
 
     async def _is_refused_again(self, suspicion: Suspicion) -> bool:
         await asyncio.sleep(suspicion.refused_at + _BETWEEN_S - self._loop.time())
@@ -153,10 +157,16 @@ class Verdicts:
         place = turn(image, self._node_id, peer.id, suspicion.refusing)
         if place is None or self._loop.time() < suspicion.broken_at + place * _TURN_S:
             return False
-        reason = obstacle(image, peer.id, self._settings.current.controller)
+        reason = self._obstacle(image, peer.id)
         if reason is not None:
             self._tell(peer, reason)
         return reason is None
+
+    def _obstacle(self, image: ClusterImage, victim: int) -> str | None:
+        config, judged = self._settings.current.controller, self._judged
+        if judged is None or judged[0] is not image or judged[1] is not config or judged[2] != victim:
+            judged = self._judged = (image, config, victim, obstacle(image, victim, config))
+        return judged[3]
 
     # -- passing -------------------------------------------------------------------------------------
 

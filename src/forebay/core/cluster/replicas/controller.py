@@ -183,16 +183,24 @@ class Decisions:
     def desired(
         self, state: PartitionState, *, unclean: bool = False, minimum: int = MAJORITY
     ) -> PartitionState:
+        made = self._decide(state, unclean, minimum)
+        return state if made is None else made.at(state.index, state.partition_epoch)
+
+    def leader(self, state: PartitionState, *, minimum: int) -> int:
+        """The leader in the desired state."""
+        made = self._decide(state, False, minimum)
+        return state.leader if made is None else made.leader
+
+    def _decide(self, state: PartitionState, unclean: bool, minimum: int) -> PartitionState | None:
+        """The desired state of a partition like this one; None if nothing changes."""
         if is_settled(state, self._alive) or state.unreadable:
-            return state
+            return None
         alike = (*state.decided, unclean, minimum)
         if alike not in self._made:
             registered = self._registered
             after = desired_state(state, self._alive, registered=registered, unclean=unclean, minimum=minimum)
             self._made[alike] = None if after is state else after
-            return after
-        known = self._made[alike]
-        return state if known is None else known.at(state.index, state.partition_epoch)
+        return self._made[alike]
 
 
 def is_settled(state: PartitionState, alive: Container[int]) -> bool:

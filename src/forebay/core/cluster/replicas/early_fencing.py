@@ -48,7 +48,7 @@ def obstacle(image: ClusterImage, victim: int, config: ControllerConfig) -> str 
                 continue  # it cannot be the next leader either
             if unclean:
                 return f"{topic.name}-{state.index} allows unclean elections"
-            if decisions.desired(state, minimum=minimum).leader in (NO_LEADER, victim):
+            if decisions.leader(state, minimum=minimum) in (NO_LEADER, victim):
                 return f"no other broker can lead {topic.name}-{state.index}"
     return None
 
