@@ -33,12 +33,17 @@ LOCAL_BYTES = 128 << 20
 STEADY_MB_PER_S = 30.0
 TURN_S = 4.0
 P99_RATIO_MAX = 1.1
+FULL_SPEED_TURN_S = 6.0
+FULL_SPEED_RATIO_MIN = 0.9
 OLD_BATCHES = 1_000
 """Of a mebibyte."""
 OLD_FETCH_BYTES = 4 << 20
 OLD_MB_PER_S_MIN = 200.0
 WAIT_S_MAX = 120.0
 COPIED, PLAIN, OLD = "copied", "plain", "old"
+OFTEN = ("log.retention.check.interval.ms=1000",)
+"""So that old segments are deleted as soon of the topic that is not copied."""
+NOT_TIERED = {"segment.bytes": str(SEGMENT_BYTES), "retention.bytes": str(LOCAL_BYTES)}
 TIERED = {
     "remote.storage.enable": "true",
     "segment.bytes": str(SEGMENT_BYTES),
@@ -51,12 +56,19 @@ def tier_figures(suite: Suite) -> list[Figure]:
     store = suite.scratch / "history"
     store.mkdir()
     remote = f"forebay.remote.url={store.as_uri()}"
-    with ForebayServer(suite.scratch, "tiers", remote) as broker, Client(broker.address) as client:
+    with (
+        ForebayServer(suite.scratch, "tiers", remote, *OFTEN) as broker,
+        Client(broker.address) as client,
+    ):
         broker.wait_until_loaded()
-        client.create_topic(PLAIN, configs={"segment.bytes": str(SEGMENT_BYTES)})
+        client.create_topic(PLAIN, configs=NOT_TIERED)
         client.create_topic(COPIED, configs=TIERED)
         client.create_topic(OLD, configs=TIERED)
-        return [*_steady_figures(suite, broker), *_old_figures(broker, client, store)]
+        return [
+            *_steady_figures(suite, broker),
+            *_full_speed_figures(suite, broker, store),
+            *_old_figures(broker, client, store),
+        ]
 
 
 # -- producing while segments are copied -------------------------------------------------------------------
@@ -132,6 +144,44 @@ def _steady(address: Address, topic: str, directory: Path) -> tuple[Latency, int
     return percentiles(took_ns), largest
 
 
+def _full_speed_figures(suite: Suite, broker: ForebayServer, store: Path) -> list[Figure]:
+    """A mebibyte at a time, as fast as it is taken. What is left to copy is waited for after each turn."""
+    found: dict[str, list[float]] = {COPIED: [], PLAIN: []}
+    copied_bytes = 0
+    for _ in suite.each_round("producing at full speed"):
+        for topic, turns in found.items():
+            before = _stored(store)
+            turns.append(_full_speed(broker.address, topic))
+            copied_bytes += _stored(store) - before
+            _wait_until_copied(broker, topic, store)
+    copied, plain = (statistics.median(found[topic]) for topic in (COPIED, PLAIN))
+    copied_mb_per_s = copied_bytes / 1e6 / suite.rounds / FULL_SPEED_TURN_S
+    return [
+        Figure(
+            group=GROUP,
+            name="produce 1 MB at full speed",
+            value=copied,
+            unit="MB/s",
+            limit=plain,
+            limit_name="not copied",
+            at_least=FULL_SPEED_RATIO_MIN,
+        ),
+        Figure(group=GROUP, name="copied meanwhile", value=copied_mb_per_s, unit="MB/s"),
+    ]
+
+
+def _full_speed(address: Address, topic: str) -> float:
+    frame = produce_frame(topic, MB_BATCH)
+    count = 0
+    with connect(address) as sock:
+        started = time.monotonic()
+        while time.monotonic() < started + FULL_SPEED_TURN_S:
+            sock.sendall(frame)
+            receive_frame(sock)
+            count += 1
+        return count * len(MB_BATCH) / 1e6 / (time.monotonic() - started)
+
+
 def _size(directory: Path) -> int:
     total = 0
     for path in directory.iterdir():
@@ -147,19 +197,24 @@ def _stored(store: Path) -> int:
     return sum(path.stat().st_size for path in store.rglob("*.segment*") if path.exists())
 
 
+def _wait_until_copied(broker: ForebayServer, topic: str, store: Path) -> None:
+    """And deleted from the local disk."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    copied = -1
+    while _size(broker.data / f"{topic}-0") > LOCAL_BYTES + SEGMENT_BYTES or copied != _stored(store):
+        if time.monotonic() > deadline:
+            raise BenchError(f"the local disk has more of {topic} than it should")
+        copied = _stored(store)
+        time.sleep(1.0)
+
+
 # -- reading old data through the broker -------------------------------------------------------------------
 
 
 def _old_figures(broker: ForebayServer, client: Client, store: Path) -> list[Figure]:
     print("  reading old data", flush=True)
     client.fill(OLD, OLD_BATCHES)
-    deadline = time.monotonic() + WAIT_S_MAX
-    copied = -1
-    while _size(broker.data / f"{OLD}-0") > LOCAL_BYTES + SEGMENT_BYTES or copied != _stored(store):
-        if time.monotonic() > deadline:
-            raise BenchError("what was copied is not deleted from the local disk")
-        copied = _stored(store)
-        time.sleep(1.0)
+    _wait_until_copied(broker, OLD, store)
     os.sync()  # what was just written must not be in the way of what is read
     batches = OLD_BATCHES - (LOCAL_BYTES + SEGMENT_BYTES) // len(MB_BATCH)
     first_s, store_mb_per_s, store_cpu_s = _read_old(broker, batches)

@@ -181,10 +181,10 @@ def test_there_is_a_file_when_the_batches_do_not_tell_all(tmp_path: Path, change
     assert epochs(tmp_path).entries == expected
 
 
-def test_batches_that_tell_the_only_epoch_are_deleted_when_a_file_tells_it(tmp_path: Path) -> None:
+def test_the_last_batches_are_deleted_when_a_file_tells_their_epoch(tmp_path: Path) -> None:
     log, known = followed(tmp_path)
-    log.keeps_batches = known.are_in_batches_only
-    assert not known.are_in_batches_only(), "there is none yet"
+    log.keeps_batches = known.is_last_unwritten
+    assert not known.is_last_unwritten(), "there is none yet"
     known.assign(0, 0)
     fill(log, 3)
     log.files.datasync()
@@ -196,10 +196,16 @@ def test_batches_that_tell_the_only_epoch_are_deleted_when_a_file_tells_it(tmp_p
     log.files.datasync()
     assert has_file(tmp_path)
     assert log.delete_front(1) == 1
+    known.assign(1, 3)
+    assert known.is_last_unwritten()
+    fill(log, 1)
+    log.roll()
+    fill(log, 1)
+    assert log.delete_front(1) == 0, "what follows may be lost with the power"
+    log.files.datasync()
+    known.assign(2, 5)
+    assert log.delete_front(1) == 1, "what follows is synced"
     log.files.close()
-    again = epochs(tmp_path)
-    assert again.entries == [(0, 0)]
-    assert not again.are_in_batches_only()
 
 
 def test_a_file_that_could_not_be_synced_is_written_again(tmp_path: Path) -> None:

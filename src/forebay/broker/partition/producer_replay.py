@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.core.partition.producers.repeat_checksums import stored_crc
@@ -39,7 +40,12 @@ def load_producers(
     taken_at, table = _newest_snapshot(log_, log_.recovery_point)
     if taken_at == log_.end_offset and log_.was_closed:
         log_.note_snapshot()  # one that was taken when a segment was full may not be on the disk
-    epochs.forget_from(log_.recovery_point)
+    # The batches below the first are deleted: what the file says of them is all that is known.
+    epochs.forget_from(max(log_.recovery_point, log_.begin_offset))
+    if log_.report.cut_epoch is not None:
+        epochs.assign(*log_.report.cut_epoch)
+        with suppress(OSError):  # it is written with the next sync
+            epochs.datasync()
     # Without leader epochs truncation cannot find where two logs differ. So they are read from the first
     # batch on, and the producers from the snapshot on: it knows of batches that are deleted.
     offset = log_.begin_offset if epochs.latest == UNDEFINED_EPOCH else taken_at

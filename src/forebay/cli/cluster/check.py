@@ -218,22 +218,28 @@ def _look_at(data_dir: Path) -> tuple[dict[str, Any], list[Problem]]:
 
 def _stored(data_dir: Path, topic: str, index: int) -> dict[str, Any]:
     from forebay.core.cluster.stored.image_text import topic_id_text
+    from forebay.errors import StorageError
     from forebay.storage.checkpoint import (
         HIGH_WATERMARKS,
         RECOVERY_POINTS,
         read_offsets,
         read_partition_metadata,
     )
+    from forebay.storage.log.leader_epochs import LeaderEpochs
     from forebay.storage.real_disk import RealDisk
-    from forebay.storage.strays import survey
+    from forebay.storage.strays import UNKNOWN_EPOCH, survey
 
     disk, directory = RealDisk(), str(data_dir / f"{topic}-{index}")
     topic_id = read_partition_metadata(disk, directory).topic_id
+    last_epoch = survey(disk, directory).last_epoch
+    if last_epoch == UNKNOWN_EPOCH:
+        LeaderEpochs(disk, directory)  # raises StorageError if it is to blame
+        raise StorageError(f"no batch in {directory} tells a leader epoch: they are damaged")
     return {
         "topic": topic,
         "partition": index,
         "topic_id": None if topic_id is None else topic_id_text(topic_id),
-        "last_epoch": survey(disk, directory).last_epoch,
+        "last_epoch": last_epoch,
         "synced_offset": read_offsets(disk, str(data_dir / RECOVERY_POINTS)).get((topic, index), 0),
         "high_watermark": read_offsets(disk, str(data_dir / HIGH_WATERMARKS)).get((topic, index), 0),
     }

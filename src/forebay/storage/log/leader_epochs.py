@@ -12,7 +12,7 @@ A log that is short and has a single epoch has no file: when it is opened, its e
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from threading import Lock
 
 from forebay.errors import StorageError
@@ -41,17 +41,16 @@ class LeaderEpochs:
             self._entries.append((epoch, start_offset))
         self._entries.sort()
         self._saved = self._entries
-        self._has_file = self._was_written = bool(self._entries)
-        """There may be a file, also one that could not be written; there is one."""
+        self._has_file = bool(self._entries)
 
     @property
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, start offset), ascending."""
         return list(self._entries)
 
-    def are_in_batches_only(self) -> bool:
-        """True if there is no file yet: no batch must be deleted before there is one."""
-        return bool(self._entries) and not self._was_written
+    def is_last_unwritten(self) -> bool:
+        """True if the last epoch is not in the file: no batch that may tell it must be deleted."""
+        return bool(self._entries) and self._entries[-1] not in self._saved
 
     @property
     def latest(self) -> int:
@@ -102,9 +101,10 @@ class LeaderEpochs:
     def forget_below(self, start_offset: int) -> None:
         """The log now begins here: forget epochs that were over before, in memory.
 
-        The file follows with `datasync`; until then its extra entries do no harm.
+        The file follows with `datasync`; until then its extra entries do no harm. Of an epoch that begins
+        just here there may be no batch, so the one before it may be that of the last batch.
         """
-        following = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
+        following = bisect_left(self._entries, start_offset, key=lambda entry: entry[1])
         if following > 1:
             self._entries = self._entries[following - 1 :]
 
@@ -123,7 +123,7 @@ class LeaderEpochs:
             self._write(entries, names_follow)
 
     def _write(self, entries: list[tuple[int, int]], names_follow: bool) -> None:
-        self._has_file = True
+        self._has_file = True  # also if this fails: there may be one then, which must not become old
         lines = (f"{epoch} {offset}" for epoch, offset in entries)
         write_lines(self._disk, self._path, lines, sync_name=not names_follow)
-        self._saved, self._was_written = entries, True
+        self._saved = entries

@@ -48,8 +48,8 @@ class Log(SwappingLog):
         self.on_start: Callable[[int], None] | None = None
         """Called with the start offset when messages were deleted from the front."""
         self.keeps_batches: Callable[[], bool] | None = None
-        """Asked before segments are deleted: true while their batches tell what no other file does. Whoever
-        answers so sees to it that they need not be kept for long."""
+        """Asked before the last synced batches are deleted: true while they tell what no other file does.
+        Whoever answers so sees to it that they need not be kept for long."""
         self.unreadable = UnreadableBatches(directory)
 
     def discard(self) -> None:
@@ -300,14 +300,14 @@ class Log(SwappingLog):
         if offset > self.start_offset:
             self._start_at(offset)
             below = sum(segment.next_base <= offset for segment in self._segments)
-            if below and not self._must_keep_batches():
+            if below and not self._must_keep(below):
                 self._delete(below)
 
     def delete_front(self, count: int) -> int:
         """Delete the first segments, never the active one, and return how many: none if they must be kept a
         little longer (`keeps_batches`). Their files are removed when `reap` lists them."""
         count = min(count, len(self._segments) - 1)
-        if count <= 0 or self._must_keep_batches():
+        if count <= 0 or self._must_keep(count):
             return 0
         self._start_at(max(self.start_offset, self._segments[count].base_offset))
         self._delete(count)
@@ -323,8 +323,10 @@ class Log(SwappingLog):
         if self.on_start is not None:
             self.on_start(offset)
 
-    def _must_keep_batches(self) -> bool:
-        return self.keeps_batches is not None and self.keeps_batches()
+    def _must_keep(self, count: int) -> bool:
+        """True if the first segments must not be deleted now. A synced batch that is left tells enough."""
+        nothing_is_left = self._segments[count].base_offset >= self.recovery_point
+        return nothing_is_left and self.keeps_batches is not None and self.keeps_batches()
 
     def _delete(self, count: int) -> None:
         self._hints, self._old_hints = {}, {}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from forebay.clock import Clock, SystemClock
+from forebay.errors import StorageError
 from forebay.storage.disk import Disk
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
@@ -53,6 +55,7 @@ def open_log(
         )
     if log.end_offset < start_offset and log.offline is None:
         # Deleted messages were lost with the power. Their offsets must not be used again.
+        log.report.cut_epoch = _last_epoch(log)
         log.files.truncate_fully_and_start_at(start_offset)
     log.start_offset = min(max(start_offset, log.begin_offset), log.end_offset)
     if log.report.missing_offsets:
@@ -63,3 +66,13 @@ def open_log(
     log.files.forget_unsynced(snapshots=not clean)
     log.was_closed = clean
     return log
+
+
+def _last_epoch(log: Log) -> tuple[int, int] | None:
+    """The last leader epoch that batches tell, up to the first damage, and the first of its batches."""
+    last = None
+    with suppress(StorageError, OSError):
+        for _, header in log.files.scan(log.begin_offset):
+            if last is None or header.partition_leader_epoch > last[0]:
+                last = header.partition_leader_epoch, header.base_offset
+    return last

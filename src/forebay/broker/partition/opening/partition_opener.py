@@ -136,8 +136,8 @@ class PartitionOpener:
         self._metrics.unreadable_batches += 1
 
     def _keeps_batches(self, partition: Partition) -> bool:
-        """True if segments must not be deleted before the log is synced, and with it a file of its epochs."""
-        if not partition.epochs.are_in_batches_only():
+        """True if batches must not be deleted before the log is synced, and with it a file of its epochs."""
+        if not partition.epochs.is_last_unwritten():
             return False
         partition.log.expect_new_file()
         self._sync_soon([partition.log.files])

@@ -74,6 +74,8 @@ class RecoveryReport:
     power_lost: bool = False
     in_new_directory: bool = False
     """True if there was nothing in the log's directory."""
+    cut_epoch: tuple[int, int] | None = None
+    """The last leader epoch of batches that were dropped because the log begins later, and its start."""
 
     @property
     def lacks_messages(self) -> bool:
@@ -155,7 +157,8 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
         tail=tail,
         report=report,
         unsynced=[segment for segment in unsynced if segment is not segments[-1]],
-        unsynced_names=created or has_made or not options.clean,
+        # A process that wrote nothing did not sync the names of what it had made.
+        unsynced_names=created or has_made or not options.clean or not any(each.size for each in segments),
         lost_txn_indexes=lost,
         snapshots=snapshot_offsets(names),
     )
