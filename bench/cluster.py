@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import ElectionType, KafkaError, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from bench.client import Client
@@ -28,6 +28,7 @@ BROKERS = 3
 LEASE_TTL_S = 8.0
 """The default of `forebay.lease.ttl.ms`."""
 READY_S_MAX = 60.0
+ASK_S_MAX = 5.0
 CREATE_S_MAX = 60.0
 SETTINGS = {
     # What brokers have when nobody sets anything, where tests have something quicker.
@@ -157,8 +158,16 @@ class BenchCluster(ABC):
         wait_until(in_sync, f"all replicas of {topic} to be in sync")
 
     def _partitions(self, topic: str) -> dict[int, Any]:
-        found: TopicMetadata = self._admin.list_topics(topic, timeout=READY_S_MAX).topics[topic]
-        return {} if found.error is not None else dict(found.partitions)
+        """librdkafka asks the broker that it has chosen until its time is over, also one that was killed just
+        then: so it gets little time, and has to choose anew."""
+        deadline = time.monotonic() + READY_S_MAX
+        while True:
+            try:
+                found: TopicMetadata = self._admin.list_topics(topic, timeout=ASK_S_MAX).topics[topic]
+                return {} if found.error is not None else dict(found.partitions)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
 
 
 class ForebayCluster(BenchCluster):
