@@ -102,9 +102,10 @@ def test_retention_may_take_away_what_is_searched(
 ) -> None:
     create(client, "t", 1, **SEGMENTED)
     fill(client, "t")
+    log = broker.on_loop(lambda running: running.partitions.get("t", 0).log)
+    log.files.datasync()  # before, nothing else tells the leader epoch
 
     def delete(running: Node) -> int:
-        log = running.partitions.get("t", 0).log
         log.delete_front(3)
         for path in log.reap():
             running.disk.remove(path)

@@ -198,7 +198,8 @@ def test_a_sync_that_could_not_begin_is_made_later(tmp_path: Path) -> None:
         assert isinstance(disk, FullDisk)
         create(client, "stored")
         disk.full = True
-        assert append(client, "stored", batch(), acks=-1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        large = batch(bytes(100_000))  # a short log has no file of leader epochs that could not be written
+        assert append(client, "stored", large, acks=-1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         disk.full = False
         assert is_synced(local, "stored", 1)
 
