@@ -287,7 +287,7 @@ def test_what_is_known_of_logs_that_are_not_open_stays(tmp_path: Path) -> None:
 
 
 class WaitingDisk(RealDisk):
-    """Lets checkpoints be written when it is told to."""
+    """While `waits` is set, a write of a checkpoint waits for `may_go_on`."""
 
     def __init__(self) -> None:
         super().__init__()
