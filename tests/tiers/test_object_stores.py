@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.tiers import local_directory
+from forebay.tiers.local_directory import LocalDirectory
 from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore, ObjectStoreError
 from forebay.tiers.opening import open_store
 from support.spark.object_store import ObjectStore as S3Server
@@ -123,6 +124,33 @@ def test_an_upload_that_fails_leaves_no_object(store: ObjectStore) -> None:
     with pytest.raises(Missing):
         store.get("torn")
     assert list(store.list("torn")) == []
+
+
+def test_what_a_process_leaves_that_ends_while_it_writes_goes_with_the_object(tmp_path: Path) -> None:
+    store = LocalDirectory(str(tmp_path))
+    left = [
+        tmp_path / "t" / "0" / name
+        for name in ("a.segment.part7-aa", "b.segment.part7-bb", "m.json.part8-cc")
+    ]
+    store.put("t/0/m.json", b"1")
+    for path in left:
+        path.write_bytes(b"half")
+    assert [each.key for each in store.list("")] == ["t/0/m.json"]
+    store.delete("t/0/a.segment")
+    assert [path.exists() for path in left] == [False, True, True], "others may be under way"
+    store.delete("t/0/m.json")
+    assert list(tmp_path.iterdir()) == [], "the last object has gone, and all that was beside it"
+
+
+def test_a_folder_with_objects_keeps_what_is_under_way_there(tmp_path: Path) -> None:
+    store = LocalDirectory(str(tmp_path))
+    for key in ("t/0/a", "t/0/b", "t/1/c"):
+        store.put(key, b"1")
+    under_way = tmp_path / "t" / "0" / "d.part7-aa"
+    under_way.write_bytes(b"half")
+    store.delete("t/0/a")
+    store.delete("t/1/c")
+    assert under_way.exists() and [each.key for each in store.list("")] == ["t/0/b"]
 
 
 def test_objects_are_listed_by_the_beginning_of_their_keys(store: ObjectStore) -> None:

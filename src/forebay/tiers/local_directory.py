@@ -1,8 +1,9 @@
 """A directory as an object store: one file per object. For tests, for one machine, and for shared mounts.
 
-Files are written under a temporary name, synced and renamed. Conditional writes hold an exclusive lock on the
-file `.lock` of the root (`flock`), which works between processes, and on network file systems that support
-it. The tag of an object is a hash of its bytes: manifests differ in each version.
+Files are written under a temporary name, synced and renamed. A process that ends meanwhile leaves the
+temporary file: it goes when the object is deleted, or the last one beside it. Conditional writes hold an
+exclusive lock on the file `.lock` of the root (`flock`), which works between processes, and on network file
+systems that support it. The tag of an object is a hash of its bytes: manifests differ in each version.
 """
 
 from __future__ import annotations
@@ -60,14 +61,12 @@ class LocalDirectory:
     def delete(self, key: str) -> None:
         path = self._path(key)
         with _failures("delete", key):
-            with suppress(FileNotFoundError):
+            try:
                 path.unlink()
+            except FileNotFoundError:
+                _remove_unfinished(path)
             for parent in path.parents:
-                if parent == self._root or self._root not in parent.parents:
-                    break
-                try:
-                    parent.rmdir()
-                except OSError:
+                if parent == self._root or self._root not in parent.parents or not _remove_empty(parent):
                     break
 
     def list(self, prefix: str) -> Iterator[Listed]:
@@ -115,6 +114,29 @@ class LocalDirectory:
         with (self._root / ".lock").open("ab") as file:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX)
             yield
+
+
+def _remove_unfinished(path: Path) -> None:
+    """What is left of an upload that ended before the object was there."""
+    with suppress(FileNotFoundError):
+        for entry in path.parent.iterdir():
+            if entry.name.startswith(f"{path.name}{_TEMPORARY}"):
+                entry.unlink(missing_ok=True)
+
+
+def _remove_empty(folder: Path) -> bool:
+    """Remove a folder in which there is nothing but temporary files. False if there is more."""
+    try:
+        with os.scandir(folder) as entries:
+            if any(_TEMPORARY not in entry.name for entry in entries):
+                return False
+        for path in folder.iterdir():
+            if _TEMPORARY in path.name:
+                path.unlink(missing_ok=True)
+        folder.rmdir()
+    except OSError:
+        return False  # somebody else writes there, or has removed it
+    return True
 
 
 def _create(path: Path) -> FileIO:

@@ -21,6 +21,7 @@ from forebay.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest
+from forebay.wire.tiers.layout import partition_prefix
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.tiered import (
     copied_to,
@@ -302,6 +303,8 @@ def test_the_objects_of_a_deleted_topic_wait_for_a_directory_that_is_not_mounted
     topic_id = create_tiered(client, topic)
     fill(client, topic, 60)
     assert eventually(lambda: copied_to(store, topic_id) > 40)
+    # An upload that was under way when its store went cannot take its file away.
+    (store / partition_prefix(topic_id, 0) / "cut.segment.part1-ab").write_bytes(b"half")
     store.rename(tmp_path / "away")
     store.mkdir()
     client.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5)
