@@ -131,7 +131,9 @@ def test_a_broker_that_is_ready_has_nothing_of_the_console(at_ready: Counted) ->
 def test_an_embedded_broker_is_as_light_and_a_second_one_makes_few_objects() -> None:
     embedded, more = counted(_EMBEDDED)
     assert embedded.files <= 300
-    assert min(map(int, more)) <= 1_500, "it varies with the time a start takes: 1,170 to 1,430"
+    # Tasks that a broker has created make objects when they first run, which may be after it is ready: those
+    # of the first broker are then counted with the second (370 more). So it is the least of three.
+    assert min(map(int, more)) <= 1_500
 
 
 def test_a_command_imports_what_it_uses() -> None:
