@@ -7,7 +7,14 @@ import pytest
 from forebay.errors import ProtocolError
 from forebay.wire.batch import build_batch, read_header
 from forebay.wire.records import Record
-from forebay.wire.tiers.layout import manifest_key, segment_end, segment_key, topic_id_of
+from forebay.wire.tiers.layout import (
+    manifest_key,
+    partition_of,
+    segment_key,
+    segment_name,
+    topic_id_of,
+    topic_key,
+)
 from forebay.wire.tiers.manifest import Doomed, Manifest, RemoteSegment, decode_manifest, encode_manifest
 from forebay.wire.tiers.segment_object import (
     AbortedSpan,
@@ -118,9 +125,12 @@ def test_keys_name_their_topic() -> None:
     assert topic_id_of(manifest_key(TOPIC_ID, 3)) == TOPIC_ID
     assert topic_id_of("topics/zz/topic.json") is None
     assert topic_id_of("other/x") is None
+    assert partition_of(manifest_key(TOPIC_ID, 3)) == 3
+    assert partition_of(topic_key(TOPIC_ID)) is None
+    assert partition_of("topics/zz/3/manifest.json") is None
 
 
-def test_keys_of_segments_name_their_last_offset() -> None:
-    assert segment_end(segment_key(TOPIC_ID, 3, 5, 42, 7, "abc-1")) == 42
-    assert segment_end(manifest_key(TOPIC_ID, 3)) is None
-    assert segment_end("topics/x/0/odd.segment") is None
+def test_keys_of_segments_name_their_offsets_and_the_epoch_of_their_writer() -> None:
+    assert segment_name(segment_key(TOPIC_ID, 3, 5, 42, 7, "abc-1")) == (5, 42, 7)
+    assert segment_name(manifest_key(TOPIC_ID, 3)) is None
+    assert segment_name("topics/x/0/odd.segment") is None

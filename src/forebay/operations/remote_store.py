@@ -11,12 +11,21 @@ from typing import NamedTuple
 
 from forebay.errors import ProtocolError
 from forebay.operations.client import CommandError
-from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, ObjectStore, ObjectStoreError
+from forebay.tiers.object_store import (
+    ABSENT,
+    Conflict,
+    Listed,
+    ManifestMissing,
+    Missing,
+    ObjectStore,
+    ObjectStoreError,
+)
 from forebay.tiers.opening import open_store
 from forebay.tiers.reading import (
     RemoteTopic,
     check_object,
     list_topics,
+    partition_count,
     read_chunk,
     read_index,
     read_manifest,
@@ -43,11 +52,31 @@ class StoreReport(NamedTuple):
     """Objects that are missing, damaged or unreadable."""
 
 
+class FoundManifests(NamedTuple):
+    partitions: int
+    manifests: list[Manifest]
+    problems: list[str]
+    """Why others cannot be read."""
+
+
 def open_remote(url: str) -> ObjectStore:
     try:
         return open_store(url)
     except ObjectStoreError as error:
         raise CommandError(str(error)) from error
+
+
+def read_manifests(store: ObjectStore, topic: RemoteTopic) -> FoundManifests:
+    """Those of all partitions of a topic."""
+    found = FoundManifests(partition_count(store, topic), [], [])
+    for index in range(found.partitions):
+        try:
+            manifest = read_manifest(store, topic.topic_id, index)
+        except ManifestMissing as error:
+            found.problems.append(str(error))
+        else:
+            found.manifests.extend(() if manifest is None else (manifest,))
+    return found
 
 
 def check_store(
@@ -66,7 +95,7 @@ def check_store(
             manifests.append(decode_manifest(store.get(key).data))
         except Missing:
             if _is_there(store, _topic_beside(key)):
-                problems.append(f"{key}: it is missing, and nobody can tell what it listed")
+                problems.append(f"{key}: it is missing; `forebay remote rebuild` makes it anew")
         except ProtocolError as error:
             problems.append(f"{key}: {error}")
     owned: set[str] = set()

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from forebay.operations.client import REQUEST_SECONDS, Client, CommandError, settle
-from forebay.operations.remote_store import find_topic
+from forebay.operations.remote_store import find_topic, read_manifests
 from forebay.tiers.object_store import ObjectStore, ObjectStoreError
-from forebay.tiers.reading import RemoteTopic, list_topics, partition_count, read_manifest
+from forebay.tiers.reading import RemoteTopic, list_topics
 
 _URL = "forebay.remote.url"
 _RESTORE = "forebay.remote.restore"
@@ -77,14 +77,12 @@ def _plan(
     known: Any,
     keep_all: bool,
 ) -> PlannedRestore:
-    count = partition_count(store, topic)
-    found = [read_manifest(store, topic.topic_id, index) for index in range(count)]
-    manifests = [each for each in found if each is not None]
+    count, manifests, unreadable = read_manifests(store, topic)
     segments = [segment for manifest in manifests for segment in manifest.segments]
     retention_ms = -1 if keep_all else int(topic.settings.get(_RETENTION_MS, -1))
     oldest_ms = int(time.time() * 1000) - retention_ms
     expired = [each for each in segments if retention_ms >= 0 and 0 <= each.max_timestamp < oldest_ms]
-    problem = ""
+    problem = "; ".join(unreadable)
     if name in known:
         problem = f"there is a topic {name} already: choose another name with --as"
     elif sum(other.name == topic.name for other in topics) > 1:

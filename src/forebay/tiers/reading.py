@@ -18,10 +18,21 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from forebay.errors import ProtocolError
-from forebay.tiers.object_store import Missing, ObjectStore, ObjectStoreError
-from forebay.wire.tiers.layout import TOPIC, TOPICS, manifest_key, topic_id_of, topic_key, topic_prefix
+from forebay.tiers.object_store import ManifestMissing, Missing, ObjectStore, ObjectStoreError, Stored
+from forebay.wire.tiers.layout import (
+    SEGMENT_SUFFIX,
+    TOPIC,
+    TOPICS,
+    manifest_key,
+    partition_prefix,
+    topic_id_of,
+    topic_key,
+    topic_prefix,
+)
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment, decode_manifest
 from forebay.wire.tiers.segment_object import Chunk, SegmentIndex, check_chunk, decode_tail
+
+_HASHED_AT_ONCE = 8 << 20
 
 
 class RemoteTopic(NamedTuple):
@@ -34,7 +45,11 @@ class RemoteTopic(NamedTuple):
 
 
 def read_manifest(store: ObjectStore, topic_id: bytes, partition: int) -> Manifest | None:
-    """The manifest as it is now; None if nothing of the partition was ever copied."""
+    """The manifest as it is now; None if nothing of the partition was ever copied.
+
+    Raises ManifestMissing if something was: a segment is announced in the manifest before it is written, so
+    where there is one there was a manifest, and what it listed must not be taken for nothing.
+    """
     found = read_tagged_manifest(store, topic_id, partition)
     return None if found is None else found[0]
 
@@ -42,14 +57,34 @@ def read_manifest(store: ObjectStore, topic_id: bytes, partition: int) -> Manife
 def read_tagged_manifest(store: ObjectStore, topic_id: bytes, partition: int) -> tuple[Manifest, str] | None:
     """The manifest, and the tag to change it by."""
     key = manifest_key(topic_id, partition)
-    try:
-        data, tag = store.get(key)
-    except Missing:
+    found = _get(store, key)
+    if found is None and has_segments(store, topic_id, partition):
+        found = _get(store, key)  # its first segments may have come in between
+        if found is None:
+            raise ManifestMissing(
+                f"{key} is missing in {store.url}, though segments are there that it has listed: bring it "
+                "back, or have it made anew with `forebay remote rebuild`"
+            )
+    if found is None:
         return None
+    data, tag = found
     try:
         return decode_manifest(data), tag
     except ProtocolError as error:
         raise ObjectStoreError(f"{key} in {store.url}: {error}") from error
+
+
+def _get(store: ObjectStore, key: str) -> Stored | None:
+    try:
+        return store.get(key)
+    except Missing:
+        return None
+
+
+def has_segments(store: ObjectStore, topic_id: bytes, partition: int) -> bool:
+    """True if segments of the partition are in the store, whether or not they count."""
+    prefix = partition_prefix(topic_id, partition)
+    return any(listed.key.endswith(SEGMENT_SUFFIX) for listed in store.list(prefix))
 
 
 def read_index(store: ObjectStore, segment: RemoteSegment) -> SegmentIndex:
@@ -80,14 +115,18 @@ def read_chunks(store: ObjectStore, segment: RemoteSegment, chunks: Sequence[Chu
     return data
 
 
-def check_object(store: ObjectStore, segment: RemoteSegment, part_bytes: int = 8 << 20) -> None:
+def check_object(store: ObjectStore, segment: RemoteSegment) -> None:
     """Read a whole object and compare it with its hash. Raises ObjectStoreError if it differs."""
-    digest = sha256()
-    for position in range(0, segment.object_bytes, part_bytes):
-        length = min(part_bytes, segment.object_bytes - position)
-        digest.update(store.get_range(segment.key, position, length))
-    if digest.hexdigest() != segment.sha256:
+    if hash_object(store, segment.key, segment.object_bytes) != segment.sha256:
         raise ObjectStoreError(f"{segment.key} in {store.url} does not have the bytes that were copied")
+
+
+def hash_object(store: ObjectStore, key: str, size: int) -> str:
+    """The hash of a whole object, as manifests have it."""
+    digest = sha256()
+    for position in range(0, size, _HASHED_AT_ONCE):
+        digest.update(store.get_range(key, position, min(_HASHED_AT_ONCE, size - position)))
+    return digest.hexdigest()
 
 
 def encode_topic(topic: RemoteTopic) -> bytes:
@@ -109,10 +148,8 @@ def decode_topic(data: bytes) -> RemoteTopic:
 
 
 def read_topic(store: ObjectStore, topic_id: bytes) -> RemoteTopic | None:
-    try:
-        return decode_topic(store.get(topic_key(topic_id)).data)
-    except Missing:
-        return None
+    found = _get(store, topic_key(topic_id))
+    return None if found is None else decode_topic(found.data)
 
 
 def list_topics(store: ObjectStore) -> Iterator[RemoteTopic]:

@@ -10,6 +10,7 @@ from forebay.core.partition.retention import RetentionPolicy
 from forebay.core.tiers import manifest_changes as changes
 from forebay.core.tiers.lineage import end_of_epoch, lost_from
 from forebay.core.tiers.planning import Copy, copy_lag, local_deletion, retained_from, segments_to_copy
+from forebay.core.tiers.rebuilt_manifest import FoundSegment, listed_segments
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment
 
 TOPIC_ID = bytes(16)
@@ -214,3 +215,49 @@ def test_segments_that_were_deleted_while_they_were_copied_are_not_entered() -> 
     assert changes.fitting(changes.started_at(pending, 25, 0), copied) == copied[1:]
     assert changes.fitting(changes.started_at(pending, 30, 0), copied) == []
     assert changes.fitting(changes.started_at(pending, 15, 0), copied) == copied
+
+
+# -- a manifest that is made anew ----------------------------------------------------------------------------
+
+
+def found(epoch: int, base: int, end: int, *epochs: tuple[int, int]) -> FoundSegment:
+    return FoundSegment(epoch, remote(base, end, *(epochs or ((epoch, base),))))
+
+
+def spans(*segments: FoundSegment) -> list[tuple[int, int, str]]:
+    listed = listed_segments(segments)
+    assert listed == listed_segments(segments[::-1]), "the order of a listing does not matter"
+    return [(each.base_offset, each.next_offset, each.key) for each in listed]
+
+
+def test_segments_of_one_leader_after_the_other_are_listed() -> None:
+    assert spans(found(1, 0, 10), found(1, 10, 20), found(3, 20, 25)) == [
+        (0, 10, "0-10"),
+        (10, 20, "10-20"),
+        (20, 25, "20-25"),
+    ]
+    assert listed_segments([]) == ()
+
+
+def test_before_a_gap_nothing_is_listed() -> None:
+    assert spans(found(1, 0, 10), found(1, 11, 20)) == [(11, 20, "11-20")]
+
+
+def test_what_a_later_leader_has_copied_counts_and_what_others_have_before_that() -> None:
+    lost = found(1, 10, 20), found(1, 20, 30), found(1, 30, 90)
+    assert spans(found(1, 0, 10), *lost, found(2, 15, 26)) == [
+        (0, 10, "0-10"),
+        (10, 15, "10-20"),
+        (15, 26, "15-26"),
+    ]
+
+
+def test_epochs_do_not_go_back_in_what_is_listed() -> None:
+    """The last leader has copied messages of epoch 1; those of epoch 2 before them are lost."""
+    assert spans(found(2, 5, 12, (1, 5), (2, 8)), found(3, 10, 20, (1, 10), (3, 15))) == [(10, 20, "10-20")]
+    assert spans(found(2, 5, 12, (1, 5), (2, 11)), found(3, 10, 20, (1, 10), (3, 15)))[0] == (5, 10, "5-12")
+
+
+def test_of_several_attempts_of_a_leader_the_longest_is_listed() -> None:
+    again = FoundSegment(1, remote(5, 20, (1, 5)))
+    assert spans(found(1, 0, 20), again, found(1, 20, 30)) == [(0, 20, "0-20"), (20, 30, "20-30")]

@@ -145,6 +145,7 @@ from support.mutants.tiers import (
     delete_local_segments_before_the_manifest_has_them,
     serve_a_lost_history,
     show_aborted_messages_from_the_store,
+    take_lost_manifests_for_none,
     write_manifests_over_those_of_others,
 )
 from support.mutants.views import (
@@ -238,6 +239,7 @@ MUTANTS: dict[Mutant, str] = {
     copy_without_the_aborted_transactions: "tiers",
     write_manifests_over_those_of_others: "deposed-tiers",
     serve_a_lost_history: "lost-tiers",
+    take_lost_manifests_for_none: "lost-manifests",
     begin_share_groups_at_the_local_log: "tiered-readers",
     show_aborted_messages_from_the_store: "tiered-readers",
 }

@@ -10,13 +10,15 @@ from forebay.broker.fetch.view_read import ViewRead
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.remote_log import RemoteLog
 from forebay.broker.shares.requests import acquiring
-from forebay.broker.tiers import leader_term, manifest_file
+from forebay.broker.tiers import manifest_file
 from forebay.broker.tiers.leader_term import LeaderTerm
+from forebay.broker.tiers.manifest_file import ManifestFile
 from forebay.broker.tiers.missed_chunk import ChunkRange
 from forebay.broker.tiers.uploads import Upload
+from forebay.core.tiers import claiming
 from forebay.core.tiers.planning import Copy
 from forebay.storage.log.segment.segment_list import LogSlice
-from forebay.tiers.object_store import ObjectStore
+from forebay.tiers.object_store import ManifestMissing, ObjectStore
 from forebay.wire.tiers.manifest import Manifest, encode_manifest
 from forebay.wire.tiers.segment_object import AbortedSpan
 
@@ -38,9 +40,22 @@ def write_manifests_over_those_of_others(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaderTerm, "_claimed", by_anybody)
 
 
+def take_lost_manifests_for_none(patch: pytest.MonkeyPatch) -> None:
+    """A manifest that is not there was never there."""
+    find = ManifestFile._found
+
+    async def found_or_none(self: ManifestFile) -> tuple[Manifest, str] | None:
+        try:
+            return await find(self)
+        except ManifestMissing:
+            return None
+
+    patch.setattr(ManifestFile, "_found", found_or_none)
+
+
 def serve_a_lost_history(patch: pytest.MonkeyPatch) -> None:
     """What was copied before an unclean election counts, whatever the new leader has."""
-    patch.setattr(leader_term, "lost_from", lambda *_: None)
+    patch.setattr(claiming, "lost_from", lambda *_: None)
 
 
 def copy_without_the_aborted_transactions(patch: pytest.MonkeyPatch) -> None:

@@ -18,16 +18,16 @@ from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.tiers.manifest_file import ManifestFile
 from forebay.broker.tiers.tier_host import TierHost
+from forebay.broker.tiers.topic_description import TopicDescription
 from forebay.broker.tiers.uploads import Upload
 from forebay.broker.yielding.pace import Pace
 from forebay.core.partition.retention import RetentionPolicy
 from forebay.core.tiers import manifest_changes as changes
-from forebay.core.tiers.lineage import lost_from
+from forebay.core.tiers.claiming import own_history
 from forebay.core.tiers.planning import Copy, local_deletion, retained_from, segments_to_copy
 from forebay.errors import ForebayError, StorageError
 from forebay.tiers.object_store import ObjectStoreError
-from forebay.tiers.reading import RemoteTopic, encode_topic
-from forebay.wire.tiers.layout import segment_key, topic_key
+from forebay.wire.tiers.layout import segment_key
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment
 from forebay.wire.tiers.segment_object import AbortedSpan
 
@@ -50,10 +50,11 @@ class LeaderTerm:
         self.epoch = partition.leader_epoch
         self._host = host
         self._remote = partition.remote
-        self._file = ManifestFile(host.store, host.threads, partition.topic_id, partition.index)
+        self._file = ManifestFile(
+            host.store, host.known_store, host.threads, partition.topic_id, partition.index
+        )
         self._lock = asyncio.Lock()
-        self._described = b""
-        """The description of the topic that this term has written."""
+        self._description = TopicDescription(host, partition)
         self._pace: Pace | None = None
         """Of the upload under way, or of the last one."""
         self._copy_at: int | None = None
@@ -81,10 +82,7 @@ class LeaderTerm:
             return
         for _ in range(_TRIES_MAX):
             self._check_term()
-            await self._host.known_store.check()
             found = await self._file.read()
-            if found is None:
-                await self._host.known_store.confirm()  # it may have been replaced by an empty one
             self._check_term()
             if found is None:
                 self._adopt(None)
@@ -105,28 +103,24 @@ class LeaderTerm:
     def _own_history(self, manifest: Manifest) -> Manifest:
         """Without what is not of this leader's history."""
         partition, log_ = self.partition, self.partition.log
-        keep_ms = self._host.config.lost_history_retention_ms
-        lost = lost_from(manifest, partition.epochs.entries, log_.start_offset, log_.end_offset)
-        if lost is not None:
-            _warn("messages in the object store are of a lost history, and are not served", partition, lost)
-            manifest = changes.cut_off(manifest, lost, self._now_ms() + keep_ms)
-        if manifest.next_offset < log_.start_offset:
-            if manifest.segments or lost is not None:
-                _warn(
-                    "messages between the object store and the local log are missing: they are skipped",
-                    partition,
-                    log_.start_offset,
-                )
-            manifest = changes.begun_anew(manifest, log_.start_offset, self._now_ms() + keep_ms)
-        return manifest
+        delete_at_ms = self._now_ms() + self._host.config.lost_history_retention_ms
+        own = own_history(
+            manifest, partition.epochs.entries, log_.start_offset, log_.end_offset, delete_at_ms
+        )
+        for loss, offset in own.losses:
+            log.error(loss, extra={"partition": str(partition), "offset": offset})
+        return own.manifest
 
     async def _store(self, manifest: Manifest) -> None:
         """Make a changed manifest the one that counts. On a conflict it is to be read again."""
         if not await self._file.replace(manifest):
-            self._remote.known = False
-            raise ObjectStoreError(f"somebody else has changed the manifest of {self.partition}")
+            raise self._changed_by_others()
         self._check_term()
         self._adopt(manifest)
+
+    def _changed_by_others(self) -> ObjectStoreError:
+        self._remote.known = False
+        return ObjectStoreError(f"somebody else has changed the manifest of {self.partition}")
 
     def _adopt(self, manifest: Manifest | None) -> None:
         was_known = self._remote.known
@@ -286,7 +280,7 @@ class LeaderTerm:
         copies = self._to_copy()
         if not copies:
             return []
-        await self._describe_topic()
+        await self._description.write()
         manifest = self._remote.manifest
         if manifest is None:
             manifest = self._claimed(
@@ -385,15 +379,6 @@ class LeaderTerm:
             manifest = changes.given_up(manifest, failed, self._delete_at_ms())
         await self._store(manifest)
 
-    async def _describe_topic(self) -> None:
-        """Write down the topic's name and settings, for a restore, if they have changed in this term."""
-        partition, host = self.partition, self._host
-        count, settings = host.topic_settings(partition.topic)
-        data = encode_topic(RemoteTopic(partition.topic, partition.topic_id, count, settings))
-        if data != self._described:
-            await host.threads.run(lambda: host.store.put(topic_key(partition.topic_id), data))
-            self._described = data
-
     # -- objects that no longer count ------------------------------------------------------------------
 
     async def _delete_objects(self) -> None:
@@ -403,6 +388,9 @@ class LeaderTerm:
         keys = changes.due_for_deletion(manifest, self._now_ms(), _DELETED_AT_ONCE)
         if not keys:
             return
+        if not await self._file.is_current():
+            raise self._changed_by_others()  # one that was made anew may list them
+        self._check_term()
 
         def delete_all() -> None:
             for key in keys:
@@ -418,7 +406,3 @@ class LeaderTerm:
 
     def _delete_at_ms(self) -> int:
         return self._now_ms() + self._host.config.delete_delay_ms
-
-
-def _warn(message: str, partition: Partition, offset: int) -> None:
-    log.error(message, extra={"partition": str(partition), "offset": offset})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from forebay.broker.tiers.known_object_store import KnownObjectStore
 from forebay.broker.tiers.store_threads import StoreThreads
-from forebay.tiers.object_store import ABSENT, Conflict, Missing, ObjectStore
+from forebay.tiers.object_store import ABSENT, Conflict, ManifestMissing, Missing, ObjectStore
 from forebay.tiers.reading import read_tagged_manifest
 from forebay.wire.tiers.layout import manifest_key
 from forebay.wire.tiers.manifest import Manifest, encode_manifest
@@ -15,22 +16,45 @@ log = logging.getLogger(__name__)
 
 
 class ManifestFile:
-    def __init__(self, store: ObjectStore, threads: StoreThreads, topic_id: bytes, partition: int) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        known_store: KnownObjectStore,
+        threads: StoreThreads,
+        topic_id: bytes,
+        partition: int,
+    ) -> None:
         self._store = store
+        self._known_store = known_store
         self._threads = threads
         self._topic_id = topic_id
         self._partition = partition
         self._tag = ABSENT
 
     async def read(self) -> Manifest | None:
-        found = await self._threads.run(
-            lambda: read_tagged_manifest(self._store, self._topic_id, self._partition)
-        )
+        """None if nothing was ever copied. Raises ObjectStoreError also if it is missing in another way."""
+        found = await self._found()
         if found is None:
+            await self._known_store.confirm()  # it may have been replaced by an empty one
             self._tag = ABSENT
             return None
         manifest, self._tag = found
         return manifest
+
+    async def is_current(self) -> bool:
+        """True if the last version that was read or written here is the one that counts."""
+        found = await self._found()
+        return found is not None and found[1] == self._tag
+
+    async def _found(self) -> tuple[Manifest, str] | None:
+        await self._known_store.check()
+        try:
+            return await self._threads.run(
+                lambda: read_tagged_manifest(self._store, self._topic_id, self._partition)
+            )
+        except ManifestMissing:
+            await self._known_store.confirm()  # an upload may have ended in another store
+            raise
 
     async def replace(self, manifest: Manifest) -> bool:
         """Store a new version. False if somebody else has stored one since the last `read` or `replace`.

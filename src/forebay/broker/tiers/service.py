@@ -2,7 +2,8 @@
 
 Every partition is looked at at intervals, and soon after a segment was closed. A store that fails is asked
 again after a pause that grows with each failure, for all partitions together: one that is away is not asked
-a thousand times. Nothing here is in the way of producing or of reading the local log.
+a thousand times. (A manifest that is missing is a matter of its partition: it is looked for in each round.)
+Nothing here is in the way of producing or of reading the local log.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.tiers.leader_term import LeaderTerm, TermOver
 from forebay.broker.yielding.pace import Stopped
 from forebay.errors import ErrorCode, KafkaError, StorageError
-from forebay.tiers.object_store import ObjectStoreError
+from forebay.tiers.object_store import ManifestMissing, ObjectStoreError
 
 if TYPE_CHECKING:
     from forebay.broker.background import Background
@@ -194,7 +195,7 @@ class TierService:
         self._host.metrics.remote_failures += 1
         if partition.remote is not None:
             partition.remote.failure = str(error)
-        if isinstance(error, ObjectStoreError):
+        if isinstance(error, ObjectStoreError) and not isinstance(error, ManifestMissing):
             self._pause()
             self._due[partition] = None
         log.warning(

@@ -1,4 +1,4 @@
-"""`forebay remote list|check`: look into the object store of tiered storage. They need no broker."""
+"""`forebay remote list|check|rebuild`: the object store of tiered storage. They need no broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HOUR_MS = 3_600_000
 
 @click.group()
 def remote() -> None:
-    """Look at, check and clean the object store of tiered storage."""
+    """Look at, check, clean and repair the object store of tiered storage."""
 
 
 @remote.command(name="list")
@@ -21,23 +21,24 @@ def remote() -> None:
 @json_option
 def list_(url: str, as_json: bool) -> None:
     """List the topics in the store at URL, a directory or s3://bucket/prefix."""
-    from forebay.operations.remote_store import open_remote
-    from forebay.tiers.reading import list_topics, partition_count, read_manifest
+    from forebay.operations.remote_store import open_remote, read_manifests
+    from forebay.tiers.reading import list_topics
 
     store = open_remote(url)
     rows = []
     for topic in sorted(list_topics(store)):
-        count = partition_count(store, topic)
-        manifests = [read_manifest(store, topic.topic_id, index) for index in range(count)]
+        found = read_manifests(store, topic)
         rows.append(
             {
                 "topic": topic.name,
                 "topic_id": topic.topic_id.hex(),
-                "partitions": count,
-                "segments": sum(len(each.segments) for each in manifests if each is not None),
-                "bytes": sum(each.data_bytes for each in manifests if each is not None),
+                "partitions": found.partitions,
+                "segments": sum(len(each.segments) for each in found.manifests),
+                "bytes": sum(each.data_bytes for each in found.manifests),
             }
         )
+        for problem in found.problems:
+            click.echo(f"problem: {problem}", err=True)
     if as_json:
         print_json(rows)
     elif rows:
@@ -87,3 +88,41 @@ def check(url: str, deep: bool, delete_orphans: bool, age_min_ms: int, as_json: 
             click.echo(f"problem: {problem}")
     if report.problems:
         raise CommandError(f"{len(report.problems)} objects are missing or damaged")
+
+
+@remote.command()
+@click.argument("url")
+@click.argument("topics", metavar="[TOPIC...]", nargs=-1)
+@click.option("--plan", "only_plan", is_flag=True, help="Only show what would be written.")
+@json_option
+def rebuild(url: str, topics: tuple[str, ...], only_plan: bool, as_json: bool) -> None:
+    """Make manifests anew that are missing in the store at URL, or cannot be read.
+
+    Each is made from the segments of its partition, which are read whole. Manifests that can be read are left
+    alone. Messages that were deleted may be there again, until retention deletes them. TOPIC is a name or an
+    id; without one all topics are looked at.
+    """
+    from forebay.operations.manifest_rebuild import rebuild_manifests
+    from forebay.operations.remote_store import open_remote
+
+    found = list(rebuild_manifests(open_remote(url), topics, write=not only_plan))
+    if as_json:
+        print_json([each._asdict() for each in found])
+    elif found:
+        headers = ("TOPIC", "PARTITION", "START", "END", "SEGMENTS", "BYTES")
+        print_table(
+            headers,
+            [
+                [each.topic, each.partition, each.start_offset, each.next_offset, each.segments, each.bytes]
+                for each in found
+            ],
+        )
+    else:
+        click.echo("no manifest is missing", err=True)
+    for each in found:
+        for key in each.left_out:
+            click.echo(f"left out: {key}", err=True)
+        for problem in each.problems:
+            click.echo(f"problem: {problem}", err=True)
+    if any(each.problems for each in found):
+        raise CommandError("segments that cannot be read are not listed, nor are those before a gap")

@@ -81,7 +81,7 @@ def cut_off(manifest: Manifest, lost_from: int, delete_at_ms: int) -> Manifest:
     kept = tuple(segment for segment in manifest.segments if segment.base_offset < lost_from)
     gone = manifest.segments[len(kept) :]
     if kept and kept[-1].next_offset > lost_from:
-        kept = (*kept[:-1], _clipped(kept[-1], lost_from))
+        kept = (*kept[:-1], clipped(kept[-1], lost_from))
     return _next(manifest)._replace(
         start_offset=min(manifest.start_offset, lost_from),
         segments=kept,
@@ -106,7 +106,10 @@ def due_for_deletion(manifest: Manifest, now_ms: int, count_max: int) -> list[st
     return [doomed.key for doomed in manifest.doomed if doomed.delete_at_ms <= now_ms][:count_max]
 
 
-def _clipped(segment: RemoteSegment, end: int) -> RemoteSegment:
+def clipped(segment: RemoteSegment, end: int) -> RemoteSegment:
+    """Its part before this offset."""
+    if segment.next_offset <= end:
+        return segment
     epochs = tuple(entry for entry in segment.epochs if entry[1] < end)
     return segment._replace(next_offset=end, epochs=epochs)
 

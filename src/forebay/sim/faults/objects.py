@@ -1,12 +1,16 @@
-"""Faults of the object store of tiered storage: away for a while, or failing now and then."""
+"""Faults of the object store of tiered storage: it is away, fails now and then, or loses a manifest."""
 
 from __future__ import annotations
 
+from forebay.operations.manifest_rebuild import rebuild_manifests
 from forebay.sim.faults.scene import Fault, Scene, Undo
 from forebay.sim.world.objects import SimObjects
+from forebay.wire.tiers.layout import MANIFEST
+from forebay.wire.tiers.manifest import decode_manifest
 
 _FOR_EVER = float("inf")
 _SLOW_S_MAX = 8.0
+_LATE_S = 5.0
 
 
 class ObjectFaults:
@@ -16,7 +20,12 @@ class ObjectFaults:
 
     def staged_kinds(self) -> list[tuple[Fault, int]]:
         """Faults of single plots."""
-        return [(self._objects_away, 4), (self._objects_fail, 4), (self._objects_slow, 4)]
+        return [
+            (self._objects_away, 4),
+            (self._objects_fail, 4),
+            (self._objects_slow, 4),
+            (self._manifest_lost, 4),
+        ]
 
     def _objects_away(self) -> Undo | None:
         self._scene.note("the object store is away")
@@ -29,8 +38,37 @@ class ObjectFaults:
     def _objects_fail(self) -> Undo | None:
         """Every other request fails, or is carried out without an answer; listings are late."""
         self._scene.note("the object store fails now and then")
-        self._objects.failure_rate, self._objects.lists_late_s = 0.5, 5.0
+        self._objects.failure_rate, self._objects.lists_late_s = 0.5, _LATE_S
         return self._objects_work
+
+    def _manifest_lost(self) -> Undo | None:
+        """Somebody deletes a manifest. It is made anew from the segments some time later."""
+        objects = self._objects
+        found = [
+            key for key in sorted(objects.objects) if key.endswith(f"/{MANIFEST}") and self._is_full(key)
+        ]
+        if not found:
+            return None
+        key = self._scene.chance.choice(found)
+        self._scene.note(f"somebody deletes {key}")
+        with objects.calm():
+            objects.delete(key)
+        objects.hidden.add(key)
+        return self._manifest_made_anew
+
+    def _is_full(self, key: str) -> bool:
+        """True if it lists a segment that everybody finds there, however late listings are."""
+        stored = self._objects.objects
+        long_ago = self._scene.world.now - _LATE_S
+        return any(stored[each.key][2] < long_ago for each in decode_manifest(stored[key][0]).segments)
+
+    def _manifest_made_anew(self) -> None:
+        objects = self._objects
+        with objects.calm():
+            for rebuilt in rebuild_manifests(objects, write=True):
+                self._scene.note(f"the manifest of {rebuilt.topic}-{rebuilt.partition} is made anew")
+        objects.rebuilt |= objects.hidden
+        objects.hidden.clear()
 
     def _objects_slow(self) -> Undo | None:
         self._scene.note("the object store is slow to those who copy")

@@ -1,13 +1,15 @@
 """Invariants of tiered storage, checked against what is really in the object store.
 
 - A manifest is whole, and every object that it lists is there, with the size that it says.
+- One that somebody has deleted is not begun anew by a leader: what it listed would be given up.
 - What is gone from a broker's disk is in the object store. (Not in topics whose messages are deleted, or may
   be lost.)
 - A manifest lists nothing of a lost history: its messages are those of the leader that wrote it, epoch by
   epoch, and end where the leader's log does, or before.
 - What a leader knows of its manifest fits its log: nothing is missing between the two, and nothing counts as
   deleted that is still to be written.
-- In the end every object has an owner: a manifest lists it, or is about to delete it.
+- In the end every object has an owner: a manifest lists it, or is about to delete it. (Not where a
+  manifest was made anew, which lists only what counts.)
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class TierInvariants:
                 self._check_logs(node)
 
     def _check_manifest(self, key: str) -> None:
+        if key in self._objects.hidden:
+            self._world.fail(f"{key} was deleted by somebody, and a leader has begun it anew")
         manifest = self._manifest(key)
         for segment in () if manifest is None else manifest.segments:
             found = self._objects.objects.get(segment.key)
@@ -80,7 +84,10 @@ class TierInvariants:
                 continue
             if partition.config.unclean_leader_election_enable:
                 continue  # a replica may still have a lost history, of which the store has let go
-            manifest = self._manifest(manifest_key(partition.topic_id, partition.index))
+            key = manifest_key(partition.topic_id, partition.index)
+            manifest = self._manifest(key)
+            if key in self._objects.hidden:
+                continue
             if manifest is None or manifest.next_offset < start:
                 held = -1 if manifest is None else manifest.next_offset
                 self._world.fail(
@@ -116,8 +123,11 @@ class TierInvariants:
     def orphans(self) -> list[str]:
         """Objects that no manifest knows."""
         owned = set(self._owned())
+        known = {key.rpartition("/")[0] for key in self._objects.rebuilt}
         return sorted(
-            key for key in self._objects.objects if key.endswith(SEGMENT_SUFFIX) and key not in owned
+            key
+            for key in self._objects.objects
+            if key.endswith(SEGMENT_SUFFIX) and key not in owned and key.rpartition("/")[0] not in known
         )
 
     def _owned(self) -> Iterator[str]:

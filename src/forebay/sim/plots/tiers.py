@@ -55,6 +55,15 @@ PLOTS = {
         tiered=True,
         step_s=(0.5, 3.0),
     ),
+    # Somebody deletes manifests, which are made anew some time later, while leaders change and processes end.
+    "lost-manifests": Plot(
+        cast=("exact", "plain", "transactions", "elector"),
+        faults=("manifest_lost", "objects_fail", "kill", "isolate"),
+        settings={**TWO_IN_SYNC, **_TIERS, "log.local.retention.bytes": "1"},
+        value_bytes=400,
+        tiered=True,
+        step_s=(0.5, 3.0),
+    ),
     # Views and share groups read what is in the object store only: what is copied leaves the disks.
     "tiered-readers": Plot(
         cast=("exact", "plain", "transactions", "views", "shares"),

@@ -1,4 +1,5 @@
 """The object store of a simulated cluster: it fails, answers too late, and lists late; it forgets nothing.
+(But somebody may delete a manifest.)
 
 A request is carried out at one moment, in a thread of a process. What can go wrong: the store is away
 (`away_until`), a single request fails before it does anything, or it does its work and the answer is lost.
@@ -8,6 +9,7 @@ Requests of copying threads may take long (`slow_s_max`): longer than an object 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from random import Random
 
 from forebay.sim.world.virtual_time import World
@@ -31,6 +33,10 @@ class SimObjects:
         self.slow_s_max = 0.0
         self.lists_late_s = 0.0
         """How old the answer of a listing is."""
+        self.hidden: set[str] = set()
+        """Manifests that somebody has deleted, and nobody has made anew yet."""
+        self.rebuilt: set[str] = set()
+        """Those that were made anew: what they do not list has no owner."""
         self.on_change: Callable[[str], None] | None = None
         """Called with the key of every object that was written or deleted."""
 
@@ -81,6 +87,16 @@ class SimObjects:
         for key, (data, _, written) in sorted(self.objects.items()):
             if key.startswith(prefix) and written <= seen_to:
                 yield Listed(key, len(data), int(written * 1000))
+
+    @contextmanager
+    def calm(self) -> Iterator[None]:
+        """While somebody uses it to whom nothing happens."""
+        before = self.away_until, self.failure_rate, self.lists_late_s
+        self.away_until = self.failure_rate = self.lists_late_s = 0.0
+        try:
+            yield
+        finally:
+            self.away_until, self.failure_rate, self.lists_late_s = before
 
     def _write(self, key: str, data: bytes) -> int:
         self._versions += 1

@@ -17,6 +17,8 @@ with one request, and never have to list.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 STORE = "store.json"
 TOPICS = "topics/"
 MANIFEST = "manifest.json"
@@ -48,12 +50,29 @@ def segment_key(
     return partition_prefix(topic_id, partition) + name
 
 
-def segment_end(key: str) -> int | None:
-    """The next offset in the name of a segment object; None if the key is none of a segment."""
+class SegmentName(NamedTuple):
+    """What the name of a segment object tells."""
+
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    """Of the leader that copied it."""
+
+
+def segment_name(key: str) -> SegmentName | None:
+    """None if the key is none of a segment."""
     if not key.endswith(SEGMENT_SUFFIX):
         return None
-    parts = key.rpartition("/")[2].split("-")
-    return int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else None
+    numbers = key.rpartition("/")[2].split("-")[:3]
+    if len(numbers) < 3 or not all(number.isdecimal() for number in numbers):
+        return None
+    return SegmentName(*map(int, numbers))
+
+
+def partition_of(key: str) -> int | None:
+    """The partition that an object belongs to; None if it belongs to none."""
+    number = key[len(TOPICS) :].split("/")[1:2] if topic_id_of(key) is not None else []
+    return int(number[0]) if number and number[0].isdecimal() else None
 
 
 def topic_id_of(key: str) -> bytes | None:

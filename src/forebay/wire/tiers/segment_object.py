@@ -100,6 +100,14 @@ def encode_tail(index: SegmentIndex, data_bytes: int) -> bytes:
     return body + _FOOTER.pack(data_bytes, len(body), crc32c(body), _MAGIC)
 
 
+def read_footer(footer: Bytes, object_bytes: int) -> int:
+    """Where the batches end, from the last bytes of an object. Raises ProtocolError if these are damaged."""
+    position, length, _, magic = _FOOTER.unpack(footer)
+    if magic != _MAGIC or position < 0 or length < 0 or position + length + FOOTER_SIZE != object_bytes:
+        raise ProtocolError("the footer of a segment is damaged")
+    return int(position)
+
+
 def decode_tail(tail: Bytes, data_bytes: int) -> SegmentIndex:
     """The index from everything in the object after its batches. Raises ProtocolError if it is damaged."""
     if len(tail) < FOOTER_SIZE:

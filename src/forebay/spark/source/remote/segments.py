@@ -18,7 +18,7 @@ from forebay.spark.source.remote.planning import RemoteRange, segments_of
 from forebay.tiers.object_store import Missing, ObjectStore, ObjectStoreError
 from forebay.tiers.reading import read_chunks, read_index, read_manifest
 from forebay.wire.messages.fetch import AbortedTransaction
-from forebay.wire.tiers.layout import segment_end
+from forebay.wire.tiers.layout import segment_name
 from forebay.wire.tiers.manifest import RemoteSegment
 from forebay.wire.tiers.segment_object import Chunk, SegmentIndex, chunk_at
 
@@ -116,7 +116,8 @@ class SegmentPieces:
 def _check_whole(index: SegmentIndex, segment: RemoteSegment) -> None:
     """Nothing is passed over: an object that was not copied up to the end of its segment is an error, and so
     are bytes that its index does not have."""
-    _check_reached(segment_end(segment.key) or 0, segment.next_offset, segment)
+    named = segment_name(segment.key)
+    _check_reached(0 if named is None else named.next_offset, segment.next_offset, segment)
     position = 0
     for chunk in index.chunks:
         if chunk.position != position:

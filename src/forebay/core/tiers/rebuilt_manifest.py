@@ -1,0 +1,49 @@
+"""Which segments a lost manifest has listed, as far as their objects tell.
+
+The objects may be more than it listed: uploads that were given up, what retention has let go and is to be
+deleted, and what an unclean election has lost. An offset may be in several of them, then. The leader of the
+highest epoch has copied last: what it has counts, and what others have below that. (A leader that copies
+offsets again which another has copied had cut these off.) Epochs never go back within a history.
+
+Nothing tells which messages were deleted by DeleteRecords, or by retention a moment ago. They are listed
+again until retention lets them go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from forebay.core.tiers.manifest_changes import clipped
+from forebay.wire.tiers.manifest import RemoteSegment
+
+
+class FoundSegment(NamedTuple):
+    leader_epoch: int
+    """Of the leader that copied it."""
+    segment: RemoteSegment
+
+
+def listed_segments(found: Sequence[FoundSegment]) -> tuple[RemoteSegment, ...]:
+    """The longest run without gaps up to the last segment of the last leader, oldest first."""
+    if not found:
+        return ()
+    last = max(found, key=lambda each: (each.leader_epoch, each.segment.next_offset))
+    run, epoch = [last.segment], last.leader_epoch
+    while (before := _before(found, run[-1], epoch)) is not None:
+        epoch, segment = before
+        run.append(segment)
+    return tuple(reversed(run))
+
+
+def _before(found: Sequence[FoundSegment], after: RemoteSegment, epoch_max: int) -> FoundSegment | None:
+    """The segment that ends where another begins, or its part before that. Of several that one whose leader
+    came last, and of its segments the longest."""
+    offset = after.base_offset
+    fitting = [
+        FoundSegment(epoch, clipped(segment, offset))
+        for epoch, segment in found
+        if epoch <= epoch_max and segment.base_offset < offset <= segment.next_offset
+    ]
+    own = [each for each in fitting if 0 <= each.segment.last_epoch <= after.epochs[0][0]]
+    return max(own, key=lambda each: (each.leader_epoch, -each.segment.base_offset), default=None)
