@@ -83,7 +83,7 @@ def read_everything(client: WireClient, topic: str, **how: int) -> list[tuple[in
 
 
 def test_old_segments_leave_the_local_disk_and_stay_readable(
-    client: WireClient, store: Path, topic: str
+    broker: LocalBroker, client: WireClient, store: Path, topic: str
 ) -> None:
     topic_id = create_tiered(client, topic)
     fill(client, topic, 100)
@@ -93,6 +93,8 @@ def test_old_segments_leave_the_local_disk_and_stay_readable(
     assert read_everything(client, topic, partition_max_bytes=700) == [
         (number, value(number)) for number in range(100)
     ]
+    closed_to = broker.on_loop(lambda node: node.partitions.get(topic, 0).log.segments()[-1].base_offset)
+    assert eventually(lambda: copied_to(store, topic_id) == closed_to), "the last copy may be under way"
     manifest = manifest_of(store, topic_id)
     assert manifest is not None and manifest.pending == () and manifest.doomed == ()
     assert offset_at(client, topic, LATEST_TIERED) == manifest.next_offset - 1
