@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.spark.arrow.schema import COLUMNS, arrow_schema, spark_schema
+from forebay.spark.source.columnar import varints
 from forebay.spark.source.decode import ALL_ROWS, UNREADABLE, Decoder, Rows, UnreadableBatch
 from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.source.record_batches import Piece, select
@@ -35,6 +37,7 @@ from forebay.wire.messages.fetch import AbortedTransaction
 from forebay.wire.record_spans import without_records
 from forebay.wire.records import Record
 from forebay.wire.state.delay_notes import NoMore, build_note
+from forebay.wire.varint import write_varint
 
 AT = TopicPartition("orders", 3)
 EVERYTHING = OffsetRange(AT, 0, 1 << 60)
@@ -149,6 +152,17 @@ def test_damaged_bytes_are_an_error_and_nothing_worse(log: bytes, data: st.DataO
             batch.validate(full=True)
     except ProtocolError:
         pass
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-70, 70), min_size=1, max_size=40))
+def test_integers_of_all_lengths_are_read_at_once(numbers: list[int]) -> None:
+    data, starts = bytearray(), []
+    for number in numbers:
+        starts.append(len(data))
+        write_varint(data, number)
+    found, behind = varints(np.frombuffer(data, np.uint8), np.array(starts))
+    assert found.tolist() == numbers
+    assert behind.tolist() == [*starts[1:], len(data)]
 
 
 def test_long_batches_of_equal_and_of_unequal_records() -> None:
