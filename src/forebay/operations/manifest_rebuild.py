@@ -1,25 +1,41 @@
-"""Makes manifests anew that somebody has deleted from the object store, from the segments there. Blocking.
+"""Makes manifests anew that are lost, from the segments in the object store. Blocking.
 
 Every segment object says itself what it holds: the manifest is a list of them. Their bytes are read whole,
 since the manifest has their hashes.
+
+A manifest that lacks a segment says that the segment was deleted. So nothing is written when the store fails,
+nor when a segment is damaged, unless it is to be left out. The segments are listed once the manifest is known
+to be missing: no leader can add to them from then on. A leader may still delete some, by the manifest before:
+so all are looked for again at the end.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from forebay.core.tiers.rebuilt_manifest import FoundSegment, listed_segments
 from forebay.errors import ProtocolError
 from forebay.operations.client import CommandError
-from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, ObjectStore, ObjectStoreError
-from forebay.tiers.reading import RemoteTopic, hash_object, list_topics
-from forebay.wire.tiers.layout import manifest_key, partition_of, segment_name, topic_prefix
-from forebay.wire.tiers.manifest import Manifest, RemoteSegment, decode_manifest, encode_manifest
+from forebay.tiers.object_store import ABSENT, Conflict, Listed, Missing, ObjectStore
+from forebay.tiers.reading import hash_object, read_topic
+from forebay.wire.tiers.layout import (
+    TOPICS,
+    manifest_key,
+    partition_of,
+    partition_prefix,
+    segment_name,
+    topic_id_of,
+)
+from forebay.wire.tiers.manifest import (
+    REBUILT,
+    Manifest,
+    NewerFormat,
+    RemoteSegment,
+    decode_manifest,
+    encode_manifest,
+)
 from forebay.wire.tiers.segment_object import FOOTER_SIZE, SegmentIndex, decode_tail, read_footer
-
-WRITER = "rebuilt"
 
 
 class Rebuilt(NamedTuple):
@@ -31,41 +47,58 @@ class Rebuilt(NamedTuple):
     segments: int
     bytes: int
     left_out: list[str]
-    """Segment objects that the manifest does not list: of a lost history, given up, or beyond a gap."""
+    """Segment objects that the manifest does not list: of a lost history, given up, or before a gap."""
     problems: list[str]
-    """Segment objects that cannot be read."""
+    """Segment objects that are damaged."""
+    written: bool
 
 
-def rebuild_manifests(store: ObjectStore, names: Iterable[str] = (), *, write: bool) -> Iterator[Rebuilt]:
-    """The manifests that are missing or cannot be read, of these topics or of all; `write`: put them there.
+class Wishes(NamedTuple):
+    names: frozenset[str] = frozenset()
+    """Topics or their ids; all if there are none."""
+    write: bool = False
+    """False to look only."""
+    force: bool = False
+    """Also manifests that can be read."""
+    leaves_out_damaged: bool = False
 
-    Raises ObjectStoreError, and CommandError if a broker was faster.
-    """
-    wanted = set(names)
-    topics = sorted(list_topics(store))
-    unknown = wanted - {topic.name for topic in topics} - {topic.topic_id.hex() for topic in topics}
+
+class _Place(NamedTuple):
+    topic_id: bytes
+    partition: int
+
+
+def rebuild_manifests(store: ObjectStore, wishes: Wishes) -> Iterator[Rebuilt]:
+    """The manifests that are missing or cannot be read. Raises ObjectStoreError and CommandError."""
+    names = {topic_id: _name(store, topic_id) for topic_id in sorted({at.topic_id for at in _places(store)})}
+    unknown = wishes.names - {*names.values()} - {topic_id.hex() for topic_id in names}
     if unknown:
-        raise CommandError(
-            f"{store.url} has no topic {', '.join(sorted(unknown))}: see `forebay remote list`"
-        )
-    for topic in topics:
-        if not wanted or wanted & {topic.name, topic.topic_id.hex()}:
-            yield from _rebuild_topic(store, topic, write=write)
+        listed = ", ".join(sorted(unknown))
+        raise CommandError(f"{store.url} has no segments of a topic {listed}: see `forebay remote check`")
+    for at in _places(store):
+        if not wishes.names or wishes.names & {names[at.topic_id], at.topic_id.hex()}:
+            tag = _tag_to_replace(store, manifest_key(*at), force=wishes.force)
+            if tag is not None:
+                yield _rebuild(store, names[at.topic_id], at, tag, wishes)
 
 
-def _rebuild_topic(store: ObjectStore, topic: RemoteTopic, *, write: bool) -> Iterator[Rebuilt]:
-    listed = [each for each in store.list(topic_prefix(topic.topic_id)) if segment_name(each.key) is not None]
-    by_partition = itertools.groupby(
-        sorted(listed, key=lambda each: (partition_of(each.key) or 0, each.key)),
-        key=lambda each: partition_of(each.key) or 0,
-    )
-    for partition, objects in by_partition:
-        tag = _tag_to_replace(store, manifest_key(topic.topic_id, partition))
-        if tag is not None:
-            yield _rebuild(store, topic, partition, list(objects), tag, write=write)
+def _places(store: ObjectStore) -> list[_Place]:
+    """The partitions that have segments."""
+    found = set()
+    for listed in store.list(TOPICS):
+        topic_id, partition = topic_id_of(listed.key), partition_of(listed.key)
+        if topic_id is not None and partition is not None and segment_name(listed.key) is not None:
+            found.add(_Place(topic_id, partition))
+    return sorted(found)
 
 
-def _tag_to_replace(store: ObjectStore, key: str) -> str | None:
+def _name(store: ObjectStore, topic_id: bytes) -> str:
+    """The topic's name; its id if its description is lost."""
+    topic = read_topic(store, topic_id)
+    return topic_id.hex() if topic is None else topic.name
+
+
+def _tag_to_replace(store: ObjectStore, key: str, *, force: bool) -> str | None:
     """None if the manifest is there and can be read."""
     try:
         data, tag = store.get(key)
@@ -73,50 +106,61 @@ def _tag_to_replace(store: ObjectStore, key: str) -> str | None:
         return ABSENT
     try:
         decode_manifest(data)
+    except NewerFormat as error:
+        raise CommandError(f"{key}: {error}") from error
     except ProtocolError:
         return tag
-    return None
+    return tag if force else None
 
 
-def _rebuild(
-    store: ObjectStore, topic: RemoteTopic, partition: int, objects: list[Listed], tag: str, *, write: bool
-) -> Rebuilt:
+def _rebuild(store: ObjectStore, topic: str, at: _Place, tag: str, wishes: Wishes) -> Rebuilt:
     found: list[FoundSegment] = []
     problems: list[str] = []
-    for each in objects:
-        try:
-            found.append(_describe(store, each))
-        except (ObjectStoreError, ProtocolError) as error:
-            problems.append(f"{each.key}: {error}")
+    for each in store.list(partition_prefix(*at)):
+        if segment_name(each.key) is not None:
+            try:
+                found.append(_describe(store, each))
+            except ProtocolError as error:
+                problems.append(f"{each.key}: {error}")
     segments = listed_segments(found)
-    start_offset = segments[0].base_offset if segments else 0
     manifest = Manifest(
-        topic=topic.name,
-        topic_id=topic.topic_id,
-        partition=partition,
+        topic=topic,
+        topic_id=at.topic_id,
+        partition=at.partition,
         leader_epoch=max((each.leader_epoch for each in found), default=-1),
-        writer=WRITER,
-        start_offset=start_offset,
+        writer=REBUILT,
         segments=segments,
     )
-    if write and segments:
-        key = manifest_key(topic.topic_id, partition)
-        try:
-            store.put(key, encode_manifest(manifest), replaces=tag)
-        except (Conflict, Missing) as error:
-            raise CommandError(f"{key} was written by somebody else meanwhile") from error
+    written = wishes.write and bool(segments) and (wishes.leaves_out_damaged or not problems)
+    if written:
+        _write(store, manifest_key(*at), manifest, tag)
     keys = {segment.key for segment in segments}
     return Rebuilt(
-        topic=topic.name,
-        topic_id=topic.topic_id.hex(),
-        partition=partition,
-        start_offset=start_offset,
+        topic=topic,
+        topic_id=at.topic_id.hex(),
+        partition=at.partition,
+        start_offset=manifest.first_offset,
         next_offset=manifest.next_offset,
         segments=len(segments),
         bytes=manifest.data_bytes,
         left_out=[each.segment.key for each in found if each.segment.key not in keys],
         problems=problems,
+        written=written,
     )
+
+
+def _write(store: ObjectStore, key: str, manifest: Manifest, tag: str) -> None:
+    try:
+        store.put(key, encode_manifest(manifest), replaces=tag)
+    except (Conflict, Missing) as error:
+        raise CommandError(f"{key} was written by somebody else meanwhile") from error
+    for segment in manifest.segments:
+        try:
+            store.get_range(segment.key, segment.object_bytes - 1, 1)
+        except Missing as error:
+            raise CommandError(
+                f"{segment.key} was deleted meanwhile, by the manifest before: make it anew with --force"
+            ) from error
 
 
 def _describe(store: ObjectStore, listed: Listed) -> FoundSegment:

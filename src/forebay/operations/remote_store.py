@@ -15,7 +15,7 @@ from forebay.tiers.object_store import (
     ABSENT,
     Conflict,
     Listed,
-    ManifestMissing,
+    ManifestLost,
     Missing,
     ObjectStore,
     ObjectStoreError,
@@ -72,7 +72,7 @@ def read_manifests(store: ObjectStore, topic: RemoteTopic) -> FoundManifests:
     for index in range(found.partitions):
         try:
             manifest = read_manifest(store, topic.topic_id, index)
-        except ManifestMissing as error:
+        except ManifestLost as error:
             found.problems.append(str(error))
         else:
             found.manifests.extend(() if manifest is None else (manifest,))
@@ -94,8 +94,7 @@ def check_store(
         try:
             manifests.append(decode_manifest(store.get(key).data))
         except Missing:
-            if _is_there(store, _topic_beside(key)):
-                problems.append(f"{key}: it is missing; `forebay remote rebuild` makes it anew")
+            problems.append(f"{key}: it is missing; {_advice(store, key)}")
         except ProtocolError as error:
             problems.append(f"{key}: {error}")
     owned: set[str] = set()
@@ -125,23 +124,23 @@ def _manifest_keys(listed: Iterable[str]) -> set[str]:
     """Those of all partitions that have objects. Not each was listed: a listing may be late.
 
     A topic that is removed has its manifests and its description removed last. So a manifest that is missing
-    while there is a description was lost, and it is not for a program to delete what it listed.
+    was lost, or a leader that did not know of the removal has finished an upload after it. Which of the two
+    it was is not for a program to say, nor to delete what the manifest listed.
     """
     found = {key for key in listed if key.endswith(f"/{MANIFEST}")}
     segments = {key.rpartition("/")[0] for key in listed if key.endswith(SEGMENT_SUFFIX)}
     return found | {f"{folder}/{MANIFEST}" for folder in segments}
 
 
-def _is_there(store: ObjectStore, key: str) -> bool:
+def _advice(store: ObjectStore, manifest_key: str) -> str:
     try:
-        store.get(key)
+        store.get(f"{manifest_key.rsplit('/', 2)[0]}/{TOPIC}")
     except Missing:
-        return False
-    return True
-
-
-def _topic_beside(manifest_key: str) -> str:
-    return f"{manifest_key.rsplit('/', 2)[0]}/{TOPIC}"
+        return (
+            f"{TOPIC} is missing as well. If the topic was deleted, remove what is left of it by hand; "
+            "otherwise `forebay remote rebuild` makes the manifest anew"
+        )
+    return "`forebay remote rebuild` makes it anew"
 
 
 def _check_segment(

@@ -8,7 +8,7 @@ Every implementation promises:
   `Conflict`. A writer whose answer was lost may get `Conflict` although it has won: it reads and compares.
 
 Errors are `Conflict`, `Missing`, and `ObjectStoreError` for everything else: all but the first two may be
-over when one tries again. (`ManifestMissing` is raised by those who read manifests, not by a store.)
+over when one tries again. (`ManifestLost` is raised by those who read manifests, not by a store.)
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Missing(ObjectStoreError):
     """There is no object of that name."""
 
 
-class ManifestMissing(ObjectStoreError):
-    """Segments of a partition are there, and not its manifest: somebody has deleted it."""
+class ManifestLost(ObjectStoreError):
+    """A partition has segments, and its manifest is missing, cannot be read, or is an older one."""
 
 
 class Conflict(ObjectStoreError):

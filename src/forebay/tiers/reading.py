@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from forebay.errors import ProtocolError
-from forebay.tiers.object_store import ManifestMissing, Missing, ObjectStore, ObjectStoreError, Stored
+from forebay.tiers.object_store import ManifestLost, Missing, ObjectStore, ObjectStoreError, Stored
 from forebay.wire.tiers.layout import (
     SEGMENT_SUFFIX,
     TOPIC,
@@ -29,10 +29,11 @@ from forebay.wire.tiers.layout import (
     topic_key,
     topic_prefix,
 )
-from forebay.wire.tiers.manifest import Manifest, RemoteSegment, decode_manifest
+from forebay.wire.tiers.manifest import Manifest, NewerFormat, RemoteSegment, decode_manifest
 from forebay.wire.tiers.segment_object import Chunk, SegmentIndex, check_chunk, decode_tail
 
 _HASHED_AT_ONCE = 8 << 20
+_ADVICE = "bring it back, or have it made anew with `forebay remote rebuild`"
 
 
 class RemoteTopic(NamedTuple):
@@ -47,8 +48,9 @@ class RemoteTopic(NamedTuple):
 def read_manifest(store: ObjectStore, topic_id: bytes, partition: int) -> Manifest | None:
     """The manifest as it is now; None if nothing of the partition was ever copied.
 
-    Raises ManifestMissing if something was: a segment is announced in the manifest before it is written, so
-    where there is one there was a manifest, and what it listed must not be taken for nothing.
+    Raises ManifestLost if something was, or the manifest cannot be read. A segment is announced in the
+    manifest before it is written: where there is one, there was a manifest, and what it listed must not be
+    taken for nothing.
     """
     found = read_tagged_manifest(store, topic_id, partition)
     return None if found is None else found[0]
@@ -61,17 +63,18 @@ def read_tagged_manifest(store: ObjectStore, topic_id: bytes, partition: int) ->
     if found is None and has_segments(store, topic_id, partition):
         found = _get(store, key)  # its first segments may have come in between
         if found is None:
-            raise ManifestMissing(
-                f"{key} is missing in {store.url}, though segments are there that it has listed: bring it "
-                "back, or have it made anew with `forebay remote rebuild`"
+            raise ManifestLost(
+                f"{key} is missing in {store.url}, though segments are there that it has listed: {_ADVICE}"
             )
     if found is None:
         return None
     data, tag = found
     try:
         return decode_manifest(data), tag
-    except ProtocolError as error:
+    except NewerFormat as error:
         raise ObjectStoreError(f"{key} in {store.url}: {error}") from error
+    except ProtocolError as error:
+        raise ManifestLost(f"{key} in {store.url}: {error}; {_ADVICE}") from error
 
 
 def _get(store: ObjectStore, key: str) -> Stored | None:

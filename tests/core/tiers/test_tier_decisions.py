@@ -8,10 +8,11 @@ import pytest
 
 from forebay.core.partition.retention import RetentionPolicy
 from forebay.core.tiers import manifest_changes as changes
+from forebay.core.tiers.claiming import lacks_segments, own_history
 from forebay.core.tiers.lineage import end_of_epoch, lost_from
 from forebay.core.tiers.planning import Copy, copy_lag, local_deletion, retained_from, segments_to_copy
 from forebay.core.tiers.rebuilt_manifest import FoundSegment, listed_segments
-from forebay.wire.tiers.manifest import Manifest, RemoteSegment
+from forebay.wire.tiers.manifest import REBUILT, Manifest, RemoteSegment
 
 TOPIC_ID = bytes(16)
 
@@ -27,7 +28,7 @@ def remote(base: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
     return RemoteSegment(f"{base}-{end}", base, end, 100, 120, 0, epochs or ((0, base),), 0, "", 0)
 
 
-def manifest(*segments: RemoteSegment, **fields: int) -> Manifest:
+def manifest(*segments: RemoteSegment, **fields: int | str) -> Manifest:
     return Manifest("t", TOPIC_ID, 0, segments=segments)._replace(**fields)  # type: ignore[arg-type]
 
 
@@ -261,3 +262,31 @@ def test_epochs_do_not_go_back_in_what_is_listed() -> None:
 def test_of_several_attempts_of_a_leader_the_longest_is_listed() -> None:
     again = FoundSegment(1, remote(5, 20, (1, 5)))
     assert spans(found(1, 0, 20), again, found(1, 20, 30)) == [(0, 20, "0-20"), (20, 30, "20-30")]
+
+
+# -- the manifest that a leader finds ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log_start", "known_end", "lacks"),
+    [(20, -1, False), (25, -1, True), (0, 20, False), (0, 25, True), (20, 20, False)],
+)
+def test_an_older_manifest_ends_before_the_log_begins_or_before_the_one_known(
+    log_start: int, known_end: int, lacks: bool
+) -> None:
+    found = manifest(remote(0, 10), remote(10, 20), leader_epoch=0)
+    assert lacks_segments(found, [(0, 0)], log_start, 40, known_end=known_end) is lacks
+
+
+def test_without_segments_nothing_is_missing_and_neither_is_what_a_lost_history_had() -> None:
+    assert not lacks_segments(manifest(), [(0, 30)], 30, 40)
+    of_another = manifest(remote(0, 10, (1, 0)), remote(10, 20, (3, 10)), leader_epoch=3)
+    assert not lacks_segments(of_another, [(1, 0), (4, 8)], 30, 40), "it is cut off at 8"
+
+
+def test_what_a_manifest_made_anew_does_not_list_was_not_deleted() -> None:
+    log = ([(0, 5)], 5, 40, 99)
+    anew = own_history(manifest(remote(10, 20), writer=REBUILT), *log).manifest
+    assert (anew.start_offset, anew.segments, [each.key for each in anew.doomed]) == (5, (), ["10-20"])
+    whole = own_history(manifest(remote(0, 10), remote(10, 20), writer=REBUILT), *log)
+    assert [each.key for each in whole.manifest.segments] == ["0-10", "10-20"] and not whole.losses

@@ -18,7 +18,7 @@ from forebay.broker.tiers.uploads import Upload
 from forebay.core.tiers import claiming
 from forebay.core.tiers.planning import Copy
 from forebay.storage.log.segment.segment_list import LogSlice
-from forebay.tiers.object_store import ManifestMissing, ObjectStore
+from forebay.tiers.object_store import ManifestLost, ObjectStore
 from forebay.wire.tiers.manifest import Manifest, encode_manifest
 from forebay.wire.tiers.segment_object import AbortedSpan
 
@@ -47,7 +47,7 @@ def take_lost_manifests_for_none(patch: pytest.MonkeyPatch) -> None:
     async def found_or_none(self: ManifestFile) -> tuple[Manifest, str] | None:
         try:
             return await find(self)
-        except ManifestMissing:
+        except ManifestLost:
             return None
 
     patch.setattr(ManifestFile, "_found", found_or_none)

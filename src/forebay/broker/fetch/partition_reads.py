@@ -161,14 +161,19 @@ class Fetch(ABC):
 
     def _give_up(self, cold: list[tuple[Partition, LogSlice]], outcomes: Outcomes) -> None:
         """Bytes that are damaged, or gone with their log, are not sent: their partition has the error."""
-        errors: dict[int, KafkaError] = {}
+        errors: dict[int, tuple[Partition, KafkaError]] = {}
         for (partition, found), error in zip(cold, outcomes, strict=True):
-            if error is not None:  # if the log was deleted or is being cut: look for another
-                errors[id(found.range)] = partition.not_leader() if partition.closed else error
+            if error is not None:
+                errors[id(found.range)] = partition, error
         for i, (target, data, size) in enumerate(self._found if errors else ()):
-            failure = errors.get(id(data.records))
-            if failure is not None:
-                self._found[i] = (target, self._failed(target, failure), 0)
+            failed = errors.get(id(data.records))
+            if failed is not None:
+                failure = _failure_of(failed[0], target.request.fetch_offset, failed[1])
+                if failure is None:
+                    data.records = NO_RECORDS
+                else:
+                    data = self._failed(target, failure)
+                self._found[i] = (target, data, 0)
                 self._size -= size
 
     def _response(self) -> FetchResponse:
@@ -252,6 +257,19 @@ class Fetch(ABC):
         if state.leader == NO_LEADER:
             return LeaderIdAndEpoch()
         return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+
+
+def _failure_of(partition: Partition, offset: int, error: KafkaError) -> KafkaError | None:
+    """Why bytes from this offset on could not be read; None if they have just left the local disk, and the
+    next fetch gets them from the object store."""
+    if partition.closed:
+        return partition.not_leader()  # the log was deleted or is being cut: look for another
+    if offset >= partition.log.start_offset:
+        return error
+    start_offset = partition.known_start_offset
+    if start_offset is None or offset >= start_offset:
+        return None
+    return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {partition} was deleted meanwhile")
 
 
 def diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset | None:

@@ -23,10 +23,10 @@ from forebay.broker.tiers.uploads import Upload
 from forebay.broker.yielding.pace import Pace
 from forebay.core.partition.retention import RetentionPolicy
 from forebay.core.tiers import manifest_changes as changes
-from forebay.core.tiers.claiming import own_history
+from forebay.core.tiers.claiming import lacks_segments, own_history
 from forebay.core.tiers.planning import Copy, local_deletion, retained_from, segments_to_copy
 from forebay.errors import ForebayError, StorageError
-from forebay.tiers.object_store import ObjectStoreError
+from forebay.tiers.object_store import ManifestLost, ObjectStoreError
 from forebay.wire.tiers.layout import segment_key
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment
 from forebay.wire.tiers.segment_object import AbortedSpan
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _COPIES_AT_ONCE = 4
 """Segments that are copied between two changes of the manifest."""
 _DELETED_AT_ONCE = 100
+_ROUNDS_BETWEEN_LOOKS = 20
+"""Of `remote.log.manager.task.interval.ms`, or of copies."""
 _TRIES_MAX = 5
 
 
@@ -61,6 +63,7 @@ class LeaderTerm:
         """How far messages have to be stable for another segment to be copied."""
         self._delete_at_bytes: int | None = None
         """How large the local log is when it has another segment to delete."""
+        self._rounds = 0
         self.fenced = False
         """True if a later leader has claimed the manifest: this one has only to learn of it."""
 
@@ -82,7 +85,7 @@ class LeaderTerm:
             return
         for _ in range(_TRIES_MAX):
             self._check_term()
-            found = await self._file.read()
+            found = await self._read()
             self._check_term()
             if found is None:
                 self._adopt(None)
@@ -90,12 +93,33 @@ class LeaderTerm:
             if found.leader_epoch > self.epoch:
                 self.fenced = True
                 raise TermOver(f"{self.partition} has a leader of epoch {found.leader_epoch} already")
+            self._check_whole(found)
             claimed = self._claimed(self._own_history(found))
             if await self._file.replace(claimed):
                 self._check_term()
                 self._adopt(claimed)
                 return
         raise ObjectStoreError(f"the manifest of {self.partition} changes all the time")
+
+    async def _read(self) -> Manifest | None:
+        try:
+            return await self._file.read()
+        except ManifestLost:
+            await self._description.write()  # it is needed to make the manifest anew, and may be lost as well
+            raise
+
+    def _check_whole(self, found: Manifest) -> None:
+        partition, log_, known = self.partition, self.partition.log, self._remote.manifest
+        known_end = known.next_offset if known is not None and known.segments else -1
+        if lacks_segments(
+            found, partition.epochs.entries, log_.start_offset, log_.end_offset, known_end=known_end
+        ):
+            self._file.is_lost = True
+            raise ManifestLost(
+                f"the manifest of {partition} ends at offset {found.next_offset}, and the object store had "
+                f"messages up to {max(known_end, log_.start_offset)}: it is an older one. Bring the last one "
+                "back, or have it made anew with `forebay remote rebuild --force`"
+            )
 
     def _claimed(self, manifest: Manifest) -> Manifest:
         return changes.claimed(manifest, self.epoch, self._host.writer, self._delete_at_ms())
@@ -121,6 +145,14 @@ class LeaderTerm:
     def _changed_by_others(self) -> ObjectStoreError:
         self._remote.known = False
         return ObjectStoreError(f"somebody else has changed the manifest of {self.partition}")
+
+    async def _look_again(self) -> None:
+        """A partition at rest would not notice that its manifest is lost, or was made anew."""
+        self._rounds += 1
+        if self._rounds % _ROUNDS_BETWEEN_LOOKS == 0 and self._remote.manifest is not None:
+            if not await self._file.is_current():
+                raise self._changed_by_others()
+            self._check_term()
 
     def _adopt(self, manifest: Manifest | None) -> None:
         was_known = self._remote.known
@@ -159,6 +191,7 @@ class LeaderTerm:
         self._copy_at = None  # also if this fails: it is tried again after a pause, or in the next round
         async with self._lock:
             await self._know()
+            await self._look_again()
             self._begin_where_the_manifest_does()
             await self._apply_retention()
             uploads = await self._announce()
@@ -234,7 +267,7 @@ class LeaderTerm:
         """Delete local segments that the manifest has, as local retention says."""
         partition, log_, remote = self.partition, self.partition.log, self._remote
         self._delete_at_bytes = None
-        if not remote.known or remote.manifest is None or log_.offline is not None:
+        if not remote.known or remote.manifest is None or log_.offline is not None or self._file.is_lost:
             return
         plan = local_deletion(
             log_.segments(),
@@ -388,15 +421,8 @@ class LeaderTerm:
         keys = changes.due_for_deletion(manifest, self._now_ms(), _DELETED_AT_ONCE)
         if not keys:
             return
-        if not await self._file.is_current():
-            raise self._changed_by_others()  # one that was made anew may list them
-        self._check_term()
-
-        def delete_all() -> None:
-            for key in keys:
-                host.store.delete(key)
-
-        await host.threads.run(delete_all)
+        if not await self._file.delete(keys):
+            raise self._changed_by_others()
         self._check_term()
         host.metrics.remote_objects_deleted += len(keys)
         await self._store(changes.without_doomed(manifest, set(keys)))

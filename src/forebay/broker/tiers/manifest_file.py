@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 
 from forebay.broker.tiers.known_object_store import KnownObjectStore
 from forebay.broker.tiers.store_threads import StoreThreads
-from forebay.tiers.object_store import ABSENT, Conflict, ManifestMissing, Missing, ObjectStore
+from forebay.tiers.object_store import ABSENT, Conflict, ManifestLost, Missing, ObjectStore
 from forebay.tiers.reading import read_tagged_manifest
 from forebay.wire.tiers.layout import manifest_key
 from forebay.wire.tiers.manifest import Manifest, encode_manifest
 
 log = logging.getLogger(__name__)
+
+_DELETED_BETWEEN_LOOKS = 10
 
 
 class ManifestFile:
@@ -30,6 +33,8 @@ class ManifestFile:
         self._topic_id = topic_id
         self._partition = partition
         self._tag = ABSENT
+        self.is_lost = False
+        """True if it is known to be missing, or not to be the one that counts."""
 
     async def read(self) -> Manifest | None:
         """None if nothing was ever copied. Raises ObjectStoreError also if it is missing in another way."""
@@ -49,12 +54,30 @@ class ManifestFile:
     async def _found(self) -> tuple[Manifest, str] | None:
         await self._known_store.check()
         try:
-            return await self._threads.run(
+            found = await self._threads.run(
                 lambda: read_tagged_manifest(self._store, self._topic_id, self._partition)
             )
-        except ManifestMissing:
+        except ManifestLost:
+            self.is_lost = True
             await self._known_store.confirm()  # an upload may have ended in another store
             raise
+        self.is_lost = False
+        return found
+
+    async def delete(self, keys: Collection[str]) -> bool:
+        """Delete objects that the version read or written last has doomed. False if another counts now."""
+        await self._known_store.check()
+        return await self._threads.run(partial(self._delete, keys, self._tag))
+
+    def _delete(self, keys: Collection[str], tag: str) -> bool:
+        """Runs in a thread. Looks at the manifest again and again: one made anew may list these objects."""
+        for number, key in enumerate(keys):
+            if number % _DELETED_BETWEEN_LOOKS == 0:
+                found = read_tagged_manifest(self._store, self._topic_id, self._partition)
+                if found is None or found[1] != tag:
+                    return False
+            self._store.delete(key)
+        return True
 
     async def replace(self, manifest: Manifest) -> bool:
         """Store a new version. False if somebody else has stored one since the last `read` or `replace`.

@@ -71,6 +71,8 @@ class RemoteProducers:
         try:
             await host.known_store.check()
             found = await host.threads.run(partial(producers_at, host.store, *place))
+            if not found:
+                await host.known_store.confirm()  # it may have been replaced by an empty one
         except ObjectStoreError as error:
             found = error
         except BaseException:

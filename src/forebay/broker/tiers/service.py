@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.tiers.leader_term import LeaderTerm, TermOver
 from forebay.broker.yielding.pace import Stopped
 from forebay.errors import ErrorCode, KafkaError, StorageError
-from forebay.tiers.object_store import ManifestMissing, ObjectStoreError
+from forebay.tiers.object_store import ManifestLost, ObjectStoreError
 
 if TYPE_CHECKING:
     from forebay.broker.background import Background
@@ -195,7 +195,7 @@ class TierService:
         self._host.metrics.remote_failures += 1
         if partition.remote is not None:
             partition.remote.failure = str(error)
-        if isinstance(error, ObjectStoreError) and not isinstance(error, ManifestMissing):
+        if isinstance(error, ObjectStoreError) and not isinstance(error, ManifestLost):
             self._pause()
             self._due[partition] = None
         log.warning(

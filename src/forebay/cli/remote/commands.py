@@ -94,29 +94,41 @@ def check(url: str, deep: bool, delete_orphans: bool, age_min_ms: int, as_json: 
 @click.argument("url")
 @click.argument("topics", metavar="[TOPIC...]", nargs=-1)
 @click.option("--plan", "only_plan", is_flag=True, help="Only show what would be written.")
+@click.option("--force", is_flag=True, help="Also manifests that can be read: one that is too old.")
+@click.option("--leave-out-damaged", is_flag=True, help="Write manifests that do not list damaged segments.")
 @json_option
-def rebuild(url: str, topics: tuple[str, ...], only_plan: bool, as_json: bool) -> None:
+def rebuild(
+    url: str,
+    topics: tuple[str, ...],
+    only_plan: bool,
+    force: bool,
+    leave_out_damaged: bool,
+    as_json: bool,
+) -> None:
     """Make manifests anew that are missing in the store at URL, or cannot be read.
 
     Each is made from the segments of its partition, which are read whole. Manifests that can be read are left
     alone. Messages that were deleted may be there again, until retention deletes them. TOPIC is a name or an
     id; without one all topics are looked at.
     """
-    from forebay.operations.manifest_rebuild import rebuild_manifests
+    from forebay.operations.manifest_rebuild import Rebuilt, Wishes, rebuild_manifests
     from forebay.operations.remote_store import open_remote
+    from forebay.tiers.object_store import ObjectStoreError
 
-    found = list(rebuild_manifests(open_remote(url), topics, write=not only_plan))
+    if force and not topics:
+        raise click.UsageError("--force replaces manifests that can be read: name the topics")
+    wishes = Wishes(frozenset(topics), not only_plan, force, leave_out_damaged)
+    found: list[Rebuilt] = []
+    try:
+        found.extend(rebuild_manifests(open_remote(url), wishes))
+    except ObjectStoreError as error:
+        raise CommandError(str(error)) from error
     if as_json:
         print_json([each._asdict() for each in found])
     elif found:
-        headers = ("TOPIC", "PARTITION", "START", "END", "SEGMENTS", "BYTES")
-        print_table(
-            headers,
-            [
-                [each.topic, each.partition, each.start_offset, each.next_offset, each.segments, each.bytes]
-                for each in found
-            ],
-        )
+        columns = ("topic", "partition", "start_offset", "next_offset", "segments", "bytes", "written")
+        headers = ("TOPIC", "PARTITION", "START", "END", "SEGMENTS", "BYTES", "WRITTEN")
+        print_table(headers, [[getattr(each, column) for column in columns] for each in found])
     else:
         click.echo("no manifest is missing", err=True)
     for each in found:
@@ -125,4 +137,7 @@ def rebuild(url: str, topics: tuple[str, ...], only_plan: bool, as_json: bool) -
         for problem in each.problems:
             click.echo(f"problem: {problem}", err=True)
     if any(each.problems for each in found):
-        raise CommandError("segments that cannot be read are not listed, nor are those before a gap")
+        raise CommandError(
+            "some segments are damaged. Bring them back; or have the manifests written without them, and "
+            "without all that lies before them, with --leave-out-damaged"
+        )

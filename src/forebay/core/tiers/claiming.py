@@ -1,4 +1,10 @@
-"""What a leader makes of the manifest that it finds at the beginning of its term."""
+"""What a leader makes of the manifest that it finds at the beginning of its term.
+
+Whatever a manifest does not list between its start and its end was never there, and what lies below its start
+was deleted. Two things it must not be believed: that messages have gone which lie between its end and the
+leader's log (it is an older one, or lacks segments), and, if it was made anew, that messages were deleted
+which the leader's log still has.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ from typing import NamedTuple
 
 from forebay.core.tiers.lineage import Epochs, lost_from
 from forebay.core.tiers.manifest_changes import begun_anew, cut_off
-from forebay.wire.tiers.manifest import Manifest
+from forebay.wire.tiers.manifest import REBUILT, Manifest
 
 
 class OwnHistory(NamedTuple):
@@ -14,6 +20,18 @@ class OwnHistory(NamedTuple):
     """Without what is not of the leader's history, or does not connect to its log."""
     losses: list[tuple[str, int]]
     """What is to be said of that, each with the offset where it begins."""
+
+
+def lacks_segments(
+    manifest: Manifest, epochs: Epochs, log_start_offset: int, log_end_offset: int, known_end: int = -1
+) -> bool:
+    """True if it is not the one that counts: it ends before the leader's log begins, although no history was
+    lost, or before the one that the leader has known in its term (`known_end`)."""
+    lost = lost_from(manifest, epochs, log_start_offset, log_end_offset)
+    if lost is not None:
+        return lost < known_end
+    end = manifest.next_offset
+    return end < known_end or (bool(manifest.segments) and end < log_start_offset)
 
 
 def own_history(
@@ -30,4 +48,6 @@ def own_history(
             skipped = "messages between the object store and the local log are missing: they are skipped"
             losses.append((skipped, log_start_offset))
         manifest = begun_anew(manifest, log_start_offset, delete_at_ms)
+    elif manifest.writer == REBUILT and manifest.first_offset > log_start_offset:
+        manifest = begun_anew(manifest, log_start_offset, delete_at_ms)  # the log has all of it, and more
     return OwnHistory(manifest, losses)

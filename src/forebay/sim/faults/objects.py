@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from forebay.operations.manifest_rebuild import rebuild_manifests
+from forebay.operations.manifest_rebuild import Wishes, rebuild_manifests
 from forebay.sim.faults.scene import Fault, Scene, Undo
 from forebay.sim.world.objects import SimObjects
+from forebay.tiers.object_store import ObjectStoreError
 from forebay.wire.tiers.layout import MANIFEST
 from forebay.wire.tiers.manifest import decode_manifest
 
 _FOR_EVER = float("inf")
 _SLOW_S_MAX = 8.0
 _LATE_S = 5.0
+_AGAIN_S = 0.5
 
 
 class ObjectFaults:
@@ -51,10 +53,10 @@ class ObjectFaults:
             return None
         key = self._scene.chance.choice(found)
         self._scene.note(f"somebody deletes {key}")
+        objects.hidden[key] = decode_manifest(objects.objects[key][0]).next_offset
         with objects.calm():
             objects.delete(key)
-        objects.hidden.add(key)
-        return self._manifest_made_anew
+        return self._manifests_made_anew
 
     def _is_full(self, key: str) -> bool:
         """True if it lists a segment that everybody finds there, however late listings are."""
@@ -62,13 +64,19 @@ class ObjectFaults:
         long_ago = self._scene.world.now - _LATE_S
         return any(stored[each.key][2] < long_ago for each in decode_manifest(stored[key][0]).segments)
 
-    def _manifest_made_anew(self) -> None:
+    def _manifests_made_anew(self) -> None:
+        """Somebody tries until it works, also while the object store fails; listings tell all by then."""
         objects = self._objects
-        with objects.calm():
-            for rebuilt in rebuild_manifests(objects, write=True):
-                self._scene.note(f"the manifest of {rebuilt.topic}-{rebuilt.partition} is made anew")
-        objects.rebuilt |= objects.hidden
-        objects.hidden.clear()
+        try:
+            with objects.calm() if self._scene.healed else objects.listing_at_once():
+                for rebuilt in rebuild_manifests(objects, Wishes(write=True)):
+                    self._scene.note(f"the manifest of {rebuilt.topic}-{rebuilt.partition} is made anew")
+        except ObjectStoreError:
+            self._scene.later(_AGAIN_S, self._manifests_made_anew)
+        made = {key for key in objects.hidden if key in objects.objects}
+        objects.rebuilt |= made
+        for key in made:
+            del objects.hidden[key]
 
     def _objects_slow(self) -> Undo | None:
         self._scene.note("the object store is slow to those who copy")

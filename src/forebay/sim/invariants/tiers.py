@@ -86,10 +86,9 @@ class TierInvariants:
                 continue  # a replica may still have a lost history, of which the store has let go
             key = manifest_key(partition.topic_id, partition.index)
             manifest = self._manifest(key)
-            if key in self._objects.hidden:
-                continue
-            if manifest is None or manifest.next_offset < start:
-                held = -1 if manifest is None else manifest.next_offset
+            held = -1 if manifest is None else manifest.next_offset
+            held = self._objects.hidden.get(key, held)
+            if held < start:
                 self._world.fail(
                     f"{partition} begins at {start} on {node.host}, and the object store ends at {held}"
                 )

@@ -33,8 +33,8 @@ class SimObjects:
         self.slow_s_max = 0.0
         self.lists_late_s = 0.0
         """How old the answer of a listing is."""
-        self.hidden: set[str] = set()
-        """Manifests that somebody has deleted, and nobody has made anew yet."""
+        self.hidden: dict[str, int] = {}
+        """Manifests that somebody has deleted, and nobody has made anew yet, with their last offsets."""
         self.rebuilt: set[str] = set()
         """Those that were made anew: what they do not list has no owner."""
         self.on_change: Callable[[str], None] | None = None
@@ -97,6 +97,15 @@ class SimObjects:
             yield
         finally:
             self.away_until, self.failure_rate, self.lists_late_s = before
+
+    @contextmanager
+    def listing_at_once(self) -> Iterator[None]:
+        """While listings are not late."""
+        before, self.lists_late_s = self.lists_late_s, 0.0
+        try:
+            yield
+        finally:
+            self.lists_late_s = before
 
     def _write(self, key: str, data: bytes) -> int:
         self._versions += 1

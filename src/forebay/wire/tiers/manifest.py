@@ -9,7 +9,8 @@ It is a JSON object, written by the leader of the partition alone, by compare-an
     version         grows by one with every change
     leader_epoch    that of the leader that wrote it. A leader writes only if its own epoch is not lower, so
                     that a leader which was replaced without noticing cannot write once the next one has
-    writer          which broker wrote it, and a number of its own: it recognises its own lost answers
+    writer          which broker wrote it, and a number of its own: it recognises its own lost answers. Or
+                    "rebuilt", if it was lost and made anew: it may lack segments until a leader claims it
     start_offset    messages below are deleted, even if a segment still holds them
     segments        oldest first: an array of objects, see below. Each begins where the one before ends
     pending         keys of objects that the writer is about to upload, or has uploaded and not yet listed
@@ -46,6 +47,12 @@ from typing import Any, NamedTuple
 from forebay.errors import ProtocolError
 
 FORMAT = 1
+REBUILT = "rebuilt"
+"""The writer of a manifest that was made anew from the segments. What it does not list was not deleted."""
+
+
+class NewerFormat(ProtocolError):
+    """A newer Forebay has written the manifest."""
 
 
 class RemoteSegment(NamedTuple):
@@ -134,7 +141,7 @@ def decode_manifest(data: bytes) -> Manifest:
         content: dict[str, Any] = json.loads(data)
         written_as = content["format"]
         if written_as > FORMAT:
-            raise ProtocolError(f"the manifest has format {written_as}: a newer Forebay has written it")
+            raise NewerFormat(f"the manifest has format {written_as}: a newer Forebay has written it")
         manifest = Manifest(
             topic=str(content["topic"]),
             topic_id=bytes.fromhex(content["topic_id"]),
