@@ -14,6 +14,7 @@ from forebay.broker.tiers import manifest_file
 from forebay.broker.tiers.leader_term import LeaderTerm
 from forebay.broker.tiers.manifest_file import ManifestFile
 from forebay.broker.tiers.missed_chunk import ChunkRange
+from forebay.broker.tiers.term_manifest import TermManifest
 from forebay.broker.tiers.uploads import Upload
 from forebay.core.tiers import claiming
 from forebay.core.tiers.planning import Copy
@@ -32,12 +33,12 @@ def write_manifests_over_those_of_others(patch: pytest.MonkeyPatch) -> None:
         return lambda: store.put(key, encode_manifest(manifest))
 
     patch.setattr(manifest_file, "_put", unfenced)
-    claimed = LeaderTerm._claimed
+    claimed = TermManifest.claimed
 
-    def by_anybody(self: LeaderTerm, manifest: Manifest) -> Manifest:
+    def by_anybody(self: TermManifest, manifest: Manifest) -> Manifest:
         return claimed(self, manifest._replace(leader_epoch=-1))
 
-    patch.setattr(LeaderTerm, "_claimed", by_anybody)
+    patch.setattr(TermManifest, "claimed", by_anybody)
 
 
 def take_lost_manifests_for_none(patch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,8 @@
 """The leader's work on one tiered partition, for one term.
 
-First the manifest is read and claimed: it gets the leader's epoch, so that a leader which was replaced
-without noticing cannot write any more. What it lists beyond the leader's own history is cut off, and never
-served (`core/tiers/lineage.py`). Then, again and again (`tend`): retention over both parts of the partition,
-closed segments are copied, local ones are deleted that the manifest has, and objects that no longer count.
+First the manifest is read and claimed (`term_manifest.py`). Then, again and again (`tend`): retention over
+both parts of the partition, closed segments are copied, local ones are deleted that the manifest has, and
+objects that no longer count.
 
 One thing at a time: all changes of a manifest are made under one lock. After every wait the term may be over;
 then nothing more is done (`TermOver`).
@@ -16,17 +15,15 @@ import logging
 
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.partition import Partition
-from forebay.broker.tiers.manifest_file import ManifestFile
+from forebay.broker.tiers.term_manifest import TermManifest, TermOver
 from forebay.broker.tiers.tier_host import TierHost
-from forebay.broker.tiers.topic_description import TopicDescription
 from forebay.broker.tiers.uploads import Upload
 from forebay.broker.yielding.pace import Pace
 from forebay.core.partition.retention import RetentionPolicy
 from forebay.core.tiers import manifest_changes as changes
-from forebay.core.tiers.claiming import lacks_segments, own_history
 from forebay.core.tiers.planning import Copy, local_deletion, retained_from, segments_to_copy
-from forebay.errors import ForebayError, StorageError
-from forebay.tiers.object_store import ManifestLost, ObjectStoreError
+from forebay.errors import StorageError
+from forebay.tiers.object_store import ObjectStoreError
 from forebay.wire.tiers.layout import segment_key
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment
 from forebay.wire.tiers.segment_object import AbortedSpan
@@ -36,13 +33,6 @@ log = logging.getLogger(__name__)
 _COPIES_AT_ONCE = 4
 """Segments that are copied between two changes of the manifest."""
 _DELETED_AT_ONCE = 100
-_ROUNDS_BETWEEN_LOOKS = 20
-"""Of `remote.log.manager.task.interval.ms`, or of copies."""
-_TRIES_MAX = 5
-
-
-class TermOver(ForebayError):
-    """This broker does not lead the partition any more, or another leader has claimed the manifest."""
 
 
 class LeaderTerm:
@@ -52,20 +42,14 @@ class LeaderTerm:
         self.epoch = partition.leader_epoch
         self._host = host
         self._remote = partition.remote
-        self._file = ManifestFile(
-            host.store, host.known_store, host.threads, partition.topic_id, partition.index
-        )
+        self._manifest = TermManifest(host, partition, self._check_term)
         self._lock = asyncio.Lock()
-        self._description = TopicDescription(host, partition)
         self._pace: Pace | None = None
         """Of the upload under way, or of the last one."""
         self._copy_at: int | None = None
         """How far messages have to be stable for another segment to be copied."""
         self._delete_at_bytes: int | None = None
         """How large the local log is when it has another segment to delete."""
-        self._rounds = 0
-        self.fenced = False
-        """True if a later leader has claimed the manifest: this one has only to learn of it."""
 
     @property
     def is_over(self) -> bool:
@@ -76,89 +60,6 @@ class LeaderTerm:
         """The term is over: an upload under way ends before the next leader has its object deleted."""
         if self._pace is not None:
             self._pace.stopped = True
-
-    # -- the manifest ----------------------------------------------------------------------------------
-
-    async def _know(self) -> None:
-        """Read and claim the manifest, unless that was done in this term."""
-        if self._remote.known:
-            return
-        for _ in range(_TRIES_MAX):
-            self._check_term()
-            found = await self._read()
-            self._check_term()
-            if found is None:
-                self._adopt(None)
-                return
-            if found.leader_epoch > self.epoch:
-                self.fenced = True
-                raise TermOver(f"{self.partition} has a leader of epoch {found.leader_epoch} already")
-            self._check_whole(found)
-            claimed = self._claimed(self._own_history(found))
-            if await self._file.replace(claimed):
-                self._check_term()
-                self._adopt(claimed)
-                return
-        raise ObjectStoreError(f"the manifest of {self.partition} changes all the time")
-
-    async def _read(self) -> Manifest | None:
-        try:
-            return await self._file.read()
-        except ManifestLost:
-            await self._description.write()  # it is needed to make the manifest anew, and may be lost as well
-            raise
-
-    def _check_whole(self, found: Manifest) -> None:
-        partition, log_, known = self.partition, self.partition.log, self._remote.manifest
-        known_end = known.next_offset if known is not None and known.segments else -1
-        if lacks_segments(
-            found, partition.epochs.entries, log_.start_offset, log_.end_offset, known_end=known_end
-        ):
-            self._file.is_lost = True
-            raise ManifestLost(
-                f"the manifest of {partition} ends at offset {found.next_offset}, and the object store had "
-                f"messages up to {max(known_end, log_.start_offset)}: it is an older one. Bring the last one "
-                "back, or have it made anew with `forebay remote rebuild --force`"
-            )
-
-    def _claimed(self, manifest: Manifest) -> Manifest:
-        return changes.claimed(manifest, self.epoch, self._host.writer, self._delete_at_ms())
-
-    def _own_history(self, manifest: Manifest) -> Manifest:
-        """Without what is not of this leader's history."""
-        partition, log_ = self.partition, self.partition.log
-        delete_at_ms = self._now_ms() + self._host.config.lost_history_retention_ms
-        own = own_history(
-            manifest, partition.epochs.entries, log_.start_offset, log_.end_offset, delete_at_ms
-        )
-        for loss, offset in own.losses:
-            log.error(loss, extra={"partition": str(partition), "offset": offset})
-        return own.manifest
-
-    async def _store(self, manifest: Manifest) -> None:
-        """Make a changed manifest the one that counts. On a conflict it is to be read again."""
-        if not await self._file.replace(manifest):
-            raise self._changed_by_others()
-        self._check_term()
-        self._adopt(manifest)
-
-    def _changed_by_others(self) -> ObjectStoreError:
-        self._remote.known = False
-        return ObjectStoreError(f"somebody else has changed the manifest of {self.partition}")
-
-    async def _look_again(self) -> None:
-        """A partition at rest would not notice that its manifest is lost, or was made anew."""
-        self._rounds += 1
-        if self._rounds % _ROUNDS_BETWEEN_LOOKS == 0 and self._remote.manifest is not None:
-            if not await self._file.is_current():
-                raise self._changed_by_others()
-            self._check_term()
-
-    def _adopt(self, manifest: Manifest | None) -> None:
-        was_known = self._remote.known
-        self._remote.manifest, self._remote.known = manifest, True
-        if not was_known:
-            release(self.partition)  # readers of old messages have waited for it
 
     def _check_term(self) -> None:
         if self.is_over:
@@ -174,7 +75,9 @@ class LeaderTerm:
     @property
     def can_copy(self) -> bool:
         """True if the segment can be copied that could not be."""
-        return not self.fenced and self._copy_at is not None and self._stable_offset >= self._copy_at
+        return (
+            not self._manifest.fenced and self._copy_at is not None and self._stable_offset >= self._copy_at
+        )
 
     @property
     def is_local_too_large(self) -> bool:
@@ -190,8 +93,8 @@ class LeaderTerm:
         """
         self._copy_at = None  # also if this fails: it is tried again after a pause, or in the next round
         async with self._lock:
-            await self._know()
-            await self._look_again()
+            await self._manifest.know()
+            await self._manifest.look_again()
             self._begin_where_the_manifest_does()
             await self._apply_retention()
             uploads = await self._announce()
@@ -209,10 +112,10 @@ class LeaderTerm:
     async def begin_at(self, offset: int) -> None:
         """Delete messages below an offset from the object store, and from nowhere else."""
         async with self._lock:
-            await self._know()
+            await self._manifest.know()
             manifest = self._remote.manifest
             if manifest is not None and manifest.start_offset < offset:
-                await self._store(changes.started_at(manifest, offset, self._delete_at_ms()))
+                await self._manifest.store(changes.started_at(manifest, offset, self._delete_at_ms()))
 
     def _begin_where_the_manifest_does(self) -> None:
         """The leader before has deleted messages, and has ended before its followers knew."""
@@ -244,7 +147,7 @@ class LeaderTerm:
         if start_offset <= before:
             return
         if manifest is not None:
-            await self._store(changes.started_at(manifest, start_offset, self._delete_at_ms()))
+            await self._manifest.store(changes.started_at(manifest, start_offset, self._delete_at_ms()))
         if kept.roll_first:
             log_.roll()
         if start_offset > log_.start_offset:
@@ -267,7 +170,7 @@ class LeaderTerm:
         """Delete local segments that the manifest has, as local retention says."""
         partition, log_, remote = self.partition, self.partition.log, self._remote
         self._delete_at_bytes = None
-        if not remote.known or remote.manifest is None or log_.offline is not None or self._file.is_lost:
+        if not remote.known or remote.manifest is None or log_.offline is not None or self._manifest.is_lost:
             return
         plan = local_deletion(
             log_.segments(),
@@ -313,10 +216,10 @@ class LeaderTerm:
         copies = self._to_copy()
         if not copies:
             return []
-        await self._description.write()
+        await self._manifest.description.write()
         manifest = self._remote.manifest
         if manifest is None:
-            manifest = self._claimed(
+            manifest = self._manifest.claimed(
                 Manifest(
                     topic=self.partition.topic,
                     topic_id=self.partition.topic_id,
@@ -328,7 +231,7 @@ class LeaderTerm:
         if manifest.pending:  # the failure of an upload could not be noted
             manifest = changes.given_up(manifest, manifest.pending, self._delete_at_ms())
         uploads = [self._upload(copy) for copy in copies]
-        await self._store(changes.with_pending(manifest, [upload.key for upload in uploads]))
+        await self._manifest.store(changes.with_pending(manifest, [upload.key for upload in uploads]))
         return uploads
 
     async def _upload_all(
@@ -410,7 +313,7 @@ class LeaderTerm:
             manifest = changes.with_copied(manifest, fitting)
         if failed:
             manifest = changes.given_up(manifest, failed, self._delete_at_ms())
-        await self._store(manifest)
+        await self._manifest.store(manifest)
 
     # -- objects that no longer count ------------------------------------------------------------------
 
@@ -421,11 +324,9 @@ class LeaderTerm:
         keys = changes.due_for_deletion(manifest, self._now_ms(), _DELETED_AT_ONCE)
         if not keys:
             return
-        if not await self._file.delete(keys):
-            raise self._changed_by_others()
-        self._check_term()
+        await self._manifest.delete(keys)
         host.metrics.remote_objects_deleted += len(keys)
-        await self._store(changes.without_doomed(manifest, set(keys)))
+        await self._manifest.store(changes.without_doomed(manifest, set(keys)))
 
     def _now_ms(self) -> int:
         return self._host.time.trusted_ms()

@@ -1,0 +1,148 @@
+"""The manifest of a partition for one term of its leader: read and claimed once, then changed.
+
+Claiming gives it the leader's epoch, so that a leader which was replaced without noticing cannot write any
+more. What it lists beyond the leader's own history is cut off, and never served (`core/tiers/lineage.py`).
+
+All of this is done under the lock of the term. After every wait the term may be over (`TermOver`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from forebay.broker.partition.long_polls import release
+from forebay.broker.tiers.manifest_file import ManifestFile
+from forebay.broker.tiers.topic_description import TopicDescription
+from forebay.core.tiers import manifest_changes as changes
+from forebay.core.tiers.claiming import lacks_segments, own_history
+from forebay.errors import ForebayError
+from forebay.tiers.object_store import ManifestLost, ObjectStoreError
+
+if TYPE_CHECKING:
+    from forebay.broker.partition.partition import Partition
+    from forebay.broker.tiers.tier_host import TierHost
+    from forebay.wire.tiers.manifest import Manifest
+
+log = logging.getLogger(__name__)
+
+_ROUNDS_BETWEEN_LOOKS = 20
+"""Of `remote.log.manager.task.interval.ms`, or of copies."""
+_TRIES_MAX = 5
+
+
+class TermOver(ForebayError):
+    """This broker does not lead the partition any more, or another leader has claimed the manifest."""
+
+
+class TermManifest:
+    def __init__(self, host: TierHost, partition: Partition, check_term: Callable[[], None]) -> None:
+        """`check_term` raises TermOver if the term is over."""
+        assert partition.remote is not None
+        self._host = host
+        self._partition = partition
+        self._epoch = partition.leader_epoch
+        self._remote = partition.remote
+        self._check_term = check_term
+        self._file = ManifestFile(
+            host.store, host.known_store, host.threads, partition.topic_id, partition.index
+        )
+        self.description = TopicDescription(host, partition)
+        self._rounds = 0
+        self.fenced = False
+        """True if a later leader has claimed the manifest: this one has only to learn of it."""
+
+    @property
+    def is_lost(self) -> bool:
+        """True if it is known to be missing, or not to be the one that counts."""
+        return self._file.is_lost
+
+    async def know(self) -> None:
+        """Read and claim the manifest, unless that was done in this term."""
+        if self._remote.known:
+            return
+        for _ in range(_TRIES_MAX):
+            self._check_term()
+            found = await self._read()
+            self._check_term()
+            if found is None:
+                self._adopt(None)
+                return
+            if found.leader_epoch > self._epoch:
+                self.fenced = True
+                raise TermOver(f"{self._partition} has a leader of epoch {found.leader_epoch} already")
+            self._check_whole(found)
+            claimed = self.claimed(self._own_history(found))
+            if await self._file.replace(claimed):
+                self._check_term()
+                self._adopt(claimed)
+                return
+        raise ObjectStoreError(f"the manifest of {self._partition} changes all the time")
+
+    async def _read(self) -> Manifest | None:
+        try:
+            return await self._file.read()
+        except ManifestLost:
+            await self.description.write()  # it is needed to make the manifest anew, and may be lost as well
+            raise
+
+    def _check_whole(self, found: Manifest) -> None:
+        partition, log_, known = self._partition, self._partition.log, self._remote.manifest
+        known_end = known.next_offset if known is not None and known.segments else -1
+        if lacks_segments(
+            found, partition.epochs.entries, log_.start_offset, log_.end_offset, known_end=known_end
+        ):
+            self._file.is_lost = True
+            raise ManifestLost(
+                f"the manifest of {partition} ends at offset {found.next_offset}, and the object store had "
+                f"messages up to {max(known_end, log_.start_offset)}: it is an older one. Bring the last one "
+                "back, or have it made anew with `forebay remote rebuild --force`"
+            )
+
+    def claimed(self, manifest: Manifest) -> Manifest:
+        host = self._host
+        delete_at_ms = host.time.trusted_ms() + host.config.delete_delay_ms
+        return changes.claimed(manifest, self._epoch, host.writer, delete_at_ms)
+
+    def _own_history(self, manifest: Manifest) -> Manifest:
+        """Without what is not of this leader's history."""
+        partition, log_ = self._partition, self._partition.log
+        delete_at_ms = self._host.time.trusted_ms() + self._host.config.lost_history_retention_ms
+        own = own_history(
+            manifest, partition.epochs.entries, log_.start_offset, log_.end_offset, delete_at_ms
+        )
+        for loss, offset in own.losses:
+            log.error(loss, extra={"partition": str(partition), "offset": offset})
+        return own.manifest
+
+    async def look_again(self) -> None:
+        """A partition at rest would not notice that its manifest is lost, or was made anew."""
+        self._rounds += 1
+        if self._rounds % _ROUNDS_BETWEEN_LOOKS == 0 and self._remote.manifest is not None:
+            if not await self._file.is_current():
+                raise self._changed_by_others()
+            self._check_term()
+
+    async def store(self, manifest: Manifest) -> None:
+        """Make a changed manifest the one that counts. On a conflict it is to be read again."""
+        if not await self._file.replace(manifest):
+            raise self._changed_by_others()
+        self._check_term()
+        self._adopt(manifest)
+
+    async def delete(self, keys: Collection[str]) -> None:
+        """Delete objects that it has doomed, while it is the one that counts."""
+        if not await self._file.delete(keys):
+            raise self._changed_by_others()
+        self._check_term()
+
+    def _changed_by_others(self) -> ObjectStoreError:
+        self._remote.known = False
+        return ObjectStoreError(f"somebody else has changed the manifest of {self._partition}")
+
+    def _adopt(self, manifest: Manifest | None) -> None:
+        was_known = self._remote.known
+        self._remote.manifest, self._remote.known = manifest, True
+        if not was_known:
+            release(self._partition)  # readers of old messages have waited for it
