@@ -4,7 +4,7 @@ Every segment object says itself what it holds: the manifest is a list of them. 
 since the manifest has their hashes.
 
 A manifest that lacks a segment says that the segment was deleted. So nothing is written when the store fails,
-nor when a segment is damaged, unless it is to be left out. The segments are listed once the manifest is known
+nor when a segment is damaged, unless its loss is accepted. The segments are listed once the manifest is known
 to be missing: no leader can add to them from then on. A leader may still delete some, by the manifest before:
 so all are looked for again at the end.
 """
@@ -28,6 +28,7 @@ from forebay.wire.tiers.layout import (
     topic_id_of,
 )
 from forebay.wire.tiers.manifest import (
+    LOSS_ACCEPTED,
     REBUILT,
     Manifest,
     NewerFormat,
@@ -49,7 +50,7 @@ class Rebuilt(NamedTuple):
     left_out: list[str]
     """Segment objects that the manifest does not list: of a lost history, given up, or before a gap."""
     problems: list[str]
-    """Segment objects that are damaged."""
+    """Segment objects that are damaged; or that there are none."""
     written: bool
 
 
@@ -60,7 +61,8 @@ class Wishes(NamedTuple):
     """False to look only."""
     force: bool = False
     """Also manifests that can be read."""
-    leaves_out_damaged: bool = False
+    accepts_loss: bool = False
+    """Damaged segments are left out, and brokers pass over what is missing."""
 
 
 class _Place(NamedTuple):
@@ -83,11 +85,11 @@ def rebuild_manifests(store: ObjectStore, wishes: Wishes) -> Iterator[Rebuilt]:
 
 
 def _places(store: ObjectStore) -> list[_Place]:
-    """The partitions that have segments."""
+    """The partitions that have segments, or a manifest."""
     found = set()
     for listed in store.list(TOPICS):
         topic_id, partition = topic_id_of(listed.key), partition_of(listed.key)
-        if topic_id is not None and partition is not None and segment_name(listed.key) is not None:
+        if topic_id is not None and partition is not None:
             found.add(_Place(topic_id, partition))
     return sorted(found)
 
@@ -128,10 +130,12 @@ def _rebuild(store: ObjectStore, topic: str, at: _Place, tag: str, wishes: Wishe
         topic_id=at.topic_id,
         partition=at.partition,
         leader_epoch=max((each.leader_epoch for each in found), default=-1),
-        writer=REBUILT,
+        writer=LOSS_ACCEPTED if wishes.accepts_loss else REBUILT,
         segments=segments,
     )
-    written = wishes.write and bool(segments) and (wishes.leaves_out_damaged or not problems)
+    if not found and not problems:
+        problems.append(f"{manifest_key(*at)}: there are no segments to make it of")
+    written = wishes.write and (wishes.accepts_loss or not problems)
     if written:
         _write(store, manifest_key(*at), manifest, tag)
     keys = {segment.key for segment in segments}

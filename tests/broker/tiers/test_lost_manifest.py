@@ -144,11 +144,9 @@ def test_a_damaged_segment_is_left_out_only_if_that_is_wanted(
     damaged = store / before.segments[1].key
     damaged.write_bytes(damaged.read_bytes()[:-1])
     refused = forebay("remote", "rebuild", str(store))
-    assert (
-        refused.code == 1 and "--leave-out-damaged" in refused.err and before.segments[1].key in refused.err
-    )
+    assert refused.code == 1 and "--accept-loss" in refused.err and before.segments[1].key in refused.err
     assert malformed.read_bytes() == b"{"
-    (found,) = rebuild_manifests(objects, Wishes(write=True, leaves_out_damaged=True))
+    (found,) = rebuild_manifests(objects, Wishes(write=True, accepts_loss=True))
     assert found.written and found.left_out == [before.segments[0].key], "there is a gap behind it"
     assert (found.start_offset, found.next_offset) == (before.segments[2].base_offset, before.next_offset)
     after = manifest_of(store, topic_id)
@@ -195,7 +193,7 @@ def test_what_is_left_out_of_a_manifest_is_not_deleted_from_the_local_log(
     assert before is not None
     lose_manifest(store, topic_id)
     (store / before.segments[-2].key).write_bytes(b"damaged")
-    list(rebuild_manifests(LocalDirectory(str(store)), Wishes(write=True, leaves_out_damaged=True)))
+    list(rebuild_manifests(LocalDirectory(str(store)), Wishes(write=True, accepts_loss=True)))
     assert copied_to(store, topic_id) == before.next_offset
     with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
         assert eventually(lambda: is_readable(client, topic))
@@ -343,6 +341,68 @@ def test_segments_are_listed_when_the_manifest_is_known_to_be_missing(
         assert found[1].next_offset > count + 25
         assert eventually(lambda: is_readable(client, name))
         assert values_from(client, name, 0) == [(n, value(n)) for n in range(count + 60)]
+
+
+def test_a_loss_can_be_accepted(tmp_path: Path, store: Path, topic: str) -> None:
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        topic_id = copied(broker, store, topic)
+        local_start = offset_at(client, topic, EARLIEST_LOCAL)
+    before = manifest_of(store, topic_id)
+    assert before is not None
+    lose_manifest(store, topic_id)
+    for segment in before.segments:
+        if segment.next_offset >= local_start:
+            (store / segment.key).unlink()
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        assert forebay("remote", "rebuild", str(store)).code == 0
+        assert eventually(lambda: "--accept-loss" in failure_of(broker, topic))
+        done = forebay("remote", "rebuild", str(store), topic, "--force", "--accept-loss")
+        assert done.code == 0, done.err
+        assert eventually(lambda: is_readable(client, topic))
+        assert offset_at(client, topic, EARLIEST) == local_start
+        fill(client, topic, 60, 60)
+        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 90)
+        assert values_from(client, topic, local_start) == [(n, value(n)) for n in range(local_start, 120)]
+
+
+def test_one_without_segments_that_cannot_be_read_can_be_given_up(
+    tmp_path: Path, store: Path, topic: str
+) -> None:
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        topic_id = copied(broker, store, topic)
+        path = store / manifest_key(topic_id, 0)
+        path.write_bytes(b"{")
+        for segment in store.rglob("*.segment"):
+            segment.unlink()
+        fill(client, topic, 20, 60)
+        assert eventually(lambda: "forebay remote rebuild" in failure_of(broker, topic))
+        refused = forebay("remote", "rebuild", str(store), topic)
+        assert refused.code == 1 and "there are no segments to make it of" in refused.err
+        assert forebay("remote", "rebuild", str(store), topic, "--accept-loss").code == 0
+        assert eventually(lambda: is_readable(client, topic) and copied_to(store, topic_id) > 60)
+        start = offset_at(client, topic, EARLIEST)
+        assert values_from(client, topic, start) == [(n, value(n)) for n in range(start, 80)]
+
+
+def test_what_the_stored_manifest_does_not_have_stays_on_the_disk(
+    tmp_path: Path, store: Path, topic: str
+) -> None:
+    """Whatever the leader knows: it is looked at before each deletion."""
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        topic_id = copied(broker, store, topic)
+        before = manifest_of(store, topic_id)
+        assert before is not None and before.segments[-1].base_offset >= offset_at(
+            client, topic, EARLIEST_LOCAL
+        )
+        lose_manifest(store, topic_id)
+        (store / before.segments[-1].key).write_bytes(b"damaged")
+        wishes = Wishes(frozenset({topic}), write=True, accepts_loss=True)
+        (found,) = rebuild_manifests(LocalDirectory(str(store)), wishes)
+        assert found.next_offset == before.segments[-1].base_offset
+        for start in range(60, 160, 20):
+            fill(client, topic, 20, start)
+        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 130)
+        assert values_from(client, topic, 0) == [(n, value(n)) for n in range(160)]
 
 
 def test_a_topic_that_is_not_there_is_an_error(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from forebay.core.tiers.claiming import lacks_segments, own_history
 from forebay.core.tiers.lineage import end_of_epoch, lost_from
 from forebay.core.tiers.planning import Copy, copy_lag, local_deletion, retained_from, segments_to_copy
 from forebay.core.tiers.rebuilt_manifest import FoundSegment, listed_segments
-from forebay.wire.tiers.manifest import REBUILT, Manifest, RemoteSegment
+from forebay.wire.tiers.manifest import LOSS_ACCEPTED, REBUILT, Manifest, RemoteSegment
 
 TOPIC_ID = bytes(16)
 
@@ -240,6 +240,18 @@ def test_segments_of_one_leader_after_the_other_are_listed() -> None:
     assert listed_segments([]) == ()
 
 
+def test_what_an_earlier_leader_has_copied_behind_the_last_segment_of_the_last_is_listed() -> None:
+    """The last one had to copy again what its log had, and the manifest that was lost did not list."""
+    again = FoundSegment(3, remote(0, 20, (1, 0)))
+    assert spans(again, found(1, 20, 30), found(2, 30, 40), found(2, 45, 50)) == [
+        (0, 20, "0-20"),
+        (20, 30, "20-30"),
+        (30, 40, "30-40"),
+    ]
+    of_an_older_history = FoundSegment(2, remote(20, 30, (0, 20)))
+    assert spans(again, of_an_older_history) == [(0, 20, "0-20")]
+
+
 def test_before_a_gap_nothing_is_listed() -> None:
     assert spans(found(1, 0, 10), found(1, 11, 20)) == [(11, 20, "11-20")]
 
@@ -278,6 +290,13 @@ def test_an_older_manifest_ends_before_the_log_begins_or_before_the_one_known(
     assert lacks_segments(found, [(0, 0)], log_start, 40, known_end=known_end) is lacks
 
 
+def test_whoever_accepts_a_loss_is_believed() -> None:
+    found = manifest(remote(0, 10), writer=LOSS_ACCEPTED)
+    assert not lacks_segments(found, [(0, 0)], 20, 40, known_end=30)
+    own = own_history(found, [(0, 20)], 20, 40, 99)
+    assert (own.manifest.start_offset, own.manifest.segments) == (20, ()) and own.losses
+
+
 def test_without_segments_nothing_is_missing_and_neither_is_what_a_lost_history_had() -> None:
     assert not lacks_segments(manifest(), [(0, 30)], 30, 40)
     of_another = manifest(remote(0, 10, (1, 0)), remote(10, 20, (3, 10)), leader_epoch=3)
@@ -287,6 +306,6 @@ def test_without_segments_nothing_is_missing_and_neither_is_what_a_lost_history_
 def test_what_a_manifest_made_anew_does_not_list_was_not_deleted() -> None:
     log = ([(0, 5)], 5, 40, 99)
     anew = own_history(manifest(remote(10, 20), writer=REBUILT), *log).manifest
-    assert (anew.start_offset, anew.segments, [each.key for each in anew.doomed]) == (5, (), ["10-20"])
+    assert (anew.start_offset, anew.segments, anew.doomed) == (5, (), ()), "another replica may need them"
     whole = own_history(manifest(remote(0, 10), remote(10, 20), writer=REBUILT), *log)
     assert [each.key for each in whole.manifest.segments] == ["0-10", "10-20"] and not whole.losses

@@ -161,14 +161,13 @@ class Fetch(ABC):
 
     def _give_up(self, cold: list[tuple[Partition, LogSlice]], outcomes: Outcomes) -> None:
         """Bytes that are damaged, or gone with their log, are not sent: their partition has the error."""
-        errors: dict[int, tuple[Partition, KafkaError]] = {}
+        errors: dict[int, KafkaError | None] = {}
         for (partition, found), error in zip(cold, outcomes, strict=True):
             if error is not None:
-                errors[id(found.range)] = partition, error
+                errors[id(found.range)] = _failure_of(partition, found, error)
         for i, (target, data, size) in enumerate(self._found if errors else ()):
-            failed = errors.get(id(data.records))
-            if failed is not None:
-                failure = _failure_of(failed[0], target.request.fetch_offset, failed[1])
+            if id(data.records) in errors:
+                failure = errors[id(data.records)]
                 if failure is None:
                     data.records = NO_RECORDS
                 else:
@@ -259,17 +258,13 @@ class Fetch(ABC):
         return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
 
 
-def _failure_of(partition: Partition, offset: int, error: KafkaError) -> KafkaError | None:
-    """Why bytes from this offset on could not be read; None if they have just left the local disk, and the
-    next fetch gets them from the object store."""
+def _failure_of(partition: Partition, found: LogSlice, error: KafkaError) -> KafkaError | None:
+    """Why a slice could not be read; None if its segment has just been deleted. The next fetch is answered as
+    that is then: from the object store, or with the new start of the log."""
     if partition.closed:
         return partition.not_leader()  # the log was deleted or is being cut: look for another
-    if offset >= partition.log.start_offset:
-        return error
-    start_offset = partition.known_start_offset
-    if start_offset is None or offset >= start_offset:
-        return None
-    return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {partition} was deleted meanwhile")
+    is_deleted = found.segment is not None and found.segment.next_base <= partition.log.start_offset
+    return None if is_deleted else error
 
 
 def diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset | None:

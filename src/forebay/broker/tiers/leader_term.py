@@ -21,7 +21,7 @@ from forebay.broker.tiers.uploads import Upload
 from forebay.broker.yielding.pace import Pace
 from forebay.core.partition.retention import RetentionPolicy
 from forebay.core.tiers import manifest_changes as changes
-from forebay.core.tiers.planning import Copy, local_deletion, retained_from, segments_to_copy
+from forebay.core.tiers.planning import Copy, LocalDeletion, local_deletion, retained_from, segments_to_copy
 from forebay.errors import StorageError
 from forebay.tiers.object_store import ObjectStoreError
 from forebay.wire.tiers.layout import segment_key
@@ -48,6 +48,8 @@ class LeaderTerm:
         """Of the upload under way, or of the last one."""
         self._copy_at: int | None = None
         """How far messages have to be stable for another segment to be copied."""
+        self._waits_for_delayed = False
+        """True if messages that wait for their time keep a local segment."""
         self._delete_at_bytes: int | None = None
         """How large the local log is when it has another segment to delete."""
 
@@ -92,6 +94,7 @@ class LeaderTerm:
         manifest may be changed by others of this process.
         """
         self._copy_at = None  # also if this fails: it is tried again after a pause, or in the next round
+        self._waits_for_delayed = False
         async with self._lock:
             await self._manifest.know()
             await self._manifest.look_again()
@@ -103,7 +106,9 @@ class LeaderTerm:
             self._check_term()
             if uploads:
                 await self._enter(uploads, done)
-            self.delete_local()
+            else:
+                await self._check_before_deletion()
+            self._delete_local()
             await self._delete_objects()
         if failure is not None:
             raise failure
@@ -166,13 +171,29 @@ class LeaderTerm:
         waiting.carry_below(start_offset, log_.config.segment_bytes)
         return max(waiting.kept_from, log_.start_offset)
 
-    def delete_local(self) -> None:
-        """Delete local segments that the manifest has, as local retention says."""
+    @property
+    def has_local_to_delete(self) -> bool:
+        """True if local segments may go, by the manifest as it is known."""
+        plan = self._local_plan()
+        return plan is not None and plan.segments > 0 and not self._waits_for_delayed
+
+    async def delete_copied(self) -> None:
+        """Delete local segments that the manifest has, as it is in the object store. Raises ObjectStoreError
+        and TermOver."""
+        async with self._lock:
+            await self._check_before_deletion()
+            self._delete_local()
+
+    async def _check_before_deletion(self) -> None:
+        self._check_term()
+        if self.has_local_to_delete:
+            await self._manifest.check_current()
+
+    def _local_plan(self) -> LocalDeletion | None:
         partition, log_, remote = self.partition, self.partition.log, self._remote
-        self._delete_at_bytes = None
         if not remote.known or remote.manifest is None or log_.offline is not None or self._manifest.is_lost:
-            return
-        plan = local_deletion(
+            return None
+        return local_deletion(
             log_.segments(),
             self._policy(local=True),
             now_ms=self._now_ms(),
@@ -180,6 +201,15 @@ class LeaderTerm:
             log_start_offset=log_.start_offset,
             high_watermark=partition.high_watermark,
         )
+
+    def _delete_local(self) -> None:
+        """Delete local segments that the manifest has, as local retention says. What is known of it has just
+        been in the object store."""
+        partition, log_ = self.partition, self.partition.log
+        self._delete_at_bytes = None
+        plan = self._local_plan()
+        if plan is None:
+            return
         if plan.roll_first and not partition.config.remote_copy_disable:
             log_.roll()
         if plan.segments:
@@ -187,6 +217,7 @@ class LeaderTerm:
             start_offset = self._without_waiting(wanted)
             self._delete_local_below(start_offset)
             if start_offset < wanted:
+                self._waits_for_delayed = True
                 return  # the next round looks again
         self._delete_at_bytes = plan.next_at_bytes
 

@@ -67,7 +67,11 @@ class ManifestFile:
     async def delete(self, keys: Collection[str]) -> bool:
         """Delete objects that the version read or written last has doomed. False if another counts now."""
         await self._known_store.check()
-        return await self._threads.run(partial(self._delete, keys, self._tag))
+        try:
+            return await self._threads.run(partial(self._delete, keys, self._tag))
+        except ManifestLost:
+            self.is_lost = True
+            raise
 
     def _delete(self, keys: Collection[str], tag: str) -> bool:
         """Runs in a thread. Looks at the manifest again and again: one made anew may list these objects."""

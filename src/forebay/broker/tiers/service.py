@@ -52,6 +52,8 @@ class TierService:
         self._due: dict[Partition, None] = {}
         """Partitions to look at soon."""
         self._busy: set[Partition] = set()
+        self._deleting: set[Partition] = set()
+        """Those of which local segments are being deleted."""
         self._woken = asyncio.Event()
         self._failures = 0
         """How often the store has failed since it last worked."""
@@ -152,12 +154,26 @@ class TierService:
     def _delete_copied(self, partition: Partition) -> None:
         """Also while the next upload takes long."""
         term = self._terms.get(partition)
-        if term is None or term.is_over:
+        if (
+            term is None
+            or term.is_over
+            or partition in self._deleting
+            or self._loop.time() < self._wait_until
+        ):
             return
+        if term.has_local_to_delete:
+            self._deleting.add(partition)
+            self._background.spawn(self._delete_of(partition, term), "deleting segments that are copied")
+
+    async def _delete_of(self, partition: Partition, term: LeaderTerm) -> None:
         try:
-            term.delete_local()
-        except (StorageError, OSError) as error:
+            await term.delete_copied()
+        except TermOver:
+            pass
+        except (ObjectStoreError, StorageError, OSError) as error:
             self._failed(partition, error)
+        finally:
+            self._deleting.discard(partition)
 
     def _begin_some(self) -> None:
         while self._due and len(self._busy) < self._host.config.copy_threads:

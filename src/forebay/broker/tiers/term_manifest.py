@@ -19,6 +19,7 @@ from forebay.core.tiers import manifest_changes as changes
 from forebay.core.tiers.claiming import lacks_segments, own_history
 from forebay.errors import ForebayError
 from forebay.tiers.object_store import ManifestLost, ObjectStoreError
+from forebay.wire.tiers.manifest import REBUILT
 
 if TYPE_CHECKING:
     from forebay.broker.partition.partition import Partition
@@ -90,6 +91,10 @@ class TermManifest:
     def _check_whole(self, found: Manifest) -> None:
         partition, log_, known = self._partition, self._partition.log, self._remote.manifest
         known_end = known.next_offset if known is not None and known.segments else -1
+        if found.writer in (self._host.writer, REBUILT):
+            known_end = (
+                -1
+            )  # of our own only the answer was lost; and what one made anew lacks, the log may have
         if lacks_segments(
             found, partition.epochs.entries, log_.start_offset, log_.end_offset, known_end=known_end
         ):
@@ -97,7 +102,8 @@ class TermManifest:
             raise ManifestLost(
                 f"the manifest of {partition} ends at offset {found.next_offset}, and the object store had "
                 f"messages up to {max(known_end, log_.start_offset)}: it is an older one. Bring the last one "
-                "back, or have it made anew with `forebay remote rebuild --force`"
+                "back, or have it made anew with `forebay remote rebuild --force`, and with --accept-loss if "
+                "there is nothing better"
             )
 
     def claimed(self, manifest: Manifest) -> Manifest:
@@ -120,9 +126,13 @@ class TermManifest:
         """A partition at rest would not notice that its manifest is lost, or was made anew."""
         self._rounds += 1
         if self._rounds % _ROUNDS_BETWEEN_LOOKS == 0 and self._remote.manifest is not None:
-            if not await self._file.is_current():
-                raise self._changed_by_others()
-            self._check_term()
+            await self.check_current()
+
+    async def check_current(self) -> None:
+        """Make sure that what is known is what counts in the object store now. Raises ObjectStoreError."""
+        if not await self._file.is_current():
+            raise self._changed_by_others()
+        self._check_term()
 
     async def store(self, manifest: Manifest) -> None:
         """Make a changed manifest the one that counts. On a conflict it is to be read again."""

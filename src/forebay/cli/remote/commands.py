@@ -95,14 +95,18 @@ def check(url: str, deep: bool, delete_orphans: bool, age_min_ms: int, as_json: 
 @click.argument("topics", metavar="[TOPIC...]", nargs=-1)
 @click.option("--plan", "only_plan", is_flag=True, help="Only show what would be written.")
 @click.option("--force", is_flag=True, help="Also manifests that can be read: one that is too old.")
-@click.option("--leave-out-damaged", is_flag=True, help="Write manifests that do not list damaged segments.")
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Leave out damaged segments, and have brokers pass over what is missing.",
+)
 @json_option
 def rebuild(
     url: str,
     topics: tuple[str, ...],
     only_plan: bool,
     force: bool,
-    leave_out_damaged: bool,
+    accept_loss: bool,
     as_json: bool,
 ) -> None:
     """Make manifests anew that are missing in the store at URL, or cannot be read.
@@ -115,9 +119,9 @@ def rebuild(
     from forebay.operations.remote_store import open_remote
     from forebay.tiers.object_store import ObjectStoreError
 
-    if force and not topics:
-        raise click.UsageError("--force replaces manifests that can be read: name the topics")
-    wishes = Wishes(frozenset(topics), not only_plan, force, leave_out_damaged)
+    if (force or accept_loss) and not topics:
+        raise click.UsageError("--force and --accept-loss are for topics that you name")
+    wishes = Wishes(frozenset(topics), not only_plan, force, accept_loss)
     found: list[Rebuilt] = []
     try:
         found.extend(rebuild_manifests(open_remote(url), wishes))
@@ -136,8 +140,8 @@ def rebuild(
             click.echo(f"left out: {key}", err=True)
         for problem in each.problems:
             click.echo(f"problem: {problem}", err=True)
-    if any(each.problems for each in found):
+    if any(each.problems and not each.written for each in found):
         raise CommandError(
-            "some segments are damaged. Bring them back; or have the manifests written without them, and "
-            "without all that lies before them, with --leave-out-damaged"
+            "some segments are damaged or gone. Bring them back; or name the topics with --accept-loss, by "
+            "which these messages, and all that lie before them in their partitions, are lost"
         )

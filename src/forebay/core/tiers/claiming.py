@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from forebay.core.tiers.lineage import Epochs, lost_from
 from forebay.core.tiers.manifest_changes import begun_anew, cut_off
-from forebay.wire.tiers.manifest import REBUILT, Manifest
+from forebay.wire.tiers.manifest import LOSS_ACCEPTED, REBUILT, Manifest
 
 
 class OwnHistory(NamedTuple):
@@ -27,6 +27,8 @@ def lacks_segments(
 ) -> bool:
     """True if it is not the one that counts: it ends before the leader's log begins, although no history was
     lost, or before the one that the leader has known in its term (`known_end`)."""
+    if manifest.writer == LOSS_ACCEPTED:
+        return False
     lost = lost_from(manifest, epochs, log_start_offset, log_end_offset)
     if lost is not None:
         return lost < known_end
@@ -48,6 +50,7 @@ def own_history(
             skipped = "messages between the object store and the local log are missing: they are skipped"
             losses.append((skipped, log_start_offset))
         manifest = begun_anew(manifest, log_start_offset, delete_at_ms)
-    elif manifest.writer == REBUILT and manifest.first_offset > log_start_offset:
-        manifest = begun_anew(manifest, log_start_offset, delete_at_ms)  # the log has all of it, and more
+    elif manifest.writer in (REBUILT, LOSS_ACCEPTED) and manifest.first_offset > log_start_offset:
+        # The log has all of it, and more, but those of other replicas may not: nothing is doomed.
+        manifest = begun_anew(manifest, log_start_offset, delete_at_ms)._replace(doomed=manifest.doomed)
     return OwnHistory(manifest, losses)

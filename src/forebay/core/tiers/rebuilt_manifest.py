@@ -25,7 +25,11 @@ class FoundSegment(NamedTuple):
 
 
 def listed_segments(found: Sequence[FoundSegment]) -> tuple[RemoteSegment, ...]:
-    """The longest run without gaps up to the last segment of the last leader, oldest first."""
+    """The longest run without gaps through the last segment of the last leader, oldest first.
+
+    Behind it there may be segments of earlier leaders, if the last one had to copy again what lies before
+    them. Whether they are of its history, the next leader finds out when it claims the manifest.
+    """
     if not found:
         return ()
     last = max(found, key=lambda each: (each.leader_epoch, each.segment.next_offset))
@@ -33,7 +37,21 @@ def listed_segments(found: Sequence[FoundSegment]) -> tuple[RemoteSegment, ...]:
     while (before := _before(found, run[-1], epoch)) is not None:
         epoch, segment = before
         run.append(segment)
-    return tuple(reversed(run))
+    run.reverse()
+    while (behind := _behind(found, run[-1])) is not None:
+        run.append(behind)
+    return tuple(run)
+
+
+def _behind(found: Sequence[FoundSegment], before: RemoteSegment) -> RemoteSegment | None:
+    """The segment that begins where another ends. Of several that one whose leader came last."""
+    fitting = [
+        each
+        for each in found
+        if each.segment.base_offset == before.next_offset and each.segment.epochs[0][0] >= before.last_epoch
+    ]
+    last = max(fitting, key=lambda each: (each.leader_epoch, each.segment.next_offset), default=None)
+    return None if last is None else last.segment
 
 
 def _before(found: Sequence[FoundSegment], after: RemoteSegment, epoch_max: int) -> FoundSegment | None:

@@ -10,7 +10,8 @@ It is a JSON object, written by the leader of the partition alone, by compare-an
     leader_epoch    that of the leader that wrote it. A leader writes only if its own epoch is not lower, so
                     that a leader which was replaced without noticing cannot write once the next one has
     writer          which broker wrote it, and a number of its own: it recognises its own lost answers. Or
-                    "rebuilt", if it was lost and made anew: it may lack segments until a leader claims it
+                    "rebuilt", if it was lost and made anew: it may lack segments until a leader claims it.
+                    ("rebuilt, loss accepted": messages that nobody finds any more are to be passed over)
     start_offset    messages below are deleted, even if a segment still holds them
     segments        oldest first: an array of objects, see below. Each begins where the one before ends
     pending         keys of objects that the writer is about to upload, or has uploaded and not yet listed
@@ -49,6 +50,10 @@ from forebay.errors import ProtocolError
 FORMAT = 1
 REBUILT = "rebuilt"
 """The writer of a manifest that was made anew from the segments. What it does not list was not deleted."""
+
+
+LOSS_ACCEPTED = "rebuilt, loss accepted"
+"""Likewise, and somebody has said that messages which nobody finds any more are to be passed over."""
 
 
 class NewerFormat(ProtocolError):
