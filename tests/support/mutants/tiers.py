@@ -10,11 +10,11 @@ from forebay.broker.fetch.view_read import ViewRead
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.remote_log import RemoteLog
 from forebay.broker.shares.requests import acquiring
-from forebay.broker.tiers import manifest_file
 from forebay.broker.tiers.leader_term import LeaderTerm
-from forebay.broker.tiers.manifest_file import ManifestFile
+from forebay.broker.tiers.manifests import manifest_file
+from forebay.broker.tiers.manifests.manifest_file import ManifestFile
+from forebay.broker.tiers.manifests.term_manifest import TermManifest
 from forebay.broker.tiers.missed_chunk import ChunkRange
-from forebay.broker.tiers.term_manifest import TermManifest
 from forebay.broker.tiers.uploads import Upload
 from forebay.core.tiers import claiming
 from forebay.core.tiers.planning import Copy

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.broker.net.connection import Connection
 from forebay.broker.partition.partition import Partition
-from forebay.broker.tiers.known_manifest import known_manifest
+from forebay.broker.tiers.manifests.known_manifest import known_manifest
 from forebay.broker.views.filters import Reader, Source, ViewFilters
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.images.view_image import ViewImage

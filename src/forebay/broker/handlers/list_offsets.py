@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from forebay.broker.partition.leader_epoch_checks import check_end_known, check_epoch, check_leader_epoch
-from forebay.broker.tiers.known_manifest import known_manifest
+from forebay.broker.tiers.manifests.known_manifest import known_manifest
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import list_offsets as wire
 

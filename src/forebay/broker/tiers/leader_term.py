@@ -1,8 +1,8 @@
 """The leader's work on one tiered partition, for one term.
 
-First the manifest is read and claimed (`term_manifest.py`). Then, again and again (`tend`): retention over
-both parts of the partition, closed segments are copied, local ones are deleted that the manifest has, and
-objects that no longer count.
+First the manifest is read and claimed (`manifests/term_manifest.py`). Then, again and again (`tend`):
+retention over both parts of the partition, closed segments are copied, local ones are deleted that the
+manifest has, and objects that no longer count.
 
 One thing at a time: all changes of a manifest are made under one lock. After every wait the term may be over;
 then nothing more is done (`TermOver`).
@@ -15,7 +15,7 @@ import logging
 
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.partition import Partition
-from forebay.broker.tiers.term_manifest import TermManifest, TermOver
+from forebay.broker.tiers.manifests.term_manifest import TermManifest, TermOver
 from forebay.broker.tiers.tier_host import TierHost
 from forebay.broker.tiers.uploads import Upload
 from forebay.broker.yielding.pace import Pace

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.partition import Partition
-from forebay.broker.tiers.known_manifest import known_manifest
+from forebay.broker.tiers.manifests.known_manifest import known_manifest
 from forebay.broker.tiers.store_threads import StoreThreads
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.tiers.object_store import ObjectStore, ObjectStoreError

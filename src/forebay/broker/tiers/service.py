@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from forebay.broker.tiers.leader_term import LeaderTerm
-from forebay.broker.tiers.term_manifest import TermOver
+from forebay.broker.tiers.manifests.term_manifest import TermOver
 from forebay.broker.yielding.pace import Stopped
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.tiers.object_store import ManifestLost, ObjectStoreError

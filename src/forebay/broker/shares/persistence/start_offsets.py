@@ -11,7 +11,7 @@ from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.partition.leader_epoch_checks import is_end_known
 from forebay.broker.partition.partition import Partition
-from forebay.broker.tiers.known_manifest import known_manifest
+from forebay.broker.tiers.manifests.known_manifest import known_manifest
 from forebay.config import ShareGroupSettings
 from forebay.config.offset_reset import EARLIEST, LATEST
 

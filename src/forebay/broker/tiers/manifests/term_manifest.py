@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from forebay.broker.partition.long_polls import release
-from forebay.broker.tiers.manifest_file import ManifestFile
-from forebay.broker.tiers.topic_description import TopicDescription
+from forebay.broker.tiers.manifests.manifest_file import ManifestFile
+from forebay.broker.tiers.manifests.topic_description import TopicDescription
 from forebay.core.tiers import manifest_changes as changes
 from forebay.core.tiers.claiming import lacks_segments, own_history
 from forebay.errors import ForebayError
