@@ -218,7 +218,7 @@ class Node(OptionalParts):
         """Have requests counted for quotas, if there are any."""
         quotas = self._base.quotas
         meter = RequestMeter(quotas) if quotas.active else None
-        self._dispatcher.meter = self._large_requests.meter = meter
+        self._dispatcher.meter = self._large_requests.debts.meter = meter
 
     def _finish_piece(self) -> None:
         self.write_cycle.finish()

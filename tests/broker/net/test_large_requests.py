@@ -124,7 +124,7 @@ def test_a_user_who_had_much_where_cores_are_short_rests_before_the_next_and_hol
         short.setattr(CoreShortage, "part", 0.9)
         for client in (admin, ada):
             client.call(named(20_000), NEW)  # which take much more than the credit of a second
-        rests = broker.on_loop(lambda node: node._large_requests._rests)
+        rests = broker.on_loop(lambda node: node._large_requests.debts.rests)
         assert list(rests._until_s) == ["User:ada"]
         rests._until_s["User:ada"] = float("inf")
         ada.post(named(99_000), NEW)

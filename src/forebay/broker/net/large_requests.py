@@ -15,16 +15,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from forebay.broker.background import Background
+from forebay.broker.net.client_debts import ClientDebts
 from forebay.broker.net.connection import ANONYMOUS
 from forebay.broker.net.dispatch import Endpoint
-from forebay.broker.net.request_context import Meter, Note, RequestContext
+from forebay.broker.net.request_context import Note, RequestContext
 from forebay.broker.net.request_memory import QueuedRequest
 from forebay.broker.net.responses.deferred_replies import Reply
 from forebay.broker.net.responses.part_replies import PartReply
-from forebay.broker.net.scheduling.slices import NOBODY, NotWanted, Place, Room, Slices
+from forebay.broker.net.scheduling.slices import NotWanted, Place, Room, Slices
 from forebay.broker.net.scheduling.watched_steps import WatchedSteps
 from forebay.broker.telemetry.stalls import StallWatch
-from forebay.broker.yielding.core_shortage import CoreShortage, RestDebts, RestRule
+from forebay.broker.yielding.core_shortage import CoreShortage
 from forebay.core.large_requests.division import Division, JoinedResponse
 from forebay.core.large_requests.table import answer_division, division_of, has_large_answers, is_cut
 from forebay.errors import ErrorCode, ProtocolError, TooManyElements
@@ -38,10 +39,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _PARTS_UNCUT = 5
-_RESTS = RestRule(times=80, rest_s_max=10.0, credit_s=1.0)
-_SLICE_REST_TIMES, _SLICE_REST_S_MAX = 20, 0.05
-_OWING_POLL_S = 0.5
-"""How often a request whose client owes time looks whether the connection or the quota is gone."""
 
 
 class _Kept(NamedTuple):
@@ -94,16 +91,15 @@ class LargeRequests:
         self._finish = finish
         self._stalls = stalls
         self._answers = answers
-        self._is_trusted = is_trusted
-        self._shortage = shortage
-        self._rests = RestDebts(loop, shortage, lambda _: _RESTS)
-        self.slices = Slices(loop, thread_cpu, self._charge)
+        self.debts = ClientDebts(
+            loop, shortage=shortage, is_trusted=is_trusted, sent_by_broker=sent_by_broker
+        )
+        self.slices = Slices(loop, thread_cpu, self.debts.charge)
         """The turns of all large work."""
         self._room = Room(loop)
         self._brokers_room = Room(loop)
         """Apart from the clients' room: their requests may wait for replicas, which other brokers' requests
         fetch."""
-        self.meter: Meter | None = None
 
     def take_frame(
         self, endpoint: Endpoint, context: RequestContext, frame: memoryview, start: int, elements: int
@@ -148,8 +144,8 @@ class LargeRequests:
     ) -> None:
         place: Place | None = None
         try:
-            if self._rests.left_s(self._user(context)):
-                await self._paid(context, reply, queued)
+            if self.debts.is_resting(context):
+                await self.debts.paid(context, reply, queued)
             size = self._answer_elements(context, request) if has_large_answers(context.api_key) else 0
             if size:
                 place = await self._room_for(context).take(_client(context), size, self._elements_max())
@@ -188,27 +184,16 @@ class LargeRequests:
         """Wait until the client owes nothing and there is room for its request."""
         room = self._room_for(context)
         wanted = _client(context), min(queued.held_bytes, most), self._elements_max()
-        await self._paid(context, reply, queued)
+        await self.debts.paid(context, reply, queued)
         place = await room.take(*wanted)
-        while not reply.abandoned and self._owed_s(context):  # for what was handled meanwhile
+        while not reply.abandoned and self.debts.owed_s(context):  # for what was handled meanwhile
             place.give_back()
-            await self._paid(context, reply, queued)
+            await self.debts.paid(context, reply, queued)
             place = await room.take(*wanted)
         return place
 
     def _room_for(self, context: RequestContext) -> Room:
         return self._brokers_room if self._sent_by_broker(context) else self._room
-
-    def _user(self, context: RequestContext) -> str:
-        """Who is charged for a request, and rests before the next one."""
-        connection = context.connection
-        if self._sent_by_broker(context) or self._is_trusted(connection.principal):
-            return NOBODY
-        return connection.sender
-
-    def _charge(self, user: str, cpu_s: float) -> float:
-        self._rests.worked(user, cpu_s)
-        return min(self._shortage.rest_s(cpu_s, _SLICE_REST_TIMES), _SLICE_REST_S_MAX)
 
     def _most(self, context: RequestContext) -> int:
         """Fewer elements are taken of clients if they cannot be handled in pieces."""
@@ -216,23 +201,6 @@ class LargeRequests:
         if is_cut(context.api_key) or self._sent_by_broker(context):
             return most
         return most // _PARTS_UNCUT
-
-    def _owed_s(self, context: RequestContext) -> float:
-        """How long the client has to wait, for its quota or because cores are short."""
-        rest_s = self._rests.left_s(self._user(context))
-        return rest_s if self.meter is None else max(rest_s, self.meter.owed_s(context))
-
-    async def _paid(self, context: RequestContext, reply: Reply, queued: QueuedRequest) -> None:
-        """Wait until the client owes nothing."""
-        queued.owes(self._loop.time())
-        reply.on_abandoned = queued.done  # at once, since others may wait for its memory
-        while not reply.abandoned:
-            owed_s = self._owed_s(context)
-            if not owed_s:
-                break
-            await asyncio.sleep(min(owed_s, _OWING_POLL_S))
-        reply.on_abandoned = None
-        queued.has_paid()
 
     async def _decoded(
         self, context: RequestContext, reply: Reply, frame: bytearray | memoryview, start: int, most: int
@@ -291,7 +259,7 @@ class LargeRequests:
         frame_bytes: int,
         kept: _Kept | None,
     ) -> Any:
-        user = self._user(context)
+        user = self.debts.user(context)
         await self.slices.next(user)
         division = division_of(context.api_key, request)
         if division is not None and division.is_large(request):
@@ -359,7 +327,7 @@ class LargeRequests:
             parts.append(PartReply(context.connection, self._loop, complete))
             return parts[-1]
 
-        own, meter = context._replace(place=defer), self.meter
+        own, meter = context._replace(place=defer), self.debts.meter
         if meter is None:
             outcome = endpoint.handle(own, request)
         else:
@@ -367,11 +335,11 @@ class LargeRequests:
         self._finish()
         if asyncio.iscoroutine(outcome):
             outcome = await outcome
-            await self.slices.next(self._user(context))
+            await self.slices.next(self.debts.user(context))
         elif parts and outcome is parts[-1]:
             with contextlib.nullcontext() if kept is None else kept.waiting(parts[-1].on_overtaken):
                 outcome = await _answered(reply, parts[-1])
-            await self.slices.next(self._user(context))
+            await self.slices.next(self.debts.user(context))
         return outcome
 
     async def _send(self, context: RequestContext, reply: Reply, response: Any) -> None:
@@ -385,8 +353,8 @@ class LargeRequests:
 
     async def _measured(self, context: RequestContext, reply: Reply, steps: Generator[None, None, T]) -> T:
         """Run steps in turns, and count their time. Raises NotWanted."""
-        meter = self.meter
-        work = self.slices.run(steps, lambda: not reply.abandoned, self._user(context))
+        meter = self.debts.meter
+        work = self.slices.run(steps, lambda: not reply.abandoned, self.debts.user(context))
         return await (work if meter is None else meter.counted(context, work))
 
 
