@@ -15,7 +15,7 @@ from forebay.tiers.object_store import (
     ABSENT,
     Conflict,
     Listed,
-    ManifestLost,
+    ManifestError,
     Missing,
     ObjectStore,
     ObjectStoreError,
@@ -32,7 +32,7 @@ from forebay.tiers.reading import (
 )
 from forebay.wire.batch import records
 from forebay.wire.records import Record
-from forebay.wire.tiers.layout import MANIFEST, SEGMENT_SUFFIX, TOPIC, TOPICS
+from forebay.wire.tiers.layout import MANIFEST, SEGMENT_SUFFIX, TOPIC, TOPICS, partition_prefix
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment, decode_manifest
 from forebay.wire.tiers.segment_object import AbortedSpan, SegmentIndex, batch_headers
 
@@ -72,7 +72,7 @@ def read_manifests(store: ObjectStore, topic: RemoteTopic) -> FoundManifests:
     for index in range(found.partitions):
         try:
             manifest = read_manifest(store, topic.topic_id, index)
-        except ManifestLost as error:
+        except ManifestError as error:
             found.problems.append(str(error))
         else:
             found.manifests.extend(() if manifest is None else (manifest,))
@@ -100,6 +100,9 @@ def check_store(
     owned: set[str] = set()
     for manifest in manifests:
         owned.update(manifest.pending, (doomed.key for doomed in manifest.doomed))
+        if manifest.is_made_anew:  # its leader has not said yet what of it counts
+            place = partition_prefix(manifest.topic_id, manifest.partition)
+            owned.update(key for key in listed if key.startswith(place))
         for segment in manifest.segments:
             owned.add(segment.key)
             problems += _check_segment(store, segment, listed.get(segment.key), deep=deep)

@@ -8,7 +8,7 @@ Every implementation promises:
   `Conflict`. A writer whose answer was lost may get `Conflict` although it has won: it reads and compares.
 
 Errors are `Conflict`, `Missing`, and `ObjectStoreError` for everything else: all but the first two may be
-over when one tries again. (`ManifestLost` is raised by those who read manifests, not by a store.)
+over when one tries again. (`ManifestError` is raised by those who read manifests, not by a store.)
 """
 
 from __future__ import annotations
@@ -30,8 +30,16 @@ class Missing(ObjectStoreError):
     """There is no object of that name."""
 
 
-class ManifestLost(ObjectStoreError):
+class ManifestError(ObjectStoreError):
+    """Something is wrong with the manifest of one partition. The store works."""
+
+
+class ManifestLost(ManifestError):
     """A partition has segments, and its manifest is missing, cannot be read, or is an older one."""
+
+
+class ManifestChanged(ManifestError):
+    """Somebody else has changed the manifest: it is to be read again."""
 
 
 class Conflict(ObjectStoreError):

@@ -13,12 +13,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from forebay.errors import ProtocolError
-from forebay.tiers.object_store import ManifestLost, Missing, ObjectStore, ObjectStoreError, Stored
+from forebay.tiers.object_store import (
+    ManifestError,
+    ManifestLost,
+    Missing,
+    ObjectStore,
+    ObjectStoreError,
+    Stored,
+)
 from forebay.wire.tiers.layout import (
     SEGMENT_SUFFIX,
     TOPIC,
@@ -34,6 +41,10 @@ from forebay.wire.tiers.segment_object import Chunk, SegmentIndex, check_chunk, 
 
 _HASHED_AT_ONCE = 8 << 20
 _ADVICE = "bring it back, or have it made anew with `forebay remote rebuild`"
+
+
+class TopicMalformed(ObjectStoreError):
+    """The description of a topic cannot be read."""
 
 
 class RemoteTopic(NamedTuple):
@@ -72,9 +83,19 @@ def read_tagged_manifest(store: ObjectStore, topic_id: bytes, partition: int) ->
     try:
         return decode_manifest(data), tag
     except NewerFormat as error:
-        raise ObjectStoreError(f"{key} in {store.url}: {error}") from error
+        raise ManifestError(f"{key} in {store.url}: {error}") from error
     except ProtocolError as error:
         raise ManifestLost(f"{key} in {store.url}: {error}; {_ADVICE}") from error
+
+
+def has_manifest(store: ObjectStore, topic_id: bytes, partition: int, tag: str) -> bool:
+    """True if the manifest is still the one with this tag. A long one is not decoded for it. Raises as
+    `read_manifest` does."""
+    found = _get(store, manifest_key(topic_id, partition))
+    if found is not None and found.tag == tag:
+        return True
+    read_tagged_manifest(store, topic_id, partition)
+    return False
 
 
 def _get(store: ObjectStore, key: str) -> Stored | None:
@@ -84,10 +105,12 @@ def _get(store: ObjectStore, key: str) -> Stored | None:
         return None
 
 
-def has_segments(store: ObjectStore, topic_id: bytes, partition: int) -> bool:
-    """True if segments of the partition are in the store, whether or not they count."""
+def has_segments(store: ObjectStore, topic_id: bytes, partition: int, *, beside: Container[str] = ()) -> bool:
+    """True if segments of the partition are in the store beside these, whether or not they count."""
     prefix = partition_prefix(topic_id, partition)
-    return any(listed.key.endswith(SEGMENT_SUFFIX) for listed in store.list(prefix))
+    return any(
+        listed.key.endswith(SEGMENT_SUFFIX) and listed.key not in beside for listed in store.list(prefix)
+    )
 
 
 def read_index(store: ObjectStore, segment: RemoteSegment) -> SegmentIndex:
@@ -147,7 +170,7 @@ def decode_topic(data: bytes) -> RemoteTopic:
             settings={str(k): str(v) for k, v in content["settings"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ObjectStoreError(f"topic.json is malformed: {error!r}") from error
+        raise TopicMalformed(f"topic.json is malformed: {error!r}") from error
 
 
 def read_topic(store: ObjectStore, topic_id: bytes) -> RemoteTopic | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import ErrorCode
-from forebay.operations.client import CommandError
 from forebay.operations.manifest_rebuild import Wishes, rebuild_manifests
 from forebay.operations.remote_store import check_store
 from forebay.tiers.local_directory import LocalDirectory
@@ -17,13 +16,18 @@ from forebay.tiers.reading import read_manifest
 from forebay.wire.tiers.layout import manifest_key, topic_key
 from forebay.wire.tiers.manifest import REBUILT, Manifest, decode_manifest
 from support.brokers.forebay_command import forebay
-from support.brokers.local_broker import LocalBroker, local_broker
+from support.brokers.local_broker import local_broker
 from support.brokers.tiered import (
+    EARLIEST_LOCAL,
+    closed_to,
+    copied,
     copied_to,
     create_tiered,
     eventually,
+    failure_of,
     fill,
     is_readable,
+    lose_manifest,
     manifest_of,
     settings,
     value,
@@ -31,36 +35,10 @@ from support.brokers.tiered import (
 )
 from support.clients.wire_client import EARLIEST, LIST_OFFSETS, WireClient, list_offsets, offset_at
 
-EARLIEST_LOCAL = -4
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
-
-
-def failure_of(broker: LocalBroker, topic: str) -> str:
-    remote = broker.on_loop(lambda node: node.partitions.get(topic, 0).remote)
-    return "" if remote is None or remote.failure is None else remote.failure
-
-
-def closed_to(broker: LocalBroker, topic: str) -> int:
-    """Where the open segment begins."""
-    return broker.on_loop(lambda node: node.partitions.get(topic, 0).log.segments()[-1].base_offset)
-
-
-def copied(broker: LocalBroker, store: Path, topic: str) -> bytes:
-    """A tiered topic whose first messages have left the local disk, and of which no copy is under way."""
-    with WireClient(broker.bootstrap) as client:
-        topic_id = create_tiered(client, topic)
-        fill(client, topic, 60)
-        assert eventually(lambda: copied_to(store, topic_id) == closed_to(broker, topic))
-        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 30)
-    return topic_id
-
-
-def lose_manifest(store: Path, topic_id: bytes) -> None:
-    (store / manifest_key(topic_id, 0)).unlink()
 
 
 def test_a_start_without_its_manifest_gives_up_nothing_until_it_is_made_anew(
@@ -302,8 +280,8 @@ def test_a_deletion_under_way_is_noticed(
         return put(self, key, data, replaces=replaces)
 
     monkeypatch.setattr(LocalDirectory, "put", put_and_delete)
-    with pytest.raises(CommandError, match="--force"):
-        list(rebuild_manifests(LocalDirectory(str(store)), Wishes(write=True)))
+    (found,) = rebuild_manifests(LocalDirectory(str(store)), Wishes(write=True))
+    assert found.failed and "--force" in found.problems[0]
     monkeypatch.setattr(LocalDirectory, "put", put)
     (found,) = rebuild_manifests(
         LocalDirectory(str(store)), Wishes(frozenset({topic}), write=True, force=True)

@@ -8,10 +8,10 @@ import pytest
 
 from forebay.core.partition.retention import RetentionPolicy
 from forebay.core.tiers import manifest_changes as changes
-from forebay.core.tiers.claiming import lacks_segments, own_history
+from forebay.core.tiers.claiming import lacks_segments, lists_too_little, own_history
 from forebay.core.tiers.lineage import end_of_epoch, lost_from
 from forebay.core.tiers.planning import Copy, copy_lag, local_deletion, retained_from, segments_to_copy
-from forebay.core.tiers.rebuilt_manifest import FoundSegment, listed_segments
+from forebay.core.tiers.rebuilt_manifest import FoundSegment, listed_segments, runs_of_segments
 from forebay.wire.tiers.manifest import LOSS_ACCEPTED, REBUILT, Manifest, RemoteSegment
 
 TOPIC_ID = bytes(16)
@@ -309,3 +309,31 @@ def test_what_a_manifest_made_anew_does_not_list_was_not_deleted() -> None:
     assert (anew.start_offset, anew.segments, anew.doomed) == (5, (), ()), "another replica may need them"
     whole = own_history(manifest(remote(0, 10), remote(10, 20), writer=REBUILT), *log)
     assert [each.key for each in whole.manifest.segments] == ["0-10", "10-20"] and not whole.losses
+
+
+def test_what_was_made_anew_twice_is_whole_the_third_time() -> None:
+    """Leader 5 had copied again what leader 1 had copied in the middle; the next one went on behind both."""
+    middle = FoundSegment(5, remote(20, 30, (1, 0)))
+    ends = found(1, 0, 20), found(1, 30, 40)
+    assert [key for _, _, key in spans(*ends, middle, found(6, 40, 50))] == [
+        "0-20",
+        "20-30",
+        "30-40",
+        "40-50",
+    ]
+
+
+def test_gaps_cut_what_was_found_into_runs() -> None:
+    segments = [found(1, 0, 10), found(1, 12, 20), found(2, 20, 30), found(3, 31, 40)]
+    runs = [[each.key for each in run] for run in runs_of_segments(segments)]
+    assert runs == [["31-40"], ["12-20", "20-30"], ["0-10"]]
+    of_a_lost_history = found(2, 0, 10)
+    assert len(runs_of_segments([of_a_lost_history, found(3, 11, 20, (1, 11), (3, 15))])) == 1
+
+
+def test_one_without_segments_lists_too_little_if_it_begins_before_the_log() -> None:
+    log = ([(0, 30)], 30, 40)
+    assert lists_too_little(manifest(), *log)
+    assert not lists_too_little(manifest(start_offset=30), *log)
+    assert not lists_too_little(manifest(writer=LOSS_ACCEPTED), *log)
+    assert not lists_too_little(manifest(remote(0, 10)), *log), "it is an older one"

@@ -28,7 +28,7 @@ from forebay.tiers.local_directory import LocalDirectory
 from forebay.tiers.object_store import ObjectStore, ObjectStoreError
 from forebay.tiers.reading import RemoteTopic, encode_topic
 from forebay.wire.tiers.layout import manifest_key, topic_key
-from forebay.wire.tiers.manifest import Manifest, encode_manifest
+from forebay.wire.tiers.manifest import REBUILT, Manifest, encode_manifest
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.clients.wire_client import WireClient, create
 from support.scraping import free_port, scrape
@@ -239,6 +239,21 @@ def test_a_damaged_segment_is_read_from_the_brokers(
     assert values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path)) == wanted
     with pytest.raises(ObjectStoreError, match="fails its CRC"):
         values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY))
+
+
+def test_a_manifest_that_no_leader_has_claimed_is_read_where_brokers_are_not(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """It was made anew from the segments, of which some may be of a lost history."""
+    bootstrap, store = broker.bootstrap, LocalDirectory(str(tmp_path))
+    topic_id = make(bootstrap, topic, 100)
+    manifest = copy(bootstrap, store, topic, topic_id, end=80)
+    _keep(store, manifest._replace(writer=REBUILT))
+    wanted = sorted(value(0, n) for n in range(100))
+    both = batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path)
+    assert values(both) == wanted
+    assert not any(isinstance(task, RemoteRange) for task in plan(both))
+    assert len(values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY))) == 80
 
 
 def test_a_segment_with_fewer_messages_than_its_manifest_says_is_read_from_the_brokers(

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from forebay.tiers.local_directory import LocalDirectory
 from forebay.tiers.reading import read_manifest
+from forebay.wire.tiers.layout import manifest_key
 from forebay.wire.tiers.manifest import Manifest
+from support.brokers.local_broker import LocalBroker
 from support.clients.wire_client import (
     EARLIEST,
     LATEST,
@@ -23,6 +25,7 @@ from support.clients.wire_client import (
     values_of,
 )
 
+EARLIEST_LOCAL = -4
 SECONDS = 60.0
 TIERED = {
     "remote.storage.enable": "true",
@@ -88,6 +91,31 @@ def values_from(client: WireClient, topic: str, offset: int) -> list[tuple[int, 
         found += [item for item in values_of(data.records) if item[0] >= offset]
         offset = found[-1][0] + 1 if found else offset
     return found
+
+
+def failure_of(broker: LocalBroker, topic: str) -> str:
+    """What keeps its leader from copying, as `topic describe` says it."""
+    remote = broker.on_loop(lambda node: node.partitions.get(topic, 0).remote)
+    return "" if remote is None or remote.failure is None else remote.failure
+
+
+def closed_to(broker: LocalBroker, topic: str) -> int:
+    """Where the open segment begins."""
+    return broker.on_loop(lambda node: node.partitions.get(topic, 0).log.segments()[-1].base_offset)
+
+
+def copied(broker: LocalBroker, store: Path, topic: str) -> bytes:
+    """A tiered topic whose first messages have left the local disk, and of which no copy is under way."""
+    with WireClient(broker.bootstrap) as client:
+        topic_id = create_tiered(client, topic)
+        fill(client, topic, 60)
+        assert eventually(lambda: copied_to(store, topic_id) == closed_to(broker, topic))
+        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 30)
+    return topic_id
+
+
+def lose_manifest(store: Path, topic_id: bytes) -> None:
+    (store / manifest_key(topic_id, 0)).unlink()
 
 
 def is_readable(client: WireClient, topic: str) -> bool:

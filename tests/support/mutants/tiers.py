@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pytest
 
@@ -43,15 +44,15 @@ def write_manifests_over_those_of_others(patch: pytest.MonkeyPatch) -> None:
 
 def take_lost_manifests_for_none(patch: pytest.MonkeyPatch) -> None:
     """A manifest that is not there was never there."""
-    find = ManifestFile._found
+    look = ManifestFile._look
 
-    async def found_or_none(self: ManifestFile) -> tuple[Manifest, str] | None:
+    async def found_or_none(self: ManifestFile, look_at: Callable[[], Any]) -> Any:
         try:
-            return await find(self)
+            return await look(self, look_at)
         except ManifestLost:
             return None
 
-    patch.setattr(ManifestFile, "_found", found_or_none)
+    patch.setattr(ManifestFile, "_look", found_or_none)
 
 
 def serve_a_lost_history(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from forebay.core.cluster.restore_image import EPOCHS_SKIPPED
 from forebay.errors import ErrorCode, KafkaError
 from forebay.tiers.object_store import ObjectStoreError
 from forebay.tiers.reading import partition_count, read_manifest, read_topic
-from forebay.wire.tiers.manifest import REBUILT
 
 if TYPE_CHECKING:
     from forebay.broker.tiers.tier_host import TierHost
@@ -53,5 +52,5 @@ def _adopted(manifest: Manifest | None) -> Adopted:
         return Adopted(0, EPOCHS_SKIPPED)
     # There may have been later leaders, which have not written to the object store. A manifest that was made
     # anew has the epoch of the last one that has copied: a restore may have come after it.
-    generation = manifest.leader_epoch // EPOCHS_SKIPPED + (3 if manifest.writer == REBUILT else 2)
+    generation = manifest.leader_epoch // EPOCHS_SKIPPED + (3 if manifest.is_made_anew else 2)
     return Adopted(manifest.next_offset, generation * EPOCHS_SKIPPED)

@@ -186,7 +186,8 @@ class LeaderTerm:
 
     async def _check_before_deletion(self) -> None:
         self._check_term()
-        if self.has_local_to_delete:
+        plan = self._local_plan()
+        if plan is not None and plan.segments > 0:
             await self._manifest.check_current()
 
     def _local_plan(self) -> LocalDeletion | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from forebay.broker.partition.producer_replay import replay_batch
 from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
-from forebay.tiers.object_store import ObjectStoreError
+from forebay.tiers.object_store import ManifestError, ManifestLost, ObjectStoreError
 from forebay.tiers.reading import read_chunk, read_index, read_manifest
 from forebay.wire.tiers.segment_object import batch_headers
 
@@ -85,9 +85,18 @@ class RemoteProducers:
 def producers_at(store: ObjectStore, topic_id: bytes, partition: int, offset: int) -> bytes:
     """Their snapshot; empty if nothing before the offset is in the object store. Blocks."""
     manifest = read_manifest(store, topic_id, partition)
-    segment = None if manifest is None else manifest.find(offset - 1)
-    if manifest is None or segment is None:
+    if manifest is None:
         return b""
+    if manifest.is_made_anew:
+        raise ManifestError("the manifest was made anew, and the leader has not claimed it yet")
+    if offset <= manifest.start_offset:
+        return b""
+    segment = manifest.find(offset - 1)
+    if segment is None:
+        raise ManifestLost(
+            f"the manifest ends at offset {manifest.next_offset}, and the leader's log begins behind that, "
+            f"at {offset}: it is an older one"
+        )
     if segment.next_offset == offset:
         return read_index(store, segment).producers
     return _replayed(store, manifest, segment, offset).to_bytes()

@@ -17,7 +17,7 @@ from forebay.broker.tiers.leader_term import LeaderTerm
 from forebay.broker.tiers.manifests.term_manifest import TermOver
 from forebay.broker.yielding.pace import Stopped
 from forebay.errors import ErrorCode, KafkaError, StorageError
-from forebay.tiers.object_store import ManifestLost, ObjectStoreError
+from forebay.tiers.object_store import ManifestChanged, ManifestError, ObjectStoreError
 
 if TYPE_CHECKING:
     from forebay.broker.background import Background
@@ -212,7 +212,9 @@ class TierService:
         self._host.metrics.remote_failures += 1
         if partition.remote is not None:
             partition.remote.failure = str(error)
-        if isinstance(error, ObjectStoreError) and not isinstance(error, ManifestLost):
+        if isinstance(error, ManifestChanged):
+            self._due[partition] = None
+        elif isinstance(error, ObjectStoreError) and not isinstance(error, ManifestError):
             self._pause()
             self._due[partition] = None
         log.warning(

@@ -96,9 +96,14 @@ def check(url: str, deep: bool, delete_orphans: bool, age_min_ms: int, as_json: 
 @click.option("--plan", "only_plan", is_flag=True, help="Only show what would be written.")
 @click.option("--force", is_flag=True, help="Also manifests that can be read: one that is too old.")
 @click.option(
+    "--before-gap",
+    is_flag=True,
+    help="List what lies before a damaged or missing segment; leaders copy the rest again, if they have it.",
+)
+@click.option(
     "--accept-loss",
     is_flag=True,
-    help="Leave out damaged segments, and have brokers pass over what is missing.",
+    help="List what lies behind it, give up the rest, and have brokers pass over what is missing.",
 )
 @json_option
 def rebuild(
@@ -106,6 +111,7 @@ def rebuild(
     topics: tuple[str, ...],
     only_plan: bool,
     force: bool,
+    before_gap: bool,
     accept_loss: bool,
     as_json: bool,
 ) -> None:
@@ -119,9 +125,11 @@ def rebuild(
     from forebay.operations.remote_store import open_remote
     from forebay.tiers.object_store import ObjectStoreError
 
-    if (force or accept_loss) and not topics:
-        raise click.UsageError("--force and --accept-loss are for topics that you name")
-    wishes = Wishes(frozenset(topics), not only_plan, force, accept_loss)
+    if (force or before_gap or accept_loss) and not topics:
+        raise click.UsageError("--force, --before-gap and --accept-loss are for topics that you name")
+    if before_gap and accept_loss:
+        raise click.UsageError("--before-gap keeps what --accept-loss gives up: say one of them")
+    wishes = Wishes(frozenset(topics), not only_plan, force, before_gap, accept_loss)
     found: list[Rebuilt] = []
     try:
         found.extend(rebuild_manifests(open_remote(url), wishes))
@@ -140,8 +148,9 @@ def rebuild(
             click.echo(f"left out: {key}", err=True)
         for problem in each.problems:
             click.echo(f"problem: {problem}", err=True)
-    if any(each.problems and not each.written for each in found):
+    if any(each.failed for each in found):
         raise CommandError(
-            "some segments are damaged or gone. Bring them back; or name the topics with --accept-loss, by "
-            "which these messages, and all that lie before them in their partitions, are lost"
+            "not all manifests could be made. Where segments are damaged or gone, bring them back; or name "
+            "the topics with --before-gap, if the disks of the leaders still have these messages, or else "
+            "with --accept-loss, by which they, and all that lie before them in their partitions, are lost"
         )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from forebay.core.tiers.lineage import Epochs, lost_from
 from forebay.core.tiers.manifest_changes import begun_anew, cut_off
-from forebay.wire.tiers.manifest import LOSS_ACCEPTED, REBUILT, Manifest
+from forebay.wire.tiers.manifest import LOSS_ACCEPTED, Manifest
 
 
 class OwnHistory(NamedTuple):
@@ -36,6 +36,18 @@ def lacks_segments(
     return end < known_end or (bool(manifest.segments) and end < log_start_offset)
 
 
+def lists_too_little(manifest: Manifest, epochs: Epochs, log_start_offset: int, log_end_offset: int) -> bool:
+    """True if it is not the one that counts, provided that there are segments which it does not name: it
+    lists none, and ends before the leader's log begins. Another leader, whose log has more, has claimed one
+    made anew, and has not copied yet what that lacked."""
+    return (
+        not manifest.segments
+        and manifest.writer != LOSS_ACCEPTED
+        and manifest.next_offset < log_start_offset
+        and lost_from(manifest, epochs, log_start_offset, log_end_offset) is None
+    )
+
+
 def own_history(
     manifest: Manifest, epochs: Epochs, log_start_offset: int, log_end_offset: int, delete_at_ms: int
 ) -> OwnHistory:
@@ -50,7 +62,7 @@ def own_history(
             skipped = "messages between the object store and the local log are missing: they are skipped"
             losses.append((skipped, log_start_offset))
         manifest = begun_anew(manifest, log_start_offset, delete_at_ms)
-    elif manifest.writer in (REBUILT, LOSS_ACCEPTED) and manifest.first_offset > log_start_offset:
+    elif manifest.is_made_anew and manifest.first_offset > log_start_offset:
         # The log has all of it, and more, but those of other replicas may not: nothing is doomed.
         manifest = begun_anew(manifest, log_start_offset, delete_at_ms)._replace(doomed=manifest.doomed)
     return OwnHistory(manifest, losses)

@@ -43,6 +43,20 @@ def listed_segments(found: Sequence[FoundSegment]) -> tuple[RemoteSegment, ...]:
     return tuple(run)
 
 
+def runs_of_segments(found: Sequence[FoundSegment]) -> list[tuple[RemoteSegment, ...]]:
+    """The run of the last leader first, then what lies before it and before each gap."""
+    runs = []
+    while run := listed_segments(found):
+        runs.append(run)
+        first, first_epoch = run[0].base_offset, run[0].epochs[0][0]
+        found = [
+            each
+            for each in found
+            if each.segment.next_offset < first and each.segment.last_epoch <= first_epoch
+        ]
+    return runs
+
+
 def _behind(found: Sequence[FoundSegment], before: RemoteSegment) -> RemoteSegment | None:
     """The segment that begins where another ends. Of several that one whose leader came last."""
     fitting = [
@@ -56,12 +70,20 @@ def _behind(found: Sequence[FoundSegment], before: RemoteSegment) -> RemoteSegme
 
 def _before(found: Sequence[FoundSegment], after: RemoteSegment, epoch_max: int) -> FoundSegment | None:
     """The segment that ends where another begins, or its part before that. Of several that one whose leader
-    came last, and of its segments the longest."""
+    came last, though not after the other's, and of its segments the longest.
+
+    Only in a manifest that was made anew before, a leader may have copied what lies before segments of an
+    earlier one.
+    """
     offset = after.base_offset
     fitting = [
         FoundSegment(epoch, clipped(segment, offset))
         for epoch, segment in found
-        if epoch <= epoch_max and segment.base_offset < offset <= segment.next_offset
+        if segment.base_offset < offset <= segment.next_offset
     ]
     own = [each for each in fitting if 0 <= each.segment.last_epoch <= after.epochs[0][0]]
-    return max(own, key=lambda each: (each.leader_epoch, -each.segment.base_offset), default=None)
+    return max(
+        own,
+        key=lambda each: (each.leader_epoch <= epoch_max, each.leader_epoch, -each.segment.base_offset),
+        default=None,
+    )

@@ -66,12 +66,16 @@ class ObjectFaults:
 
     def _manifests_made_anew(self) -> None:
         """Somebody tries until it works, also while the object store fails; listings tell all by then."""
-        objects = self._objects
+        objects, is_done = self._objects, True
         try:
             with objects.calm() if self._scene.healed else objects.listing_at_once():
                 for rebuilt in rebuild_manifests(objects, Wishes(write=True)):
-                    self._scene.note(f"the manifest of {rebuilt.topic}-{rebuilt.partition} is made anew")
+                    what = "could not be" if rebuilt.failed else "is"
+                    self._scene.note(f"the manifest of {rebuilt.topic}-{rebuilt.partition} {what} made anew")
+                    is_done = is_done and not rebuilt.failed
         except ObjectStoreError:
+            is_done = False
+        if not is_done:
             self._scene.later(_AGAIN_S, self._manifests_made_anew)
         made = {key for key in objects.hidden if key in objects.objects}
         objects.rebuilt |= made

@@ -116,6 +116,12 @@ class Manifest(NamedTuple):
         return self.segments[-1].next_offset if self.segments else self.start_offset
 
     @property
+    def is_made_anew(self) -> bool:
+        """True if it was lost, and no leader has claimed yet what was made of the segments: it may lack some,
+        and list messages of a lost history."""
+        return self.writer in (REBUILT, LOSS_ACCEPTED)
+
+    @property
     def data_bytes(self) -> int:
         return sum(segment.data_bytes for segment in self.segments)
 

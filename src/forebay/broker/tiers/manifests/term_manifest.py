@@ -9,16 +9,16 @@ All of this is done under the lock of the term. After every wait the term may be
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING, TypeVar
 
 from forebay.broker.partition.long_polls import release
 from forebay.broker.tiers.manifests.manifest_file import ManifestFile
 from forebay.broker.tiers.manifests.topic_description import TopicDescription
 from forebay.core.tiers import manifest_changes as changes
-from forebay.core.tiers.claiming import lacks_segments, own_history
+from forebay.core.tiers.claiming import lacks_segments, lists_too_little, own_history
 from forebay.errors import ForebayError
-from forebay.tiers.object_store import ManifestLost, ObjectStoreError
+from forebay.tiers.object_store import ManifestChanged, ManifestLost, ObjectStoreError
 from forebay.wire.tiers.manifest import REBUILT
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from forebay.wire.tiers.manifest import Manifest
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _ROUNDS_BETWEEN_LOOKS = 20
 """Of `remote.log.manager.task.interval.ms`, or of copies."""
@@ -68,12 +70,13 @@ class TermManifest:
             found = await self._read()
             self._check_term()
             if found is None:
+                self._note_absence()
                 self._adopt(None)
                 return
             if found.leader_epoch > self._epoch:
                 self.fenced = True
                 raise TermOver(f"{self._partition} has a leader of epoch {found.leader_epoch} already")
-            self._check_whole(found)
+            await self._check_whole(found)
             claimed = self.claimed(self._own_history(found))
             if await self._file.replace(claimed):
                 self._check_term()
@@ -82,21 +85,32 @@ class TermManifest:
         raise ObjectStoreError(f"the manifest of {self._partition} changes all the time")
 
     async def _read(self) -> Manifest | None:
+        return await self._described(self._file.read())
+
+    async def _described(self, work: Awaitable[T]) -> T:
+        """If the manifest is lost, so may be the description of the topic, by which it is made anew."""
         try:
-            return await self._file.read()
+            return await work
         except ManifestLost:
-            await self.description.write()  # it is needed to make the manifest anew, and may be lost as well
+            await self.description.write_again()
             raise
 
-    def _check_whole(self, found: Manifest) -> None:
+    def _note_absence(self) -> None:
+        known = self._remote.manifest
+        if known is not None and known.segments:
+            log.error(
+                "all messages of a partition are gone from the object store, and its manifest",
+                extra={"partition": str(self._partition), "offset": known.next_offset},
+            )
+
+    async def _check_whole(self, found: Manifest) -> None:
         partition, log_, known = self._partition, self._partition.log, self._remote.manifest
         known_end = known.next_offset if known is not None and known.segments else -1
-        if found.writer in (self._host.writer, REBUILT):
-            known_end = (
-                -1
-            )  # of our own only the answer was lost; and what one made anew lacks, the log may have
-        if lacks_segments(
-            found, partition.epochs.entries, log_.start_offset, log_.end_offset, known_end=known_end
+        if found.writer == REBUILT or self._file.is_tried(found):
+            known_end = -1  # what one made anew lacks, the log may have
+        history = partition.epochs.entries, log_.start_offset, log_.end_offset
+        if lacks_segments(found, *history, known_end=known_end) or (
+            lists_too_little(found, *history) and await self._file.has_segments_beside(found)
         ):
             self._file.is_lost = True
             raise ManifestLost(
@@ -107,12 +121,14 @@ class TermManifest:
             )
 
     def claimed(self, manifest: Manifest) -> Manifest:
-        host = self._host
-        delete_at_ms = host.time.trusted_ms() + host.config.delete_delay_ms
-        return changes.claimed(manifest, self._epoch, host.writer, delete_at_ms)
+        named = manifest._replace(topic=self._partition.topic)  # one made anew may have the topic's id
+        return changes.claimed(named, self._epoch, self._host.writer, self._delete_at_ms())
+
+    def _delete_at_ms(self) -> int:
+        return self._host.time.trusted_ms() + self._host.config.delete_delay_ms
 
     def _own_history(self, manifest: Manifest) -> Manifest:
-        """Without what is not of this leader's history."""
+        """Without what is not of this leader's history, or was deleted in its term."""
         partition, log_ = self._partition, self._partition.log
         delete_at_ms = self._host.time.trusted_ms() + self._host.config.lost_history_retention_ms
         own = own_history(
@@ -120,36 +136,40 @@ class TermManifest:
         )
         for loss, offset in own.losses:
             log.error(loss, extra={"partition": str(partition), "offset": offset})
+        known = self._remote.manifest
+        if known is not None and known.start_offset > own.manifest.start_offset:
+            return changes.started_at(own.manifest, known.start_offset, self._delete_at_ms())
         return own.manifest
 
     async def look_again(self) -> None:
         """A partition at rest would not notice that its manifest is lost, or was made anew."""
         self._rounds += 1
-        if self._rounds % _ROUNDS_BETWEEN_LOOKS == 0 and self._remote.manifest is not None:
+        is_time = self.is_lost or self._rounds % _ROUNDS_BETWEEN_LOOKS == 0
+        if is_time and self._remote.manifest is not None:
             await self.check_current()
 
     async def check_current(self) -> None:
         """Make sure that what is known is what counts in the object store now. Raises ObjectStoreError."""
-        if not await self._file.is_current():
+        if not await self._described(self._file.is_current()):
             raise self._changed_by_others()
         self._check_term()
 
     async def store(self, manifest: Manifest) -> None:
         """Make a changed manifest the one that counts. On a conflict it is to be read again."""
-        if not await self._file.replace(manifest):
+        if not await self._described(self._file.replace(manifest)):
             raise self._changed_by_others()
         self._check_term()
         self._adopt(manifest)
 
     async def delete(self, keys: Collection[str]) -> None:
         """Delete objects that it has doomed, while it is the one that counts."""
-        if not await self._file.delete(keys):
+        if not await self._described(self._file.delete(keys)):
             raise self._changed_by_others()
         self._check_term()
 
-    def _changed_by_others(self) -> ObjectStoreError:
+    def _changed_by_others(self) -> ManifestChanged:
         self._remote.known = False
-        return ObjectStoreError(f"somebody else has changed the manifest of {self._partition}")
+        return ManifestChanged(f"somebody else has changed the manifest of {self._partition}")
 
     def _adopt(self, manifest: Manifest | None) -> None:
         was_known = self._remote.known

@@ -26,3 +26,8 @@ class TopicDescription:
         if data != self._written:
             await host.threads.run(lambda: host.store.put(topic_key(self._topic_id), data))
             self._written = data
+
+    async def write_again(self) -> None:
+        """The same, though they have not changed: it may have been lost."""
+        self._written = b""
+        await self.write()

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from forebay.errors import KafkaError
 from forebay.spark.source.offset_ranges import OffsetRange, RangeGroup, TopicPartition
 from forebay.spark.source.remote.access import Place, place_of, unreachable
-from forebay.spark.source.remote_options import RemoteOptions
+from forebay.spark.source.remote_options import ONLY, RemoteOptions
 from forebay.spark.wire.connections import Cluster
-from forebay.tiers.object_store import ObjectStoreError
+from forebay.tiers.object_store import ManifestError, ObjectStoreError
 from forebay.tiers.reading import read_manifest
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment
 
@@ -134,7 +134,10 @@ def look_up(cluster: Cluster, options: RemoteOptions, places: Iterable[TopicPart
 def read_plan(
     options: RemoteOptions, place: Place, places: Iterable[TopicPartition], topic_ids: Mapping[str, str]
 ) -> RemotePlan:
-    """By the manifests of these partitions. Raises ObjectStoreError."""
+    """By the manifests of these partitions. Raises ObjectStoreError.
+
+    Until a leader has claimed one that was made anew, brokers know better.
+    """
     known = [at for at in places if at in place.partitions and at.topic in topic_ids]
     store = options.open(place.url)
     with ThreadPoolExecutor(READERS_MAX) as readers:
@@ -144,6 +147,9 @@ def read_plan(
         ]
         found = [look.result() for look in looks]
     manifests = {at: each for at, each in zip(known, found, strict=True) if each is not None}
+    for at, manifest in manifests.items():
+        if manifest.is_made_anew and options.read != ONLY:
+            raise ManifestError(f"the manifest of {at} was made anew, and its leader has not claimed it yet")
     return RemotePlan(place.url, manifests)
 
 
