@@ -50,6 +50,8 @@ class History:
         self.epoch = 0
         self.told = UNDEFINED_EPOCH
         """The last epoch of which there are synced batches, or were."""
+        self.met: set[int] = set()
+        """All epochs since the log was begun anew."""
         self.open()
 
     def open(self) -> None:
@@ -90,9 +92,13 @@ class History:
                 base_offset=offset,
                 partition_leader_epoch=self.epoch,
             )
-            self.epochs.assign(self.epoch, offset)
+            self.assign_epoch(offset)
             self.log.append(memoryview(bytes(data)), read_header(data))
         self.log.write_pending()
+
+    def assign_epoch(self, offset: int) -> None:
+        self.met.add(self.epoch)
+        self.epochs.assign(self.epoch, offset)
 
     def sync(self) -> None:
         self.log.files.datasync()
@@ -124,14 +130,15 @@ class History:
                 self.told = UNDEFINED_EPOCH
             case "begin anew":
                 start = log.end_offset + draw(0, 5)
+                self.epochs.forget_all()
                 with self.data.checkpoints.lowered(*KEY, 0):
                     log.files.truncate_fully_and_start_at(start)
                 self.data.checkpoints.note_start(*KEY, start)
-                self.epochs.forget_from(0)
                 self.told = UNDEFINED_EPOCH
+                self.met.clear()
             case "new epoch":
                 self.epoch += 1
-                self.epochs.assign(self.epoch, log.end_offset)
+                self.assign_epoch(log.end_offset)
             case "reap":
                 self.checkpoint()
                 for path in log.reap():
@@ -156,6 +163,7 @@ class History:
         assert not self.log.offline_for_good, self.log.offline
         assert self.log.end_offset >= synced
         assert self.last_epoch >= known
+        assert {epoch for epoch, _ in self.epochs.entries} <= self.met, "of the log before this one"
         self.told = known
 
 

@@ -218,6 +218,13 @@ def test_segments_that_were_deleted_while_they_were_copied_are_not_entered() -> 
     assert changes.fitting(changes.started_at(pending, 15, 0), copied) == copied
 
 
+def test_the_epoch_that_a_log_begins_with_may_have_begun_before() -> None:
+    """Its replica began there after it had fallen behind, and may know of an epoch from before that."""
+    copied = manifest(remote(0, 15, (0, 0), (1, 11)), leader_epoch=1)
+    assert lost_from(copied, [(0, 0), (1, 15), (2, 21)], 15, 30) is None
+    assert lost_from(copied, [(0, 0), (1, 15), (2, 21)], 14, 30) == 11
+
+
 # -- a manifest that is made anew ----------------------------------------------------------------------------
 
 

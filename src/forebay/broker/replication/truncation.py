@@ -197,10 +197,10 @@ def _start_anew(
     first: tuple[bytes, BatchHeader] | None = None,
 ) -> ProducerTable:
     log_ = partition.log
+    partition.epochs.forget_all()
     with data.checkpoints.lowered(partition.topic, partition.index, 0):
         log_.files.truncate_fully_and_start_at(offset)
     data.checkpoints.note_start(partition.topic, partition.index, offset)
-    partition.epochs.forget_from(0)
     if producers:
         with _offline_if_it_fails(log_):
             log_.files.write_snapshot(producers)

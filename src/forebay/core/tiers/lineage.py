@@ -2,8 +2,8 @@
 
 After an unclean election they may not: the new leader lacks messages that were committed and copied, and
 gives their offsets to others. Leader epochs tell: an epoch has one leader, so two logs agree on all offsets
-that both have in the same epoch. The leader knows where each of its epochs begins, from the one at the start
-of its local log on. Of what lies below it can only say that epochs never go back.
+that both have in the same epoch. The leader knows where epochs begin beyond the start of its local log. Of
+what lies below it can only say that epochs never go back: an epoch that its log begins with may be older.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _valid_to(epoch: int, start: int, epochs: Epochs, log_start: int, log_end: i
         return max(first_start, start)
     for number, (known, known_start) in enumerate(epochs):
         if known == epoch:
-            if number and start < known_start:
+            if number and log_start < known_start and start < known_start:
                 return start
             return epochs[number + 1][1] if number + 1 < len(epochs) else log_end
     return start

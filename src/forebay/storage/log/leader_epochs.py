@@ -108,6 +108,17 @@ class LeaderEpochs:
         if following > 1:
             self._entries = self._entries[following - 1 :]
 
+    def forget_all(self) -> None:
+        """Forget every epoch, in the file too: the log is about to begin anew.
+
+        After a crash the file would be believed below the new beginning, where another epoch may have begun
+        that this log never had. Without a file the batches tell. Blocks; any thread.
+        """
+        with self._lock:
+            self._entries = self._saved = []
+            if self._has_file:
+                self._write([], names_follow=False)
+
     def datasync(self, *, names_follow: bool = False, told_from: int | None = None) -> None:
         """Write the state in memory to the file, if it has to tell it. Blocks; any thread.
 
