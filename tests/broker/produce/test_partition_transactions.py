@@ -460,6 +460,28 @@ def test_what_was_deleted_from_a_segment_still_counts_for_its_producers(bench: B
     bench.send(1)  # with the number that comes next
 
 
+def test_producers_of_deleted_batches_are_known_by_snapshots_beyond_the_recovery_point(bench: Bench) -> None:
+    """All that are kept are younger than the checkpoint of the recovery point."""
+    bench.send(9, transactional=False)
+    bench.sync()
+    bench.send(8, transactional=False)
+    bench.partition.write()
+    log = bench.partition.log
+    for number in range(4):
+        log.roll()
+        if number == 0:
+            log.delete_front(1)
+            bench.start_offset = log.start_offset
+        bench.send(7, transactional=False)
+        bench.partition.write()
+        log.files.datasync()
+    assert bench.checkpoint < bench.start_offset == log.begin_offset
+    assert min(taken_at for taken_at, _ in log.files.snapshots()) > log.begin_offset
+    bench.unplug()
+    bench.partition = bench.open(clean=False)
+    assert {each.producer_id: each.last_sequence for each in bench.partition.producers} == {9: 0, 8: 0, 7: 3}
+
+
 def test_a_snapshot_says_nothing_of_a_log_that_was_begun_anew(bench: Bench) -> None:
     """As a follower does that has nothing of what its leader still has."""
     open_at_the_last_snapshot(bench)

@@ -38,6 +38,9 @@ def load_producers(
     if log_.lost_txn_indexes:
         log_.files.replace_lost_aborted(_aborted_transactions(log_, on_note))
     taken_at, table = _newest_snapshot(log_, log_.recovery_point)
+    newest_at, newest = taken_at, table
+    if log_.recovery_point < log_.end_offset:
+        newest_at, newest = _newest_snapshot(log_, log_.end_offset)
     if taken_at == log_.end_offset and log_.was_closed:
         log_.note_snapshot()  # one that was taken when a segment was full may not be on the disk
     # The batches below the first are deleted: what the file says of them is all that is known.
@@ -47,7 +50,8 @@ def load_producers(
         with suppress(OSError):  # it is written with the next sync
             epochs.datasync()
     # Without leader epochs truncation cannot find where two logs differ. So they are read from the first
-    # batch on, and the producers from the snapshot on: it knows of batches that are deleted.
+    # batch on, and the producers from the snapshot on: it knows of batches that are deleted. What a crash may
+    # have lost begins at the recovery point, so that much is read, too, if a later snapshot knows of more.
     offset = log_.begin_offset if epochs.latest == UNDEFINED_EPOCH else taken_at
     if offset < log_.end_offset:
         # Also batches before the log start offset: a marker there has ended its transaction.
@@ -57,7 +61,9 @@ def load_producers(
                 on_note()
             if header.last_offset >= taken_at:
                 _replay(log_, table, batch, header)
-    return table
+            if newest_at > taken_at and header.last_offset >= newest_at:
+                replay_batch(newest, batch, header)
+    return newest if newest_at > taken_at else table
 
 
 def _aborted_transactions(log_: Log, on_note: Callable[[], None]) -> Iterator[AbortedTxn]:

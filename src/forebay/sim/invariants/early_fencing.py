@@ -85,7 +85,7 @@ class Verdicts:
             if brokers.life(judge) == life:
                 world.after(_LEASE_S + _LATE_S - _JUDGE_S, check)
 
-        if epoch is not None:
+        if epoch is not None and life is not None:  # a request of a dead broker may be carried out
             world.after(_JUDGE_S, check_later)
 
     def revoked(self, host: str, under: Sequence[str]) -> None:

@@ -85,6 +85,8 @@ class Shares:
             return
         if hold.count > 1 or (hold.term is not None and hold.term[2]):
             self._check_order(record, hold, who)
+        # With the same count twice, one is from before the leader has learned of a reset, and holds nothing.
+        is_certain = not (log.resets and record.deliveries and hold.count <= record.count)
         record.deliveries += 1
         is_known = not (log.resets or self.rules.loses_records)
         if is_known and hold.count > record.deliveries + len(log.doubts) + log.under_way:
@@ -92,7 +94,7 @@ class Shares:
         if hold.count >= record.count:
             record.count, record.seen_at = hold.count, hold.received_at
             record.counted_by = None if hold.term is None else (hold.host, hold.term)
-        record.hold = hold
+        record.hold = hold if is_certain else None
 
     def _delivered_record(self, hold: Hold) -> ShareRecord | None:
         """None for a record that is lost: its broker had been replaced, or the answer was late."""
