@@ -76,11 +76,14 @@ class LogFiles(LogTruncation):
             sealed = tuple(unsynced.segments)
             new_names, unsynced.new_names = unsynced.new_names, False
             told_from = self._told_from()
-        if end <= log.recovery_point and not new_names:
-            return log.recovery_point
+            if end <= log.recovery_point and not new_names:
+                return log.recovery_point
+            snapshot = unsynced.take_snapshot(end)
         unprepared = self._prepare_sync(new_names, told_from)
         try:
             self._sync_files(active, sealed, new_names)
+            if snapshot is not None:
+                self._log._snapshots.sync(snapshot)
         except OSError as error:
             if self._changed_since(generation, new_names):
                 return self.datasync()  # bytes that could not be synced may have been cut off

@@ -347,7 +347,8 @@ class Log(SwappingLog):
     def write_snapshot(self, data: bytes) -> None:
         """Keep the producers' state as of the end of the log, and the older snapshots that may be needed.
 
-        It is not synced: a snapshot that a power failure damages is skipped.
+        It is synced with the log, by the next sync: batches may be deleted that nothing else tells of. One
+        that a power failure damages before that is skipped.
         """
         self._snapshots.write(
             self.end_offset,
@@ -356,3 +357,5 @@ class Log(SwappingLog):
             recovery_point=self.recovery_point,
             kept_from=self.snapshots_kept_from,
         )
+        with self._unsynced.lock:
+            self._unsynced.snapshot = self.end_offset

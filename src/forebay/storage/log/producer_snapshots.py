@@ -1,12 +1,14 @@
 """Producer snapshots: files `<offset>.snapshot` with the state of the log's producers at that offset.
 
-Storage does not interpret them. They are written without waiting for the device, because they only save time:
-the reader must detect a broken snapshot, and then uses an older one or reads the log.
+Storage does not interpret them. They are written without waiting for the device, and synced with the log: the
+reader must detect a broken snapshot, and then uses an older one or reads the log, which may have been deleted
+up to the newest one that was synced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from forebay.storage.disk import Disk
 from forebay.storage.log.segment.segment import segment_name
@@ -42,6 +44,16 @@ class Snapshots:
         below = sum(taken_at <= recovery_point for taken_at in offsets)
         older = offsets[: min(max(below - 1, 0), max(len(offsets) - _KEPT, 0))]
         self._remove(offsets, [each for each in older if kept_from is None or each < kept_from])
+
+    def sync(self, offset: int) -> None:
+        """Make a snapshot durable, unless it was removed. Blocks; any thread."""
+        with suppress(OSError):  # the log itself is safe, and the next snapshot is tried again
+            file = self._disk.open(self._path(offset))
+            try:
+                file.datasync()
+            finally:
+                file.close()
+            self._disk.fsync_dir(self._directory)
 
     def newest_first(self, end_offset: int) -> Iterator[tuple[int, bytes]]:
         for offset in reversed(self._offsets()):

@@ -13,7 +13,7 @@ class Unsynced:
     segments are cut off or replaced: the state that a sync reads under the lock is consistent.
     """
 
-    __slots__ = ("generation", "lock", "new_names", "segments")
+    __slots__ = ("generation", "lock", "new_names", "segments", "snapshot")
 
     def __init__(self, segments: Sequence[Segment], *, new_names: bool) -> None:
         self.lock = Lock()
@@ -21,8 +21,18 @@ class Unsynced:
         """The sealed segments. The active segment always counts as unsynced."""
         self.new_names = new_names
         """True if files were created or renamed, so that the directory has to be synced too."""
+        self.snapshot: int | None = None
+        """The offset of the last snapshot of producers, if it was not synced."""
         self.generation = 0
         """Changes whenever the end of the log is cut."""
+
+    def take_snapshot(self, end: int) -> int | None:
+        """Under the lock: the snapshot that is to be synced with what the log has up to this offset."""
+        snapshot = self.snapshot
+        if snapshot is None or snapshot > end:
+            return None
+        self.snapshot = None
+        return snapshot
 
     def forget(self, gone: Sequence[Segment]) -> None:
         """Under the lock: these segments are no longer part of the log."""
