@@ -71,7 +71,7 @@ class History:
         self.epochs.forget_below(self.log.start_offset)
 
     def keeps_batches(self) -> bool:
-        keeps = self.epochs.is_last_unwritten()
+        keeps = self.epochs.is_last_unwritten() or self.log.has_unsynced_snapshot
         if keeps:
             self.log.expect_new_file()
         return keeps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,6 +14,8 @@ from forebay.sim.world.disks.disk_handle import DiskHandle
 from forebay.storage.datadir import DataDir
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.leader_epochs import LeaderEpochs
+from forebay.storage.log.producer_snapshots import Snapshots
+from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import build_batch, read_header
 from forebay.wire.records import Record
 
@@ -58,6 +61,17 @@ class ProducedLog:
     def last_sequences(self) -> dict[int, int]:
         return {each.producer_id: each.last_sequence for each in self.producers}
 
+    def checkpoint(self) -> None:
+        self.data.checkpoints.write({KEY: self.log}, {KEY: self.log.end_offset})
+
+    def sync(self) -> None:
+        self.log.files.datasync()
+
+    def lose(self, *, power: bool) -> None:
+        if power:
+            self.disk.lose_power()
+        self.open()
+
 
 @pytest.mark.parametrize("loses_power", [True, False])
 @pytest.mark.parametrize("writes_checkpoints", [True, False])
@@ -65,18 +79,85 @@ def test_producers_of_deleted_batches_are_known(loses_power: bool, writes_checkp
     for seed in range(40):
         log = ProducedLog(seed)
         log.send(DELETED, 0)
-        log.log.files.datasync()
-        log.data.checkpoints.write({KEY: log.log}, {KEY: log.log.end_offset})
+        log.sync()
+        log.checkpoint()
         for sequence in range(3):
             log.log.roll()
             log.send(LASTING, sequence)
-            log.log.files.datasync()
+            log.sync()
             log.log.delete_front(1)
         if writes_checkpoints:
-            log.data.checkpoints.write({KEY: log.log}, {KEY: log.log.end_offset})
+            log.checkpoint()
         log.data.checkpoints.note_start(*KEY, log.log.start_offset)
         assert log.log.begin_offset > 0
-        if loses_power:
-            log.disk.lose_power()
-        log.open()
+        log.lose(power=loses_power)
         assert log.last_sequences == {DELETED: 0, LASTING: 2}, seed
+
+
+def test_a_snapshot_that_a_killed_process_had_not_synced_is_synced_by_the_next_one() -> None:
+    for seed in range(60):
+        log = ProducedLog(seed)
+        log.send(DELETED, 0)
+        log.log.roll()
+        log.lose(power=False)
+        log.send(LASTING, 0)
+        log.sync()
+        assert log.log.delete_front(1) == 1
+        log.checkpoint()
+        log.lose(power=True)
+        assert log.last_sequences == {DELETED: 0, LASTING: 0}, seed
+
+
+def test_an_idle_log_keeps_its_batches_until_the_snapshot_is_synced() -> None:
+    """Retention closes the last segment and deletes it, though nobody writes."""
+    for seed in range(60):
+        log = ProducedLog(seed)
+        log.log.keeps_batches = lambda log=log: log.log.has_unsynced_snapshot
+        log.send(DELETED, 0)
+        log.sync()
+        log.log.roll()
+        assert log.log.delete_front(1) == 0
+        log.sync()
+        assert log.log.delete_front(1) == 1
+        log.checkpoint()
+        log.lose(power=True)
+        assert log.last_sequences == {DELETED: 0}, seed
+
+
+def test_a_sync_while_a_segment_is_closed_leaves_the_snapshot_to_the_next_one() -> None:
+    for seed in range(60):
+        log = ProducedLog(seed)
+        log.send(DELETED, 0)
+
+        def rolled(_base: int, log: ProducedLog = log) -> None:
+            log.sync()
+            save_producers(log.log, log.producers)
+
+        log.log.on_roll = rolled
+        log.log.roll()
+        assert log.log.has_unsynced_snapshot
+        log.sync()
+        log.log.delete_front(1)
+        log.checkpoint()
+        log.lose(power=True)
+        assert log.last_sequences == {DELETED: 0}, seed
+
+
+def test_a_snapshot_of_what_was_cut_off_is_not_made_again_empty() -> None:
+    log = ProducedLog(0)
+    for sequence in range(7):
+        log.send(LASTING, sequence)
+    log.log.roll()
+    log.log.files.truncate_to(5)
+    assert not log.log.has_unsynced_snapshot
+    for sequence in range(5, 9):
+        log.send(LASTING, sequence)
+    log.sync()
+    assert [taken_at for taken_at, _ in log.log.files.snapshots()] == []
+
+
+def test_syncing_a_snapshot_that_was_removed_makes_no_file(tmp_path: Path) -> None:
+    disk = RealDisk()
+    snapshots = Snapshots(disk, str(tmp_path))
+    snapshots.sync(7)
+    assert disk.list(str(tmp_path)) == []

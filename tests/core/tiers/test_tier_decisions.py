@@ -330,6 +330,14 @@ def test_what_was_made_anew_twice_is_whole_the_third_time() -> None:
     ]
 
 
+def test_a_lost_history_before_a_gap_does_not_hide_the_gap() -> None:
+    """What the leader has copied instead of it is missing, as far as its log."""
+    listed = (remote(0, 20, (2, 0)), remote(20, 35, (2, 20)), remote(35, 40, (3, 35)))
+    log = ([(5, 35)], 80, 100)
+    assert lacks_segments(manifest(*listed, writer=REBUILT, leader_epoch=3), *log)
+    assert not lacks_segments(manifest(*listed, writer=REBUILT, leader_epoch=3), [(5, 35)], 35, 100)
+
+
 def test_gaps_cut_what_was_found_into_runs() -> None:
     segments = [found(1, 0, 10), found(1, 12, 20), found(2, 20, 30), found(3, 31, 40)]
     runs = [[each.key for each in run] for run in runs_of_segments(segments)]

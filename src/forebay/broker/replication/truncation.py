@@ -197,8 +197,8 @@ def _start_anew(
     first: tuple[bytes, BatchHeader] | None = None,
 ) -> ProducerTable:
     log_ = partition.log
-    partition.epochs.forget_all()
     with data.checkpoints.lowered(partition.topic, partition.index, 0):
+        partition.epochs.forget_all()
         log_.files.truncate_fully_and_start_at(offset)
     data.checkpoints.note_start(partition.topic, partition.index, offset)
     if producers:

@@ -213,7 +213,7 @@ class TierService:
         if partition.remote is not None:
             partition.remote.failure = str(error)
         if isinstance(error, ManifestChanged):
-            self._due[partition] = None
+            self._loop.call_later(self._host.config.retry_ms / 1000, self.look_at, partition)
         elif isinstance(error, ObjectStoreError) and not isinstance(error, ManifestError):
             self._pause()
             self._due[partition] = None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from forebay.core.tiers.lineage import Epochs, lost_from
 from forebay.core.tiers.manifest_changes import begun_anew, cut_off
-from forebay.wire.tiers.manifest import LOSS_ACCEPTED, Manifest
+from forebay.wire.tiers.manifest import LOSS_ACCEPTED, REBUILT, Manifest
 
 
 class OwnHistory(NamedTuple):
@@ -31,7 +31,8 @@ def lacks_segments(
         return False
     lost = lost_from(manifest, epochs, log_start_offset, log_end_offset)
     if lost is not None:
-        return lost < known_end
+        # One made anew may end with what was lost, because what came instead of it is missing as well.
+        return lost < known_end or (manifest.writer == REBUILT and lost < log_start_offset)
     end = manifest.next_offset
     return end < known_end or (bool(manifest.segments) and end < log_start_offset)
 

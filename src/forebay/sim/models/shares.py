@@ -85,8 +85,8 @@ class Shares:
             return
         if hold.count > 1 or (hold.term is not None and hold.term[2]):
             self._check_order(record, hold, who)
-        # With the same count twice, one is from before the leader has learned of a reset, and holds nothing.
-        is_certain = not (log.resets and record.deliveries and hold.count <= record.count)
+        # Of two with the same count, one is from before the leader has learned of a reset, and holds nothing.
+        is_certain = not (log.resets and record.deliveries and hold.count == record.count)
         record.deliveries += 1
         is_known = not (log.resets or self.rules.loses_records)
         if is_known and hold.count > record.deliveries + len(log.doubts) + log.under_way:

@@ -76,14 +76,12 @@ class LogFiles(LogTruncation):
             sealed = tuple(unsynced.segments)
             new_names, unsynced.new_names = unsynced.new_names, False
             told_from = self._told_from()
-            if end <= log.recovery_point and not new_names:
-                return log.recovery_point
             snapshot = unsynced.take_snapshot(end)
+        if end <= log.recovery_point and not new_names and snapshot is None:
+            return log.recovery_point
         unprepared = self._prepare_sync(new_names, told_from)
         try:
-            self._sync_files(active, sealed, new_names)
-            if snapshot is not None:
-                self._log._snapshots.sync(snapshot)
+            self._sync_files(active, sealed, new_names, snapshot)
         except OSError as error:
             if self._changed_since(generation, new_names):
                 return self.datasync()  # bytes that could not be synced may have been cut off
@@ -128,14 +126,19 @@ class LogFiles(LogTruncation):
         is_short = not others and 0 < first.size <= _SHORT_BYTES
         return first.base_offset if is_short else None
 
-    def _sync_files(self, active: Segment, sealed: tuple[Segment, ...], new_names: bool) -> None:
+    def _sync_files(
+        self, active: Segment, sealed: tuple[Segment, ...], new_names: bool, snapshot: int | None
+    ) -> None:
         for segment in sealed:
             with suppress(FileClosed):  # deleted meanwhile: there is nothing left to keep
                 segment.datasync(indexes=True)
         with suppress(FileClosed):
             active.datasync(indexes=False)
-        if new_names:
+        if snapshot is not None:
+            self._log._snapshots.sync(snapshot)
+        if new_names or snapshot is not None:
             self.sync_names()
+        if new_names:
             if self.sync_parent is not None:
                 self.sync_parent()
             else:
@@ -231,6 +234,12 @@ class LogFiles(LogTruncation):
                 segment.txn_index.keep_below(offset)
         if snapshots:
             log._snapshots.remove_beyond(log.end_offset)
+
+    def sync_newest_snapshot(self) -> None:
+        """After opening: the next sync includes a snapshot that the process before may not have synced."""
+        log = self._log
+        with log._unsynced.lock:
+            log._unsynced.snapshot = log._snapshots.newest(log.end_offset)
 
     def restore_aborted(self, aborted: AbortedTxn) -> None:
         """Add a transaction found while the log is read again after a crash, unless it is there."""

@@ -115,9 +115,10 @@ class LeaderEpochs:
         that this log never had. Without a file the batches tell. Blocks; any thread.
         """
         with self._lock:
-            self._entries = self._saved = []
+            none: list[tuple[int, int]] = []
             if self._has_file:
-                self._write([], names_follow=False)
+                self._write(none, names_follow=False)
+            self._entries = self._saved = none
 
     def datasync(self, *, names_follow: bool = False, told_from: int | None = None) -> None:
         """Write the state in memory to the file, if it has to tell it. Blocks; any thread.

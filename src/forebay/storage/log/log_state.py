@@ -157,6 +157,11 @@ class LogState:
         return self._snapshot_of == (self.generation, self.end_offset)
 
     @property
+    def has_unsynced_snapshot(self) -> bool:
+        """True if the next sync includes a snapshot: a power failure may damage it until then."""
+        return self._unsynced.snapshot is not None
+
+    @property
     def snapshots_kept_from(self) -> int | None:
         return self.begin_offset if self.config.keeps_snapshots else None
 

@@ -64,6 +64,8 @@ def open_log(
     else:
         log.recovery_point = log.end_offset if clean else min(recovery_point, log.end_offset)
     log.files.forget_unsynced(snapshots=not clean)
+    if not clean:
+        log.files.sync_newest_snapshot()
     log.was_closed = clean
     return log
 

@@ -46,14 +46,19 @@ class Snapshots:
         self._remove(offsets, [each for each in older if kept_from is None or each < kept_from])
 
     def sync(self, offset: int) -> None:
-        """Make a snapshot durable, unless it was removed. Blocks; any thread."""
-        with suppress(OSError):  # the log itself is safe, and the next snapshot is tried again
-            file = self._disk.open(self._path(offset))
-            try:
-                file.datasync()
-            finally:
-                file.close()
-            self._disk.fsync_dir(self._directory)
+        """Sync the content of a snapshot, unless it was removed; the caller syncs its name. Any thread."""
+        path = self._path(offset)
+        with suppress(OSError):  # the log itself is safe
+            if self._disk.exists(path):
+                file = self._disk.open(path)
+                try:
+                    file.datasync()
+                finally:
+                    file.close()
+
+    def newest(self, end_offset: int) -> int | None:
+        """The offset of the newest one not beyond the end."""
+        return max((offset for offset in self._offsets() if offset <= end_offset), default=None)
 
     def newest_first(self, end_offset: int) -> Iterator[tuple[int, bytes]]:
         for offset in reversed(self._offsets()):

@@ -34,6 +34,11 @@ class Unsynced:
         self.snapshot = None
         return snapshot
 
+    def forget_snapshot_beyond(self, end: int) -> None:
+        """Under the lock: the log ends here now."""
+        if self.snapshot is not None and self.snapshot > end:
+            self.snapshot = None
+
     def forget(self, gone: Sequence[Segment]) -> None:
         """Under the lock: these segments are no longer part of the log."""
         self.segments = [segment for segment in self.segments if segment not in gone]

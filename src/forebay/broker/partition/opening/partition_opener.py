@@ -136,8 +136,9 @@ class PartitionOpener:
         self._metrics.unreadable_batches += 1
 
     def _keeps_batches(self, partition: Partition) -> bool:
-        """True if batches must not be deleted before the log is synced, and with it a file of its epochs."""
-        if not partition.epochs.is_last_unwritten():
+        """True if batches must not be deleted before the log is synced, and with it a file of its epochs, or
+        the snapshot of its producers: nothing else would tell of them."""
+        if not partition.epochs.is_last_unwritten() and not partition.log.has_unsynced_snapshot:
             return False
         partition.log.expect_new_file()
         self._sync_soon([partition.log.files])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from forebay.broker.partition.long_polls import release
@@ -77,6 +78,7 @@ class TermManifest:
                 self.fenced = True
                 raise TermOver(f"{self._partition} has a leader of epoch {found.leader_epoch} already")
             await self._check_whole(found)
+            self._check_term()
             claimed = self.claimed(self._own_history(found))
             if await self._file.replace(claimed):
                 self._check_term()
@@ -92,7 +94,9 @@ class TermManifest:
         try:
             return await work
         except ManifestLost:
-            await self.description.write_again()
+            self._check_term()
+            with suppress(ObjectStoreError):  # that the manifest is lost says more
+                await self.description.write_again()
             raise
 
     def _note_absence(self) -> None:
