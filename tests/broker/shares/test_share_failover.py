@@ -3,7 +3,8 @@
 A message counts as accepted when its acknowledgement was answered without an error. Whatever happens, all
 messages are accepted in the end, none twice, and from the second delivery on no delivery is forgotten. An
 acknowledgement that got an error may count, because its answer alone was lost: then the message does not come
-again, and nobody can say that it was accepted.
+again, and nobody can say that it was accepted. Nor does one say anything that comes when the lock is over: if
+another member has accepted the message meanwhile, it is answered without an error, as in Kafka.
 """
 
 from __future__ import annotations
@@ -53,17 +54,21 @@ POLL_MS = 50
 class Member:
     """Finds the leader, opens a session when it has none, and goes on after errors, as clients do."""
 
-    def __init__(self, cluster: LocalCluster, topic_id: bytes) -> None:
+    def __init__(self, cluster: LocalCluster, topic_id: bytes, lock_ms: int) -> None:
         self.cluster = cluster
+        self._lock_s = lock_ms / 1000
+        self._held_until = 0.0
+        """When the locks of what was taken last are over at the earliest."""
         self.accepted: Counter[int] = Counter()
         self.refused: dict[int, int | None] = {}
-        """Offsets whose acknowledgement got an error, or no answer."""
+        """Offsets whose acknowledgement got an error, or no answer, or came late."""
         self.counts: dict[int, list[int]] = {}
         self._share: Any = ShareMember(None, GROUP, topic_id)  # type: ignore[arg-type]
         self.id: str = self._share.member
 
     async def take(self, **how: Any) -> list[Held]:
         """What one fetch brings; nothing if it fails."""
+        self._held_until = asyncio.get_running_loop().time() + self._lock_s
         answer = await self._ask(self._share.fetch_request(wait_ms=POLL_MS, **how))
         if answer is None or answer.error_code or any(each.error_code for each in parts(answer).values()):
             self._share.epoch = 0
@@ -87,7 +92,7 @@ class Member:
     async def accept(self, found: list[Held]) -> None:
         for each in found:
             code = await self.acknowledge(ack(each.offset))
-            if code == ErrorCode.NONE:
+            if code == ErrorCode.NONE and asyncio.get_running_loop().time() < self._held_until:
                 self.accepted[each.offset] += 1
             else:
                 self.refused[each.offset] = code
@@ -156,7 +161,7 @@ async def working(
             await cluster.knows(topic)
             await cluster.in_sync(topic)
             await cluster.lead(topic, 0, node)
-        yield cluster, [Member(cluster, topic_id) for _ in range(2)]
+        yield cluster, [Member(cluster, topic_id, lock_ms) for _ in range(2)]
 
 
 async def start_offset(cluster: LocalCluster) -> int:
