@@ -13,11 +13,6 @@ from forebay.operations.manifest_rebuild import Wishes, rebuild_manifests
 from forebay.operations.remote_store import check_store
 from forebay.tiers.local_directory import LocalDirectory
 from forebay.tiers.object_store import Conflict, ManifestError, ManifestLost
-from forebay.wire.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from forebay.wire.tiers.layout import manifest_key, topic_key
 from forebay.wire.tiers.manifest import (
     LOSS_ACCEPTED,
@@ -35,6 +30,7 @@ from support.brokers.tiered import (
     copied,
     copied_to,
     create_tiered,
+    delete_below,
     eventually,
     failure_of,
     fill,
@@ -216,12 +212,6 @@ def test_an_older_one_of_its_own_undoes_no_deletion(tmp_path: Path, store: Path,
         assert eventually(lambda: failure_of(broker, topic) == "" and copied_to(store, topic_id) > 100)
         assert offset_at(client, topic, EARLIEST) == 40, "nor does one made anew"
         assert values_from(client, topic, 40) == [(n, value(n)) for n in range(40, 120)]
-
-
-def delete_below(topic: str, offset: int) -> DeleteRecordsRequest:
-    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
-    wanted = DeleteRecordsTopic(name=topic, partitions=[partition])
-    return DeleteRecordsRequest(topics=[wanted], timeout_ms=60_000)
 
 
 def test_one_that_lists_nothing_is_not_believed_while_segments_are_there(

@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 
 from forebay.tiers.local_directory import LocalDirectory
-from forebay.wire.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from forebay.wire.tiers.layout import manifest_key
 from forebay.wire.tiers.manifest import Manifest, encode_manifest
 from support.brokers.held_store import Held
 from support.brokers.local_broker import local_broker
-from support.brokers.tiered import copied_to, create_tiered, eventually, fill, settings, value, values_from
+from support.brokers.tiered import (
+    copied_to,
+    create_tiered,
+    delete_below,
+    eventually,
+    fill,
+    settings,
+    value,
+    values_from,
+)
 from support.clients.config_calls import increment
 from support.clients.wire_client import EARLIEST, WireClient, offset_at
 
@@ -29,12 +33,6 @@ def held() -> Iterator[Held]:
     found = Held()
     yield found
     found.let_go.set()
-
-
-def delete_below(topic: str, offset: int) -> DeleteRecordsRequest:
-    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
-    wanted = DeleteRecordsTopic(name=topic, partitions=[partition])
-    return DeleteRecordsRequest(topics=[wanted], timeout_ms=60_000)
 
 
 def test_what_comes_while_the_store_is_asked_is_not_deleted(

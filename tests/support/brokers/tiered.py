@@ -8,6 +8,11 @@ from pathlib import Path
 
 from forebay.tiers.local_directory import LocalDirectory
 from forebay.tiers.reading import read_manifest
+from forebay.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from forebay.wire.tiers.layout import manifest_key
 from forebay.wire.tiers.manifest import Manifest
 from support.brokers.local_broker import LocalBroker
@@ -71,6 +76,12 @@ def fill(client: WireClient, topic: str, count: int, start: int = 0, size: int =
 
 def value(number: int, size: int = 200) -> bytes:
     return b"%d " % number + b"v" * size
+
+
+def delete_below(topic: str, offset: int) -> DeleteRecordsRequest:
+    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+    wanted = DeleteRecordsTopic(name=topic, partitions=[partition])
+    return DeleteRecordsRequest(topics=[wanted], timeout_ms=60_000)
 
 
 def manifest_of(store: Path, topic_id: bytes, partition: int = 0) -> Manifest | None:
