@@ -76,7 +76,7 @@ class LogFiles(LogTruncation):
             sealed = tuple(unsynced.segments)
             new_names, unsynced.new_names = unsynced.new_names, False
             told_from = self._told_from()
-            snapshot = unsynced.take_snapshot(end)
+            snapshot = unsynced.snapshot_up_to(end)
         if end <= log.recovery_point and not new_names and snapshot is None:
             return log.recovery_point
         unprepared = self._prepare_sync(new_names, told_from)
@@ -91,6 +91,7 @@ class LogFiles(LogTruncation):
         if unprepared is not None:
             raise unprepared
         with unsynced.lock:
+            unsynced.snapshot_synced(snapshot)
             if unsynced.generation == generation:
                 unsynced.forget(sealed)
                 log.recovery_point = max(log.recovery_point, end)

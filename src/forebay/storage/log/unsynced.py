@@ -26,13 +26,14 @@ class Unsynced:
         self.generation = 0
         """Changes whenever the end of the log is cut."""
 
-    def take_snapshot(self, end: int) -> int | None:
+    def snapshot_up_to(self, end: int) -> int | None:
         """Under the lock: the snapshot that is to be synced with what the log has up to this offset."""
-        snapshot = self.snapshot
-        if snapshot is None or snapshot > end:
-            return None
-        self.snapshot = None
-        return snapshot
+        return self.snapshot if self.snapshot is not None and self.snapshot <= end else None
+
+    def snapshot_synced(self, snapshot: int | None) -> None:
+        """Under the lock: a newer one may have been written meanwhile."""
+        if self.snapshot == snapshot:
+            self.snapshot = None
 
     def forget_snapshot_beyond(self, end: int) -> None:
         """Under the lock: the log ends here now."""
