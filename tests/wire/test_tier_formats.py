@@ -67,6 +67,10 @@ def test_a_manifest_is_decoded_as_it_was_encoded() -> None:
     assert found is not None and found.base_offset == 10
     assert manifest.find(3) is None and manifest.find(30) is None
     assert [each.base_offset for each in manifest.from_offset(9)] == [0, 10]
+    assert [each.base_offset for each in manifest.from_offset(10)] == [10]
+    assert [each.base_offset for each in manifest.from_offset(0, 10)] == [0]
+    assert [each.base_offset for each in manifest.from_offset(9, 11)] == [0, 10]
+    assert not manifest.from_offset(30) and not manifest.from_offset(0, 0)
 
 
 def test_a_manifest_with_a_gap_is_refused() -> None:

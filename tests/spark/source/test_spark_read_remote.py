@@ -84,9 +84,10 @@ def mixed_messages(bootstrap: str, topic: str, seed: int) -> int:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_are_the_same_from_brokers_and_from_segments(
-    broker: BrokerProcess, topic: str, tmp_path: Path, seed: int
+    broker: BrokerProcess, topic: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bootstrap, chance = broker.bootstrap, random.Random(seed)
+    monkeypatch.setattr(planning, "TASK_BYTES", chance.choice([300, 2000, 1 << 20]))
     with WireClient(bootstrap) as client:
         topic_id = create(client, topic)
     end = mixed_messages(bootstrap, topic, seed)
@@ -127,11 +128,12 @@ def test_a_batch_has_tasks_for_segments_and_for_what_brokers_have(
 ) -> None:
     bootstrap = broker.bootstrap
     topic_id = make(bootstrap, topic, 100, 30)
-    copy(bootstrap, LocalDirectory(str(tmp_path)), topic, topic_id, 0, end=80, segment_batches=2)
+    store = LocalDirectory(str(tmp_path))
+    manifest = copy(bootstrap, store, topic, topic_id, 0, end=80, segment_batches=2)
     options: dict[str, Any] = {"subscribe": topic, "remoteUrl": str(tmp_path)}
     together: list[Any] = plan(batch_reader(bootstrap, **options))
     assert [_edges(task) for task in together] == [(0, 80, 4), (80, 100, 0), (0, 30, 0)]
-    monkeypatch.setattr(planning, "TASK_BYTES", 1)
+    monkeypatch.setattr(planning, "TASK_BYTES", -(-manifest.data_bytes // 4))
     single: list[Any] = plan(batch_reader(bootstrap, **options))
     assert [_edges(task) for task in single] == [
         *[(at, at + 20, 1) for at in range(0, 80, 20)],

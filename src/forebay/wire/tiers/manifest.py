@@ -42,7 +42,7 @@ no sooner than `forebay.remote.delete.delay.ms` after the manifest no longer lis
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Any, NamedTuple
 
 from forebay.errors import ProtocolError
@@ -127,14 +127,20 @@ class Manifest(NamedTuple):
 
     def find(self, offset: int) -> RemoteSegment | None:
         """The segment that holds an offset."""
-        number = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
+        number = bisect_right(self.segments, offset, key=_base_offset) - 1
         if number < 0 or offset >= self.segments[number].next_offset or offset < self.start_offset:
             return None
         return self.segments[number]
 
-    def from_offset(self, offset: int) -> tuple[RemoteSegment, ...]:
-        """The segments with messages at this offset or later."""
-        return tuple(segment for segment in self.segments if segment.next_offset > offset)
+    def from_offset(self, offset: int, until: int | None = None) -> tuple[RemoteSegment, ...]:
+        """The segments with messages at this offset or later, and before another one."""
+        first = bisect_right(self.segments, offset, key=lambda segment: segment.next_offset)
+        last = None if until is None else bisect_left(self.segments, until, key=_base_offset)
+        return self.segments[first:last]
+
+
+def _base_offset(segment: RemoteSegment) -> int:
+    return segment.base_offset
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

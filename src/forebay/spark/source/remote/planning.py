@@ -1,14 +1,16 @@
 """Which parts of a read lie in the object store, by the manifests of its partitions.
 
-A batch is cut where segments begin, so that many tasks read one partition; small segments share a task. A
+A batch is cut into tasks of about the same number of bytes, so that many tasks read one partition, and none
+is left when the others have ended. Small segments share a task, and large ones are shared by several. A
 stream keeps its cuts, which have to be the same when a batch is repeated: its tasks read what is remote of
 their ranges. Either way a task is given the segments, and needs no manifest as long as these are there.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
@@ -23,7 +25,9 @@ from forebay.tiers.reading import read_manifest
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment
 
 TASK_BYTES = 128 << 20
-"""Segments are joined to tasks of about this size, at least; one segment may be larger."""
+"""A task has at most about so much of a partition."""
+_SNAP_SHARE = 8
+"""A cut that is less than this part of a task away from where a segment begins is made there."""
 READERS_MAX = 16
 """Manifests that are read at the same time."""
 
@@ -98,22 +102,47 @@ class RemotePlan(NamedTuple):
 def segments_of(manifest: Manifest, wanted: OffsetRange) -> tuple[RemoteSegment, ...]:
     if wanted.end <= manifest.first_offset:
         return ()
-    return tuple(each for each in manifest.from_offset(wanted.start) if each.base_offset < wanted.end)
+    return manifest.from_offset(wanted.start, wanted.end)
+
+
+class _Stretch(NamedTuple):
+    """What a range has of a segment. Messages are taken for equally large."""
+
+    start: int
+    end: int
+    size: float
+    """In bytes."""
+
+    def offset_at(self, position: float, snap: float) -> int:
+        if position < snap:
+            return self.start
+        if self.size - position < snap:
+            return self.end
+        return self.start + round((self.end - self.start) * position / self.size)
 
 
 def _edges(manifest: Manifest, wanted: OffsetRange) -> list[int]:
-    """Where the pieces of a range begin, beyond its start: at the ends of runs of segments."""
-    edges: list[int] = []
-    size = 0
-    if wanted.start < manifest.first_offset < wanted.end:
-        edges.append(manifest.first_offset)
+    """Where the pieces of a range begin, beyond its start."""
+    stretches = list(_stretches(manifest, wanted))
+    total = sum(each.size for each in stretches)
+    count = math.ceil(total / TASK_BYTES)
+    edges = [manifest.first_offset]
+    begins, number = 0.0, 1
+    for each in stretches:
+        while number < count and (cut := total * number / count) <= begins + each.size:
+            edges.append(each.offset_at(cut - begins, total / count / _SNAP_SHARE))
+            number += 1
+        begins += each.size
+    return [edge for edge in (*edges, manifest.next_offset) if wanted.start < edge < wanted.end]
+
+
+def _stretches(manifest: Manifest, wanted: OffsetRange) -> Iterator[_Stretch]:
     for segment in segments_of(manifest, wanted):
-        size += segment.data_bytes
-        is_last = segment.next_offset == manifest.next_offset
-        if (size >= TASK_BYTES or is_last) and segment.next_offset < wanted.end:
-            edges.append(segment.next_offset)
-            size = 0
-    return edges
+        start = max(segment.base_offset, wanted.start, manifest.first_offset)
+        end = min(segment.next_offset, wanted.end)
+        if start < end:
+            share = (end - start) / (segment.next_offset - segment.base_offset)
+            yield _Stretch(start, end, segment.data_bytes * share)
 
 
 # -- manifests ----------------------------------------------------------------------------------------------
