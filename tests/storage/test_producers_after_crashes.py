@@ -124,6 +124,26 @@ def test_an_idle_log_keeps_its_batches_until_the_snapshot_is_synced() -> None:
         assert log.last_sequences == {DELETED: 0}, seed
 
 
+def test_what_a_busy_log_has_synced_is_deleted() -> None:
+    """Whenever retention looks, another segment has been closed since the last sync."""
+    for seed in range(60):
+        log = ProducedLog(seed)
+        log.log.keeps_batches = lambda log=log: log.log.has_unsynced_snapshot
+        log.send(DELETED, 0)
+        for sequence in range(6):
+            log.log.roll()
+            log.send(LASTING, sequence)
+            if sequence == 2:
+                log.sync()
+        assert log.log.delete_front(6) == 3, "the first three are below what was synced"
+        assert log.log.delete_front(3) == 0
+        log.checkpoint()
+        log.data.checkpoints.note_start(*KEY, log.log.start_offset)
+        log.lose(power=True)
+        assert log.last_sequences.keys() == {DELETED, LASTING}, seed
+        assert log.last_sequences[LASTING] >= 2, seed
+
+
 def test_a_sync_while_a_segment_is_closed_leaves_the_snapshot_to_the_next_one() -> None:
     for seed in range(60):
         log = ProducedLog(seed)

@@ -81,7 +81,7 @@ class LogFiles(LogTruncation):
             return log.recovery_point
         unprepared = self._prepare_sync(new_names, told_from)
         try:
-            self._sync_files(active, sealed, new_names, snapshot)
+            snapshot_synced = self._sync_files(active, sealed, new_names, snapshot)
         except OSError as error:
             if self._changed_since(generation, new_names):
                 return self.datasync()  # bytes that could not be synced may have been cut off
@@ -91,8 +91,8 @@ class LogFiles(LogTruncation):
         if unprepared is not None:
             raise unprepared
         with unsynced.lock:
-            unsynced.snapshot_synced(snapshot)
             if unsynced.generation == generation:
+                unsynced.snapshot_tried(snapshot, synced=snapshot_synced)
                 unsynced.forget(sealed)
                 log.recovery_point = max(log.recovery_point, end)
                 return log.recovery_point
@@ -129,14 +129,14 @@ class LogFiles(LogTruncation):
 
     def _sync_files(
         self, active: Segment, sealed: tuple[Segment, ...], new_names: bool, snapshot: int | None
-    ) -> None:
+    ) -> bool:
+        """True if the snapshot is synced, too."""
         for segment in sealed:
             with suppress(FileClosed):  # deleted meanwhile: there is nothing left to keep
                 segment.datasync(indexes=True)
         with suppress(FileClosed):
             active.datasync(indexes=False)
-        if snapshot is not None:
-            self._log._snapshots.sync(snapshot)
+        snapshot_synced = snapshot is not None and self._log._snapshots.sync(snapshot)
         if new_names or snapshot is not None:
             self.sync_names()
         if new_names:
@@ -144,6 +144,7 @@ class LogFiles(LogTruncation):
                 self.sync_parent()
             else:
                 self._log._disk.fsync_dir(str(PurePath(self._log.directory).parent))
+        return snapshot_synced
 
     # --- closing -------------------------------------------------------------------------------------------
 
@@ -236,11 +237,14 @@ class LogFiles(LogTruncation):
         if snapshots:
             log._snapshots.remove_beyond(log.end_offset)
 
-    def sync_newest_snapshot(self) -> None:
+    def note_snapshots(self, *, clean: bool) -> None:
         """After opening: the next sync includes a snapshot that the process before may not have synced."""
         log = self._log
+        newest = log._snapshots.newest(log.end_offset)
         with log._unsynced.lock:
-            log._unsynced.snapshot = log._snapshots.newest(log.end_offset)
+            if clean and newest == log.end_offset:
+                log._unsynced.synced_snapshot = newest
+            log._unsynced.note_snapshots(newest, log.end_offset)
 
     def restore_aborted(self, aborted: AbortedTxn) -> None:
         """Add a transaction found while the log is read again after a crash, unless it is there."""
@@ -273,13 +277,7 @@ class LogFiles(LogTruncation):
     def write_snapshot(self, data: bytes) -> None:
         """Like `Log.write_snapshot`, but durable."""
         log = self._log
-        log._snapshots.write(
-            log.end_offset,
-            data,
-            sync=True,
-            recovery_point=log.recovery_point,
-            kept_from=log.snapshots_kept_from,
-        )
+        log.keep_snapshot(data, sync=True)
         log.note_snapshot()
 
     def snapshot_at(self, offset: int) -> bytes:

@@ -299,15 +299,15 @@ class Log(SwappingLog):
             raise self._out_of_range(offset)
         if offset > self.start_offset:
             self._start_at(offset)
-            below = sum(segment.next_base <= offset for segment in self._segments)
-            if below and not self._must_keep(below):
+            below = self._deletable(sum(segment.next_base <= offset for segment in self._segments))
+            if below:
                 self._delete(below)
 
     def delete_front(self, count: int) -> int:
-        """Delete the first segments, never the active one, and return how many: none if they must be kept a
+        """Delete the first segments, never the active one, and return how many: fewer if some must be kept a
         little longer (`keeps_batches`). Their files are removed when `reap` lists them."""
-        count = min(count, len(self._segments) - 1)
-        if count <= 0 or self._must_keep(count):
+        count = self._deletable(min(count, len(self._segments) - 1))
+        if count <= 0:
             return 0
         self._start_at(max(self.start_offset, self._segments[count].base_offset))
         self._delete(count)
@@ -323,10 +323,16 @@ class Log(SwappingLog):
         if self.on_start is not None:
             self.on_start(offset)
 
-    def _must_keep(self, count: int) -> bool:
-        """True if the first segments must not be deleted now. A synced batch that is left tells enough."""
-        nothing_is_left = self._segments[count].base_offset >= self.recovery_point
-        return nothing_is_left and self.keeps_batches is not None and self.keeps_batches()
+    def _deletable(self, count: int) -> int:
+        """How many of the first segments may be deleted now. A synced batch that is left tells enough."""
+        if count <= 0 or self._tells_enough(count) or self.keeps_batches is None or not self.keeps_batches():
+            return count
+        return next((fewer for fewer in range(count - 1, 0, -1) if self._tells_enough(fewer)), 0)
+
+    def _tells_enough(self, count: int) -> bool:
+        """True if there is a synced batch behind the first segments, and a snapshot of their producers."""
+        begin = self._segments[count].base_offset
+        return begin < self.recovery_point and self._unsynced.tells_producers_before(begin)
 
     def _delete(self, count: int) -> None:
         self._hints, self._old_hints = {}, {}
@@ -350,12 +356,4 @@ class Log(SwappingLog):
         It is synced with the log, by the next sync: batches may be deleted that nothing else tells of. One
         that a power failure damages before that is skipped.
         """
-        self._snapshots.write(
-            self.end_offset,
-            data,
-            sync=False,
-            recovery_point=self.recovery_point,
-            kept_from=self.snapshots_kept_from,
-        )
-        with self._unsynced.lock:
-            self._unsynced.snapshot = self.end_offset
+        self.keep_snapshot(data, sync=False)

@@ -156,6 +156,22 @@ class LogState:
         """True if the producers need not be saved again: nothing was appended or cut since they were."""
         return self._snapshot_of == (self.generation, self.end_offset)
 
+    def keep_snapshot(self, data: bytes, *, sync: bool) -> None:
+        unsynced, offset = self._unsynced, self.end_offset
+        synced = -1 if unsynced.synced_snapshot is None else unsynced.synced_snapshot
+        self._snapshots.write(
+            offset,
+            data,
+            sync=sync,
+            needed=min(self.recovery_point, synced),
+            kept_from=self.snapshots_kept_from,
+        )
+        with unsynced.lock:
+            if sync:
+                unsynced.synced_snapshot, unsynced.snapshot = offset, None
+            else:
+                unsynced.snapshot = offset
+
     @property
     def has_unsynced_snapshot(self) -> bool:
         """True if the next sync includes a snapshot: a power failure may damage it until then."""

@@ -64,8 +64,7 @@ def open_log(
     else:
         log.recovery_point = log.end_offset if clean else min(recovery_point, log.end_offset)
     log.files.forget_unsynced(snapshots=not clean)
-    if not clean:
-        log.files.sync_newest_snapshot()
+    log.files.note_snapshots(clean=clean)
     log.was_closed = clean
     return log
 

@@ -32,29 +32,35 @@ class Snapshots:
         """Their offsets, ascending, once the directory was listed. No roll has to list it again."""
 
     def write(
-        self, offset: int, data: bytes, *, sync: bool, recovery_point: int, kept_from: int | None = None
+        self, offset: int, data: bytes, *, sync: bool, needed: int, kept_from: int | None = None
     ) -> None:
-        """Write a snapshot. Older ones are removed, except one at or before the recovery point.
+        """Write a snapshot. Older ones are removed, except one at or before the offset `needed`.
 
-        `kept_from`: none from this offset on is removed.
+        `kept_from`: none from this offset on is removed. One that takes the place of another, which may have
+        been synced, is synced at once.
         """
         offsets, self._known = self._offsets(), None  # after a failure the directory has to be listed again
-        self._disk.write_atomic(self._path(offset), data, sync=sync)
+        self._disk.write_atomic(self._path(offset), data, sync=sync or offset in offsets)
         offsets = sorted({*offsets, offset})
-        below = sum(taken_at <= recovery_point for taken_at in offsets)
+        below = sum(taken_at <= needed for taken_at in offsets)
         older = offsets[: min(max(below - 1, 0), max(len(offsets) - _KEPT, 0))]
         self._remove(offsets, [each for each in older if kept_from is None or each < kept_from])
 
-    def sync(self, offset: int) -> None:
-        """Sync the content of a snapshot, unless it was removed; the caller syncs its name. Any thread."""
+    def sync(self, offset: int) -> bool:
+        """Sync the content of a snapshot, unless it was removed; the caller syncs its name. Any thread.
+
+        False if that fails: the log itself is safe.
+        """
         path = self._path(offset)
-        with suppress(OSError):  # the log itself is safe
+        with suppress(OSError):
             if self._disk.exists(path):
                 file = self._disk.open(path)
                 try:
                     file.datasync()
                 finally:
                     file.close()
+                return True
+        return False
 
     def newest(self, end_offset: int) -> int | None:
         """The offset of the newest one not beyond the end."""

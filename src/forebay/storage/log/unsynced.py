@@ -13,7 +13,7 @@ class Unsynced:
     segments are cut off or replaced: the state that a sync reads under the lock is consistent.
     """
 
-    __slots__ = ("generation", "lock", "new_names", "segments", "snapshot")
+    __slots__ = ("generation", "lock", "new_names", "segments", "snapshot", "synced_snapshot")
 
     def __init__(self, segments: Sequence[Segment], *, new_names: bool) -> None:
         self.lock = Lock()
@@ -23,6 +23,8 @@ class Unsynced:
         """True if files were created or renamed, so that the directory has to be synced too."""
         self.snapshot: int | None = None
         """The offset of the last snapshot of producers, if it was not synced."""
+        self.synced_snapshot: int | None = None
+        """The offset of the last one that is known to be synced."""
         self.generation = 0
         """Changes whenever the end of the log is cut."""
 
@@ -30,15 +32,27 @@ class Unsynced:
         """Under the lock: the snapshot that is to be synced with what the log has up to this offset."""
         return self.snapshot if self.snapshot is not None and self.snapshot <= end else None
 
-    def snapshot_synced(self, snapshot: int | None) -> None:
-        """Under the lock: a newer one may have been written meanwhile."""
+    def snapshot_tried(self, snapshot: int | None, *, synced: bool) -> None:
+        """Under the lock: a newer one may have been written meanwhile.
+
+        One that could not be synced is not tried again: an error may be reported once only.
+        """
+        if snapshot is not None and synced:
+            self.synced_snapshot = snapshot
         if self.snapshot == snapshot:
             self.snapshot = None
 
-    def forget_snapshot_beyond(self, end: int) -> None:
-        """Under the lock: the log ends here now."""
-        if self.snapshot is not None and self.snapshot > end:
-            self.snapshot = None
+    def note_snapshots(self, newest: int | None, end: int) -> None:
+        """Under the lock: the log ends here now, and this is the newest snapshot that it has."""
+        if self.synced_snapshot is not None and self.synced_snapshot > end:
+            self.synced_snapshot = None
+        self.snapshot = newest if newest != self.synced_snapshot else None
+
+    def tells_producers_before(self, offset: int) -> bool:
+        """True if batches before the offset may go: no sync that is still to come would tell more of their
+        producers."""
+        synced = self.synced_snapshot
+        return self.snapshot is None or (synced is not None and synced >= offset)
 
     def forget(self, gone: Sequence[Segment]) -> None:
         """Under the lock: these segments are no longer part of the log."""
