@@ -6,7 +6,8 @@ Works on the store alone; only a restore needs a cluster.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from forebay.errors import ProtocolError
@@ -32,7 +33,15 @@ from forebay.tiers.reading import (
 )
 from forebay.wire.batch import records
 from forebay.wire.records import Record
-from forebay.wire.tiers.layout import MANIFEST, SEGMENT_SUFFIX, TOPIC, TOPICS, partition_prefix
+from forebay.wire.tiers.layout import (
+    MANIFEST,
+    SEGMENT_SUFFIX,
+    TOPIC,
+    TOPICS,
+    manifest_key,
+    partition_prefix,
+    segment_name,
+)
 from forebay.wire.tiers.manifest import Manifest, RemoteSegment, decode_manifest
 from forebay.wire.tiers.segment_object import AbortedSpan, SegmentIndex, batch_headers
 
@@ -111,7 +120,10 @@ def check_store(
         owned.update(listed)  # what an unreadable manifest lists is nobody's to delete
     loose = [found for key, found in listed.items() if key.endswith(SEGMENT_SUFFIX) and key not in owned]
     before_ms = int(time.time() * 1000) - age_min_ms
-    orphans = [found for found in loose if found.modified_ms < before_ms]
+    old = [found for found in loose if found.modified_ms < before_ms]
+    beyond = _beyond_the_ends(manifests, old)
+    problems += _older_manifests(beyond)
+    orphans = [found for found in old if found.key not in beyond]
     return StoreReport(
         topics=len({manifest.topic_id for manifest in manifests}),
         partitions=len(manifests),
@@ -133,6 +145,29 @@ def _manifest_keys(listed: Iterable[str]) -> set[str]:
     found = {key for key in listed if key.endswith(f"/{MANIFEST}")}
     segments = {key.rpartition("/")[0] for key in listed if key.endswith(SEGMENT_SUFFIX)}
     return found | {f"{folder}/{MANIFEST}" for folder in segments}
+
+
+def _beyond_the_ends(manifests: Iterable[Manifest], loose: Iterable[Listed]) -> dict[str, str]:
+    """The segments that begin or end behind what their manifest lists, by their manifests' keys.
+
+    Copying passes over what a leader has left behind. Until then a manifest that ends before such a segment may
+    be an older one, which somebody has brought back, and the segment the only copy of its messages.
+    """
+    ends = {manifest_key(each.topic_id, each.partition): each.next_offset for each in manifests}
+    found: dict[str, str] = {}
+    for each in loose:
+        key, named = f"{each.key.rpartition('/')[0]}/{MANIFEST}", segment_name(each.key)
+        if named is not None and named.next_offset > ends.get(key, named.next_offset):
+            found[each.key] = key
+    return found
+
+
+def _older_manifests(beyond: Mapping[str, str]) -> Iterator[str]:
+    for key, count in sorted(Counter(beyond.values()).items()):
+        yield (
+            f"{key}: {count} segments lie behind its end, so it may be an older one; if its leader says so "
+            "(`forebay topic describe`), `forebay remote rebuild --force` makes it anew"
+        )
 
 
 def _advice(store: ObjectStore, manifest_key: str) -> str:

@@ -7,6 +7,9 @@ from pathlib import Path
 from forebay.broker.tiers.remote_producers import producers_at
 from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.tiers.local_directory import LocalDirectory
+from forebay.tiers.reading import read_manifest
+from forebay.wire.tiers.layout import manifest_key
+from forebay.wire.tiers.manifest import encode_manifest
 from support.brokers.local_broker import local_broker
 from support.brokers.tiered import copied_to, create_tiered, eventually, settings, value
 from support.clients.wire_client import WireClient, append, batch
@@ -30,3 +33,9 @@ def test_producers_are_known_at_every_offset_wherever_segments_end(tmp_path: Pat
         offset: [each.last_sequence for each in ProducerTable.from_bytes(found[offset])] for offset in found
     }
     assert last == {offset: [offset - 1] for offset in found}
+    # One that was made anew after retention does not tell what is deleted: it begins at 0.
+    manifest = read_manifest(objects, topic_id, 0)
+    assert manifest is not None
+    later = manifest._replace(start_offset=0, segments=manifest.segments[2:])
+    (store / manifest_key(topic_id, 0)).write_bytes(encode_manifest(later))
+    assert producers_at(objects, topic_id, 0, later.first_offset) == b""

@@ -258,6 +258,25 @@ def test_a_manifest_that_no_leader_has_claimed_is_read_where_brokers_are_not(
     assert len(values(batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path, readRemote=ONLY))) == 80
 
 
+def test_a_manifest_made_anew_since_the_plan_is_left_to_the_brokers(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    bootstrap, store = broker.bootstrap, LocalDirectory(str(tmp_path))
+    topic_id = make(bootstrap, topic, 100)
+    manifest = copy(bootstrap, store, topic, topic_id, end=80)
+    wanted = values(batch_reader(bootstrap, subscribe=topic, readRemote="never"))
+    reader = batch_reader(bootstrap, subscribe=topic, remoteUrl=tmp_path)
+    tasks = reader.partitions()
+    for segment in manifest.segments:
+        store.delete(segment.key)
+    make(bootstrap, f"{topic}-lost", 0, 100)  # the values tell their partition
+    with WireClient(bootstrap) as client:
+        add(client, f"{topic}-lost", 0, 80, 1000)
+    lost = copy(bootstrap, store, f"{topic}-lost", topic_id, end=80, unique="lost")
+    _keep(store, lost._replace(writer=REBUILT))
+    assert values(reader, tasks) == wanted
+
+
 def test_a_segment_with_fewer_messages_than_its_manifest_says_is_read_from_the_brokers(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:

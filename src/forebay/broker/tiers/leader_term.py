@@ -351,8 +351,8 @@ class LeaderTerm:
 
     async def _delete_objects(self) -> None:
         manifest, host = self._remote.manifest, self._host
-        if manifest is None:
-            return
+        if manifest is None or not self._remote.known:
+            return  # another one may count, which lists these objects
         keys = changes.due_for_deletion(manifest, self._now_ms(), _DELETED_AT_ONCE)
         if not keys:
             return

@@ -89,7 +89,7 @@ def producers_at(store: ObjectStore, topic_id: bytes, partition: int, offset: in
         return b""
     if manifest.is_made_anew:
         raise ManifestError("the manifest was made anew, and the leader has not claimed it yet")
-    if offset <= manifest.start_offset:
+    if offset <= manifest.first_offset:
         return b""
     segment = manifest.find(offset - 1)
     if segment is None:

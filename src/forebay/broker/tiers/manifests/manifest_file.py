@@ -113,12 +113,13 @@ class ManifestFile:
 
         A version of which the answer was lost counts as stored.
         """
-        key = manifest_key(self._topic_id, self._partition)
+        key, tag = manifest_key(self._topic_id, self._partition), self._tag
         self._tried.add(_version(manifest))
         try:
-            self._tag = await self._threads.run(_put(self._store, key, manifest, self._tag))
+            self._tag = await self._threads.run(_put(self._store, key, manifest, tag))
         except (Conflict, Missing):
             if await self.read() != manifest:
+                self._tag = tag  # whoever has not seen the other version does not replace it either
                 return False
         self._tried.clear()  # none of the others can be stored any more
         return True

@@ -15,6 +15,7 @@ from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.options import Fetching
 from forebay.spark.source.record_batches import Piece, select
 from forebay.spark.source.remote.planning import RemoteRange, segments_of
+from forebay.spark.source.remote_options import ONLY
 from forebay.tiers.object_store import Missing, ObjectStore, ObjectStoreError
 from forebay.tiers.reading import read_chunks, read_index, read_manifest
 from forebay.wire.messages.fetch import AbortedTransaction
@@ -69,8 +70,8 @@ class SegmentPieces:
     def _look_again(self, store: ObjectStore, gone: RemoteSegment) -> bool:
         """True if there is another way to read on."""
         manifest = read_manifest(store, self._task.topic_id, self._wanted.at.partition)
-        if manifest is None:
-            return False
+        if manifest is None or (manifest.is_made_anew and self._fetching.remote.read != ONLY):
+            return False  # brokers know better
         if manifest.first_offset > self.offset:
             if self._lose is None:
                 return False
