@@ -70,8 +70,9 @@ class History:
         self.log.keeps_batches = self.keeps_batches
         self.epochs.forget_below(self.log.start_offset)
 
-    def keeps_batches(self) -> bool:
-        keeps = self.epochs.is_last_unwritten() or self.log.has_unsynced_snapshot
+    def keeps_batches(self, begin: int) -> bool:
+        epoch_waits = begin >= self.log.recovery_point and self.epochs.is_last_unwritten()
+        keeps = epoch_waits or (self.log.has_unsynced_snapshot and not self.log.tells_producers_before(begin))
         if keeps:
             self.log.expect_new_file()
         return keeps

@@ -57,6 +57,21 @@ class ProducedLog:
         self.producers.written()
         self.log.write_pending()
 
+    def disk_names(self) -> list[tuple[str, int]]:
+        """The snapshots, and which file each of them is."""
+        names = self.disk.names
+        return [(name, id(names[name])) for name in names if name.endswith(".snapshot")]
+
+    def keep_what_is_not_told(self) -> None:
+        """As a broker does."""
+
+        def keeps(begin: int) -> bool:
+            if self.log.tells_producers_before(begin):
+                return False
+            return self.log.has_unsynced_snapshot or save_producers(self.log, self.producers)
+
+        self.log.keeps_batches = keeps
+
     @property
     def last_sequences(self) -> dict[int, int]:
         return {each.producer_id: each.last_sequence for each in self.producers}
@@ -112,7 +127,7 @@ def test_an_idle_log_keeps_its_batches_until_the_snapshot_is_synced() -> None:
     """Retention closes the last segment and deletes it, though nobody writes."""
     for seed in range(60):
         log = ProducedLog(seed)
-        log.log.keeps_batches = lambda log=log: log.log.has_unsynced_snapshot
+        log.keep_what_is_not_told()
         log.send(DELETED, 0)
         log.sync()
         log.log.roll()
@@ -128,7 +143,7 @@ def test_what_a_busy_log_has_synced_is_deleted() -> None:
     """Whenever retention looks, another segment has been closed since the last sync."""
     for seed in range(60):
         log = ProducedLog(seed)
-        log.log.keeps_batches = lambda log=log: log.log.has_unsynced_snapshot
+        log.keep_what_is_not_told()
         log.send(DELETED, 0)
         for sequence in range(6):
             log.log.roll()
@@ -181,3 +196,50 @@ def test_syncing_a_snapshot_that_was_removed_makes_no_file(tmp_path: Path) -> No
     snapshots = Snapshots(disk, str(tmp_path))
     snapshots.sync(7)
     assert disk.list(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("what", ["power", "removed", "full disk", "error"])
+@pytest.mark.parametrize("again", ["power", "kill"])
+def test_a_snapshot_that_is_missing_is_made_again_before_batches_go(what: str, again: str) -> None:
+    for seed in range(60):
+        log = ProducedLog(seed)
+        log.send(DELETED, 0)
+        log.sync()
+        if what == "full disk":
+            log.log.on_roll = None  # none could be written
+        log.log.roll()
+        if what == "error":
+            log.log._snapshots.sync = lambda offset: False  # type: ignore[method-assign]
+            log.sync()
+            log.log._snapshots = Snapshots(log.log._disk, log.log.directory)
+        elif what == "power":
+            log.checkpoint()
+            log.lose(power=True)
+            if len(log.log.segments()) == 1:
+                continue  # the new segment is lost, too
+        elif what == "removed":
+            log.lose(power=False)
+            for offset, _ in list(log.log.files.snapshots()):
+                log.log._disk.remove(f"{log.log.directory}/{offset:020}.snapshot")
+            log.open()
+        log.keep_what_is_not_told()
+        log.send(LASTING, 0)
+        log.sync()
+        if not log.log.delete_front(1):
+            log.sync()
+            assert log.log.delete_front(1) == 1
+        log.checkpoint()
+        log.data.checkpoints.note_start(*KEY, log.log.start_offset)
+        log.lose(power=again == "power")
+        assert log.last_sequences == {DELETED: 0, LASTING: 0}, seed
+
+
+def test_closing_a_segment_where_a_snapshot_is_writes_none() -> None:
+    """It would be written in place of one that is synced, or wait for the disk."""
+    log = ProducedLog(0)
+    log.send(LASTING, 0)
+    save_producers(log.log, log.producers, sync=True)
+    (before,) = log.disk_names()
+    log.log.roll()
+    assert log.disk_names() == [before]
+    assert not log.log.has_unsynced_snapshot

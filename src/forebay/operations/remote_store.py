@@ -148,10 +148,10 @@ def _manifest_keys(listed: Iterable[str]) -> set[str]:
 
 
 def _beyond_the_ends(manifests: Iterable[Manifest], loose: Iterable[Listed]) -> dict[str, str]:
-    """The segments that begin or end behind what their manifest lists, by their manifests' keys.
+    """The segments that end behind what their manifest lists, by their manifests' keys.
 
-    Copying passes over what a leader has left behind. Until then a manifest that ends before such a segment may
-    be an older one, which somebody has brought back, and the segment the only copy of its messages.
+    Copying passes over what a leader has left behind. Until then a manifest that ends before such a segment
+    may be an older one, which somebody has brought back, and the segment the only copy of its messages.
     """
     ends = {manifest_key(each.topic_id, each.partition): each.next_offset for each in manifests}
     found: dict[str, str] = {}

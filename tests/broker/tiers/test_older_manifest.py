@@ -1,4 +1,4 @@
-"""A manifest that somebody else has written, or brought back: nothing is deleted or written by what was known."""
+"""A manifest that somebody else has written or brought back: nothing is deleted by what was known before."""
 
 from __future__ import annotations
 

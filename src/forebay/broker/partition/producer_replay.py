@@ -37,10 +37,9 @@ def load_producers(
     """
     if log_.lost_txn_indexes:
         log_.files.replace_lost_aborted(_aborted_transactions(log_, on_note))
-    taken_at, table = _newest_snapshot(log_, log_.recovery_point)
-    newest_at, newest = taken_at, table
-    if log_.recovery_point < log_.end_offset:
-        newest_at, newest = _newest_snapshot(log_, log_.end_offset)
+    taken_at, table = newest_at, newest = _load_newest(log_)
+    if newest_at > max(log_.recovery_point, log_.begin_offset):
+        taken_at, table = _newest_snapshot(log_, log_.recovery_point)
     if taken_at == log_.end_offset and log_.was_closed:
         log_.note_snapshot()  # one that was taken when a segment was full may not be on the disk
     # The batches below the first are deleted: what the file says of them is all that is known.
@@ -85,23 +84,40 @@ def _aborted_transactions(log_: Log, on_note: Callable[[], None]) -> Iterator[Ab
 
 def reload_producers(log_: Log) -> ProducerTable:
     """Load the producers of a log that was cut, or could not be written, while it was in use. Blocks."""
-    offset, table = _newest_snapshot(log_, log_.end_offset)
+    offset, table = _load_newest(log_)
     if offset < log_.end_offset:
         for batch, header in _whole_batches(log_, offset):
             replay_batch(table, batch, header)
     return table
 
 
-def save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -> None:
+def save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -> bool:
+    """False if they could not be saved."""
     try:
         write = log_.files.write_snapshot if sync else log_.write_snapshot
         write(producers.to_bytes())
     except OSError as error:
-        # Only a short cut is lost: the state can be had from the log.
+        # The state can be had from the log; before its batches are deleted, this is tried again.
         log.warning("no producer snapshot", extra={"log": log_.directory, "reason": str(error)})
+        return False
+    return True
+
+
+def _load_newest(log_: Log) -> tuple[int, ProducerTable]:
+    """By the newest snapshot that is whole; by none, from the first batch on."""
+    found = _snapshot(log_, log_.end_offset)
+    if found is None:
+        return log_.begin_offset, ProducerTable()
+    # An orderly stop has synced the one at the end.
+    log_.files.snapshot_read(found[0], synced=log_.was_closed and found[0] == log_.end_offset)
+    return found
 
 
 def _newest_snapshot(log_: Log, offset_max: int) -> tuple[int, ProducerTable]:
+    return _snapshot(log_, offset_max) or (log_.begin_offset, ProducerTable())
+
+
+def _snapshot(log_: Log, offset_max: int) -> tuple[int, ProducerTable] | None:
     begin_offset = log_.begin_offset
     for taken_at, data in log_.files.snapshots():
         if not begin_offset <= taken_at <= max(offset_max, begin_offset):
@@ -109,8 +125,9 @@ def _newest_snapshot(log_: Log, offset_max: int) -> tuple[int, ProducerTable]:
         try:
             return taken_at, ProducerTable.from_bytes(data)
         except ProtocolError as error:
+            log_.files.snapshot_damaged(taken_at)
             log.warning("a producer snapshot is damaged", extra={"log": log_.directory, "reason": str(error)})
-    return begin_offset, ProducerTable()
+    return None
 
 
 def _whole_batches(log_: Log, offset: int) -> Iterator[tuple[memoryview, BatchHeader]]:

@@ -237,14 +237,21 @@ class LogFiles(LogTruncation):
         if snapshots:
             log._snapshots.remove_beyond(log.end_offset)
 
-    def note_snapshots(self, *, clean: bool) -> None:
-        """After opening: the next sync includes a snapshot that the process before may not have synced."""
-        log = self._log
-        newest = log._snapshots.newest(log.end_offset)
-        with log._unsynced.lock:
-            if clean and newest == log.end_offset:
-                log._unsynced.synced_snapshot = newest
-            log._unsynced.note_snapshots(newest, log.end_offset)
+    def snapshot_read(self, offset: int, *, synced: bool) -> None:
+        """After loading: this is the newest snapshot that is whole. The next sync includes it, unless it is
+        known to be synced: the process before may have ended too early."""
+        unsynced = self._log._unsynced
+        with unsynced.lock:
+            if synced:
+                unsynced.synced_snapshot = offset
+            unsynced.note_snapshot(offset)
+
+    def snapshot_damaged(self, offset: int) -> None:
+        self._log._snapshots.note_damaged(offset)
+
+    def write_snapshot_ahead(self, offset: int, data: bytes) -> None:
+        """Durably, before the log begins anew at an offset beyond its end. Otherwise opening removes it."""
+        self._log._snapshots.write(offset, data, sync=True, needed=-1)
 
     def restore_aborted(self, aborted: AbortedTxn) -> None:
         """Add a transaction found while the log is read again after a crash, unless it is there."""

@@ -117,6 +117,7 @@ class LeaderEpochs:
         with self._lock:
             none: list[tuple[int, int]] = []
             if self._has_file:
+                self._saved = []  # if this fails, nobody knows what is in the file: the next sync writes it
                 self._write(none, names_follow=False)
             self._entries = self._saved = none
 

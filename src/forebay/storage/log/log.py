@@ -47,7 +47,7 @@ class Log(SwappingLog):
         """Deleted or given up: none of its state may be written to the disk any more."""
         self.on_start: Callable[[int], None] | None = None
         """Called with the start offset when messages were deleted from the front."""
-        self.keeps_batches: Callable[[], bool] | None = None
+        self.keeps_batches: Callable[[int], bool] | None = None
         """Asked before the last synced batches are deleted: true while they tell what no other file does.
         Whoever answers so sees to it that they need not be kept for long."""
         self.unreadable = UnreadableBatches(directory)
@@ -324,15 +324,17 @@ class Log(SwappingLog):
             self.on_start(offset)
 
     def _deletable(self, count: int) -> int:
-        """How many of the first segments may be deleted now. A synced batch that is left tells enough."""
-        if count <= 0 or self._tells_enough(count) or self.keeps_batches is None or not self.keeps_batches():
+        """How many of the first segments may be deleted now."""
+        if count <= 0 or self.keeps_batches is None or self._tells_enough(count):
+            return count
+        if not self.keeps_batches(self._segments[count].base_offset):
             return count
         return next((fewer for fewer in range(count - 1, 0, -1) if self._tells_enough(fewer)), 0)
 
     def _tells_enough(self, count: int) -> bool:
         """True if there is a synced batch behind the first segments, and a snapshot of their producers."""
         begin = self._segments[count].base_offset
-        return begin < self.recovery_point and self._unsynced.tells_producers_before(begin)
+        return begin < self.recovery_point and self.tells_producers_before(begin)
 
     def _delete(self, count: int) -> None:
         self._hints, self._old_hints = {}, {}

@@ -107,7 +107,7 @@ class LogState:
         self._final = False
         self.directory = directory
         self.offline: str | None = None
-        self.on_roll: Callable[[int], None] | None = None
+        self.on_roll: Callable[[int], object] | None = None
         """Called with the end offset when a new segment begins, before anything is in it."""
         self.recovery_point = 0
         self.start_offset = 0
@@ -158,6 +158,8 @@ class LogState:
 
     def keep_snapshot(self, data: bytes, *, sync: bool) -> None:
         unsynced, offset = self._unsynced, self.end_offset
+        if not sync and offset in (unsynced.snapshot, unsynced.synced_snapshot):
+            return  # it tells the same, and is whole
         synced = -1 if unsynced.synced_snapshot is None else unsynced.synced_snapshot
         self._snapshots.write(
             offset,
@@ -176,6 +178,15 @@ class LogState:
     def has_unsynced_snapshot(self) -> bool:
         """True if the next sync includes a snapshot: a power failure may damage it until then."""
         return self._unsynced.snapshot is not None
+
+    @property
+    def is_written(self) -> bool:
+        """True if nothing waits to be written: the log ends where its file does."""
+        return not self._pending
+
+    def tells_producers_before(self, offset: int) -> bool:
+        """True if a synced snapshot tells of all producers of batches before the offset."""
+        return self._unsynced.tells_producers_before(offset)
 
     @property
     def snapshots_kept_from(self) -> int | None:

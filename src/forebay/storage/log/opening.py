@@ -64,7 +64,6 @@ def open_log(
     else:
         log.recovery_point = log.end_offset if clean else min(recovery_point, log.end_offset)
     log.files.forget_unsynced(snapshots=not clean)
-    log.files.note_snapshots(clean=clean)
     log.was_closed = clean
     return log
 

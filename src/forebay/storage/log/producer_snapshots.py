@@ -30,20 +30,23 @@ class Snapshots:
         self._directory = directory
         self._known = known
         """Their offsets, ascending, once the directory was listed. No roll has to list it again."""
+        self._damaged: set[int] = set()
 
     def write(
         self, offset: int, data: bytes, *, sync: bool, needed: int, kept_from: int | None = None
     ) -> None:
         """Write a snapshot. Older ones are removed, except one at or before the offset `needed`.
 
-        `kept_from`: none from this offset on is removed. One that takes the place of another, which may have
-        been synced, is synced at once.
+        `kept_from`: none from this offset on is removed.
         """
         offsets, self._known = self._offsets(), None  # after a failure the directory has to be listed again
-        self._disk.write_atomic(self._path(offset), data, sync=sync or offset in offsets)
+        self._disk.write_atomic(self._path(offset), data, sync=sync)
+        self._damaged.discard(offset)
         offsets = sorted({*offsets, offset})
-        below = sum(taken_at <= needed for taken_at in offsets)
-        older = offsets[: min(max(below - 1, 0), max(len(offsets) - _KEPT, 0))]
+        whole = [each for each in offsets if each not in self._damaged]
+        below = sum(taken_at <= needed for taken_at in whole)
+        first_kept = whole[min(max(below - 1, 0), max(len(whole) - _KEPT, 0))]
+        older = [each for each in offsets if each < first_kept]
         self._remove(offsets, [each for each in older if kept_from is None or each < kept_from])
 
     def sync(self, offset: int) -> bool:
@@ -62,9 +65,9 @@ class Snapshots:
                 return True
         return False
 
-    def newest(self, end_offset: int) -> int | None:
-        """The offset of the newest one not beyond the end."""
-        return max((offset for offset in self._offsets() if offset <= end_offset), default=None)
+    def note_damaged(self, offset: int) -> None:
+        """It was read, and is no snapshot: it does not count."""
+        self._damaged.add(offset)
 
     def newest_first(self, end_offset: int) -> Iterator[tuple[int, bytes]]:
         for offset in reversed(self._offsets()):

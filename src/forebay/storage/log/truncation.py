@@ -114,7 +114,7 @@ class LogTruncation:
         log.start_offset = min(log.start_offset, log.end_offset)
         log.recovery_point = min(log.recovery_point, log.end_offset)
         log._snapshots.remove_beyond(log.end_offset)
-        log._unsynced.note_snapshots(log._snapshots.newest(log.end_offset), log.end_offset)
+        log._unsynced.forget_snapshots_beyond(log.end_offset)
 
     def _settle_swap(self) -> None:
         """Before the log is cut or closed: leave no swap that opening would complete."""

@@ -35,24 +35,28 @@ class Unsynced:
     def snapshot_tried(self, snapshot: int | None, *, synced: bool) -> None:
         """Under the lock: a newer one may have been written meanwhile.
 
-        One that could not be synced is not tried again: an error may be reported once only.
+        One that could not be synced is not tried again, as an error may be reported once only: another one is
+        written when batches are to be deleted.
         """
         if snapshot is not None and synced:
             self.synced_snapshot = snapshot
         if self.snapshot == snapshot:
             self.snapshot = None
 
-    def note_snapshots(self, newest: int | None, end: int) -> None:
-        """Under the lock: the log ends here now, and this is the newest snapshot that it has."""
+    def note_snapshot(self, snapshot: int) -> None:
+        """Under the lock: there is a whole one, which may not be synced."""
+        self.snapshot = snapshot if snapshot != self.synced_snapshot else None
+
+    def forget_snapshots_beyond(self, end: int) -> None:
+        """Under the lock: the log ends here now."""
+        if self.snapshot is not None and self.snapshot > end:
+            self.snapshot = None
         if self.synced_snapshot is not None and self.synced_snapshot > end:
             self.synced_snapshot = None
-        self.snapshot = newest if newest != self.synced_snapshot else None
 
     def tells_producers_before(self, offset: int) -> bool:
-        """True if batches before the offset may go: no sync that is still to come would tell more of their
-        producers."""
-        synced = self.synced_snapshot
-        return self.snapshot is None or (synced is not None and synced >= offset)
+        """True if a synced snapshot tells of all producers of batches before the offset."""
+        return self.synced_snapshot is not None and self.synced_snapshot >= offset
 
     def forget(self, gone: Sequence[Segment]) -> None:
         """Under the lock: these segments are no longer part of the log."""

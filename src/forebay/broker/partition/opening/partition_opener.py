@@ -129,20 +129,31 @@ class PartitionOpener:
             traffic=self._metrics.topics.of(topic_id),
         )
         log_.on_roll = lambda _: _rolled(partition)
-        log_.keeps_batches = lambda: self._keeps_batches(partition)
+        log_.keeps_batches = lambda begin: self._keeps_batches(partition, begin)
         return partition
 
     def _count_unreadable(self) -> None:
         self._metrics.unreadable_batches += 1
 
-    def _keeps_batches(self, partition: Partition) -> bool:
-        """True if batches must not be deleted before the log is synced, and with it a file of its epochs, or
-        the snapshot of its producers: nothing else would tell of them."""
-        if not partition.epochs.is_last_unwritten() and not partition.log.has_unsynced_snapshot:
+    def _keeps_batches(self, partition: Partition, begin: int) -> bool:
+        """True if batches before an offset must not be deleted before the log is synced, and with it a file
+        of its epochs, or the snapshot of its producers: nothing else would tell of them."""
+        log_ = partition.log
+        epoch_waits = begin >= log_.recovery_point and partition.epochs.is_last_unwritten()
+        if not epoch_waits and (log_.tells_producers_before(begin) or not _producers_wait(partition)):
             return False
-        partition.log.expect_new_file()
-        self._sync_soon([partition.log.files])
+        log_.expect_new_file()
+        self._sync_soon([log_.files])
         return True
+
+
+def _producers_wait(partition: Partition) -> bool:
+    """True if a snapshot waits for the next sync. One that is missing or was damaged is made again.
+
+    Where that fails, because the disk is full, deletion goes before what is known of deleted batches.
+    """
+    log_ = partition.log
+    return log_.has_unsynced_snapshot or not log_.is_written or save_producers(log_, partition.producers)
 
 
 def _rolled(partition: Partition) -> None:

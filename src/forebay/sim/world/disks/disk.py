@@ -211,12 +211,13 @@ def _mend_unprotected(content: bytearray, before: bytes) -> None:
 
 
 def _damaged_offsets(content: bytearray, before: bytes) -> list[int]:
-    """The offsets of the batches that have changed."""
+    """The offsets of the batches that have changed. One that was damaged before may name any number of them."""
     damaged: list[int] = []
     with suppress(ProtocolError):
         for start, header in split(memoryview(before)):
             if content[start : start + header.size] != before[start : start + header.size]:
-                damaged += range(header.base_offset, header.last_offset + 1)
+                end = min(header.last_offset, header.base_offset + len(before))
+                damaged += range(header.base_offset, end + 1)
     return damaged
 
 
