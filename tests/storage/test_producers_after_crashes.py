@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from forebay.broker.partition.producer_replay import accept_batch, load_producers, save_producers
+from forebay.broker.replication.truncation import _start_anew
 from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.sim.world.disks.disk import SimDisk
 from forebay.sim.world.disks.disk_handle import DiskHandle
@@ -243,3 +246,33 @@ def test_closing_a_segment_where_a_snapshot_is_writes_none() -> None:
     log.log.roll()
     assert log.disk_names() == [before]
     assert not log.log.has_unsynced_snapshot
+
+
+def test_a_log_that_begins_anew_knows_the_producers_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come from an object store, and the process is killed at once. Nobody asks for them again."""
+    leader = ProducedLog(1)
+    leader.send(DELETED, 0)
+
+    class Killed(BaseException):
+        pass
+
+    for power in (False, True):
+        log = ProducedLog(0)
+        log.send(LASTING, 0)
+        log.sync()
+        log.checkpoint()
+        epochs = LeaderEpochs(log.log._disk, log.log.directory)
+        partition: Any = SimpleNamespace(log=log.log, epochs=epochs, topic=KEY[0], index=KEY[1])
+        note_start = log.data.checkpoints.note_start
+
+        def note_and_die(*noted: Any, note_start: Any = note_start) -> None:
+            note_start(*noted)
+            raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log.data.checkpoints, "note_start", note_and_die)
+            with pytest.raises(Killed):
+                _start_anew(log.data, partition, 50, leader.producers.to_bytes())
+        log.lose(power=power)
+        assert (log.log.begin_offset, log.log.end_offset) == (50, 50)
+        assert log.last_sequences == {DELETED: 0}

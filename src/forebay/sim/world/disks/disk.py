@@ -211,7 +211,7 @@ def _mend_unprotected(content: bytearray, before: bytes) -> None:
 
 
 def _damaged_offsets(content: bytearray, before: bytes) -> list[int]:
-    """The offsets of the batches that have changed. One that was damaged before may name any number of them."""
+    """The offsets of the batches that have changed. One that was damaged before may name very many."""
     damaged: list[int] = []
     with suppress(ProtocolError):
         for start, header in split(memoryview(before)):
