@@ -25,6 +25,8 @@ _RATES: dict[str, tuple[float | None, ...]] = {
     "controller_mutation_rate": (0.1, 0.5, None),
 }
 """None: there is no such quota."""
+_LATE_S = 5.0
+"""A request without an answer has come by then: it may set a quota after all were removed."""
 
 
 class QuotaSetter(Actor):
@@ -36,6 +38,11 @@ class QuotaSetter(Actor):
                 await self._alter(self.chance.choice(_ENTITIES), rates)
             except (Failed, Refused):
                 continue  # it does not matter if it was stored: all are removed in the end
+        await self._remove_all()
+        await self.rest(_LATE_S)
+        await self._remove_all()
+
+    async def _remove_all(self) -> None:
         for entity in _ENTITIES:
             await self.retry(lambda entity=entity: self._alter(entity, dict.fromkeys(_RATES)))  # type: ignore[misc]
 

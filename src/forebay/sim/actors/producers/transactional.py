@@ -146,7 +146,7 @@ class TransactionalProducer(Producer):
 
     async def end(self, transaction: Transaction, *, commit: bool) -> None:
         self.model.end(transaction, TransactionOutcome.COMMIT_ASKED if commit else TransactionOutcome.ABORTED)
-        for _ in range(_END_ATTEMPTS_MAX):
+        for attempt in range(_END_ATTEMPTS_MAX):
             try:
                 await self._end_once(commit=commit)
                 break
@@ -157,6 +157,10 @@ class TransactionalProducer(Producer):
             raise Failed("the transaction could not be ended")
         if commit:
             self.model.end(transaction, TransactionOutcome.COMMITTED)
+        if attempt and not self.second_version:
+            # A request without an answer may still come, and would end the next transaction of the same
+            # epoch, which is why there is version 2 (KIP-890). A new epoch fences it off.
+            raise Failed("the end of the transaction was asked for twice")
 
     async def _end_once(self, *, commit: bool) -> None:
         request = EndTxnRequest(
