@@ -146,7 +146,9 @@ class TransactionalProducer(Producer):
 
     async def end(self, transaction: Transaction, *, commit: bool) -> None:
         self.model.end(transaction, TransactionOutcome.COMMIT_ASKED if commit else TransactionOutcome.ABORTED)
-        for attempt in range(_END_ATTEMPTS_MAX):
+        asked = 0
+        while asked < _END_ATTEMPTS_MAX:
+            asked += 1
             try:
                 await self._end_once(commit=commit)
                 break
@@ -157,7 +159,7 @@ class TransactionalProducer(Producer):
             raise Failed("the transaction could not be ended")
         if commit:
             self.model.end(transaction, TransactionOutcome.COMMITTED)
-        if attempt and not self.second_version:
+        if asked > 1 and not self.second_version:
             # A request without an answer may still come, and would end the next transaction of the same
             # epoch, which is why there is version 2 (KIP-890). A new epoch fences it off.
             raise Failed("the end of the transaction was asked for twice")
