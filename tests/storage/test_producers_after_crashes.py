@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -9,9 +10,15 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.partition.producer_replay import accept_batch, load_producers, save_producers
+from forebay.broker.partition.producer_replay import (
+    accept_batch,
+    load_producers,
+    reload_producers,
+    save_producers,
+)
 from forebay.broker.replication.truncation import _start_anew
 from forebay.core.partition.producers.producer_table import ProducerTable
+from forebay.errors import StorageError
 from forebay.sim.world.disks.disk import SimDisk
 from forebay.sim.world.disks.disk_handle import DiskHandle
 from forebay.storage.datadir import DataDir
@@ -276,3 +283,58 @@ def test_a_log_that_begins_anew_knows_the_producers_before(monkeypatch: pytest.M
         log.lose(power=power)
         assert (log.log.begin_offset, log.log.end_offset) == (50, 50)
         assert log.last_sequences == {DELETED: 0}
+
+
+def test_a_log_that_cannot_write_beside_itself_deletes_what_is_synced() -> None:
+    """A full disk: there is no room for the new leader's epoch, and only deletion makes some."""
+    log = ProducedLog(0)
+    for sequence in range(4):
+        log.send(LASTING, sequence)
+        log.log.roll()
+    log.sync()
+    log.checkpoint()
+    log.send(LASTING, 4)
+    log.lose(power=False)
+    log.keep_what_is_not_told()
+
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    log.log.files.before_sync = full
+    assert log.log.delete_front(3) == 0
+    with pytest.raises(StorageError):
+        log.sync()
+    assert log.log.delete_front(3) == 3
+
+
+def test_a_snapshot_at_which_a_log_is_cut_is_not_taken_for_synced() -> None:
+    log = ProducedLog(0)
+    log.send(DELETED, 0)
+    log.sync()
+    log.log.was_closed = True
+    log.log.roll()
+    log.send(LASTING, 0)
+    log.log.files.truncate_to(1)
+    log.producers = reload_producers(log.log)
+    assert not log.log.tells_producers_before(1)
+    assert log.log.has_unsynced_snapshot
+
+
+def test_a_log_that_does_not_begin_anew_keeps_no_snapshot_of_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on, past that offset, with other batches."""
+    leader, log = ProducedLog(1), ProducedLog(0)
+    leader.send(DELETED, 0)
+    log.send(LASTING, 0)
+    epochs = LeaderEpochs(log.log._disk, log.log.directory)
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(epochs, "forget_all", full)
+    partition: Any = SimpleNamespace(log=log.log, epochs=epochs, topic=KEY[0], index=KEY[1])
+    with pytest.raises(OSError, match="no space left"):
+        _start_anew(log.data, partition, 5, leader.producers.to_bytes())
+    for sequence in range(1, 8):
+        log.send(LASTING, sequence)
+    log.producers = reload_producers(log.log)
+    assert log.last_sequences == {LASTING: 7}

@@ -59,6 +59,8 @@ class StoreReport(NamedTuple):
     """Others that no manifest knows yet."""
     problems: list[str]
     """Objects that are missing, damaged or unreadable."""
+    kept: list[str]
+    """Why other old segment objects are no orphans."""
 
 
 class FoundManifests(NamedTuple):
@@ -122,7 +124,6 @@ def check_store(
     before_ms = int(time.time() * 1000) - age_min_ms
     old = [found for found in loose if found.modified_ms < before_ms]
     beyond = _beyond_the_ends(manifests, old)
-    problems += _older_manifests(beyond)
     orphans = [found for found in old if found.key not in beyond]
     return StoreReport(
         topics=len({manifest.topic_id for manifest in manifests}),
@@ -130,8 +131,9 @@ def check_store(
         segments=sum(len(manifest.segments) for manifest in manifests),
         bytes=sum(segment.object_bytes for manifest in manifests for segment in manifest.segments),
         orphans=orphans,
-        young=len(loose) - len(orphans),
+        young=len(loose) - len(old),
         problems=problems,
+        kept=list(_kept_behind(beyond)),
     )
 
 
@@ -162,7 +164,7 @@ def _beyond_the_ends(manifests: Iterable[Manifest], loose: Iterable[Listed]) -> 
     return found
 
 
-def _older_manifests(beyond: Mapping[str, str]) -> Iterator[str]:
+def _kept_behind(beyond: Mapping[str, str]) -> Iterator[str]:
     for key, count in sorted(Counter(beyond.values()).items()):
         yield (
             f"{key}: {count} segments lie behind its end, so it may be an older one; if its leader says so "

@@ -246,6 +246,7 @@ MUTANTS: dict[Mutant, str] = {
 """Each with the plot whose stories show it."""
 
 BEGIN_WITH: dict[Mutant, int] = {
+    never_open_again_what_the_system_refused: 31,
     believe_a_store_that_went_back: 3,
     do_not_raise_the_leader_epoch: 10,
     elect_outside_the_in_sync_set: 3,

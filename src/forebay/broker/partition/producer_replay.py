@@ -37,7 +37,10 @@ def load_producers(
     """
     if log_.lost_txn_indexes:
         log_.files.replace_lost_aborted(_aborted_transactions(log_, on_note))
-    taken_at, table = newest_at, newest = _load_newest(log_)
+    # An orderly stop has synced the one at the end.
+    taken_at, table = newest_at, newest = _load_newest(
+        log_, synced_at=log_.end_offset if log_.was_closed else -1
+    )
     if newest_at > max(log_.recovery_point, log_.begin_offset):
         taken_at, table = _newest_snapshot(log_, log_.recovery_point)
     if taken_at == log_.end_offset and log_.was_closed:
@@ -84,7 +87,7 @@ def _aborted_transactions(log_: Log, on_note: Callable[[], None]) -> Iterator[Ab
 
 def reload_producers(log_: Log) -> ProducerTable:
     """Load the producers of a log that was cut, or could not be written, while it was in use. Blocks."""
-    offset, table = _load_newest(log_)
+    offset, table = _load_newest(log_, synced_at=-1)
     if offset < log_.end_offset:
         for batch, header in _whole_batches(log_, offset):
             replay_batch(table, batch, header)
@@ -103,13 +106,12 @@ def save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -
     return True
 
 
-def _load_newest(log_: Log) -> tuple[int, ProducerTable]:
+def _load_newest(log_: Log, synced_at: int) -> tuple[int, ProducerTable]:
     """By the newest snapshot that is whole; by none, from the first batch on."""
     found = _snapshot(log_, log_.end_offset)
     if found is None:
         return log_.begin_offset, ProducerTable()
-    # An orderly stop has synced the one at the end.
-    log_.files.snapshot_read(found[0], synced=log_.was_closed and found[0] == log_.end_offset)
+    log_.files.snapshot_read(found[0], synced=found[0] == synced_at)
     return found
 
 

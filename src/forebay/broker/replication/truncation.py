@@ -197,12 +197,16 @@ def _start_anew(
     first: tuple[bytes, BatchHeader] | None = None,
 ) -> ProducerTable:
     log_ = partition.log
-    is_ahead = offset > log_.end_offset
-    if producers and is_ahead:  # so that a crash leaves no log there that knows none
-        log_.files.write_snapshot_ahead(offset, producers)
-    with data.checkpoints.lowered(partition.topic, partition.index, 0):
-        partition.epochs.forget_all()
-        log_.files.truncate_fully_and_start_at(offset)
+    is_ahead = offset >= log_.end_offset
+    try:
+        if producers and is_ahead:  # so that a crash leaves no log there that knows none
+            log_.files.write_snapshot_ahead(offset, producers)
+        with data.checkpoints.lowered(partition.topic, partition.index, 0):
+            partition.epochs.forget_all()
+            log_.files.truncate_fully_and_start_at(offset)
+    except BaseException:
+        log_.files.forget_snapshots_ahead()
+        raise
     data.checkpoints.note_start(partition.topic, partition.index, offset)
     if producers and not is_ahead:
         with _offline_if_it_fails(log_):

@@ -48,8 +48,8 @@ class LeaderTerm:
         """Of the upload under way, or of the last one."""
         self._copy_at: int | None = None
         """How far messages have to be stable for another segment to be copied."""
-        self._waits_for_delayed = False
-        """True if messages that wait for their time keep a local segment."""
+        self._deletes_later = False
+        """True if a local segment that is to be deleted has to wait. The next round looks again."""
         self._delete_at_bytes: int | None = None
         """How large the local log is when it has another segment to delete."""
 
@@ -94,7 +94,7 @@ class LeaderTerm:
         manifest may be changed by others of this process.
         """
         self._copy_at = None  # also if this fails: it is tried again after a pause, or in the next round
-        self._waits_for_delayed = False
+        self._deletes_later = False
         async with self._lock:
             await self._manifest.know()
             await self._manifest.look_again()
@@ -175,7 +175,7 @@ class LeaderTerm:
     def has_local_to_delete(self) -> bool:
         """True if local segments may go, by the manifest as it is known."""
         plan = self._local_plan()
-        return plan is not None and plan.segments > 0 and not self._waits_for_delayed
+        return plan is not None and plan.segments > 0 and not self._deletes_later
 
     async def delete_copied(self) -> None:
         """Delete local segments that the manifest has, as it is in the object store. Raises ObjectStoreError
@@ -217,9 +217,9 @@ class LeaderTerm:
             wanted = log_.segments()[plan.segments - 1].next_offset
             start_offset = self._without_waiting(wanted)
             self._delete_local_below(start_offset)
-            if start_offset < wanted:
-                self._waits_for_delayed = True
-                return  # the next round looks again
+            if log_.begin_offset < wanted:
+                self._deletes_later = True  # messages wait for their time, or the log for a sync
+                return
         self._delete_at_bytes = plan.next_at_bytes
 
     def _delete_local_below(self, start_offset: int) -> None:

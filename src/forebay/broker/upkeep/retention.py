@@ -23,8 +23,15 @@ class Retention:
     def apply(self, partition: Partition) -> None:
         """Delete what the topic's settings do not retain. Deleted files are removed from the disk later."""
         log_ = partition.log
-        if log_.offline is not None or partition.remote is not None:
-            return  # tiered storage sees to both parts (`tiers/leader_term.py`); followers follow
+        if log_.offline is not None:
+            return
+        if partition.remote is not None:
+            # Tiered storage sees to both parts (`tiers/leader_term.py`), and followers follow. What had to
+            # wait is deleted here.
+            start = log_.start_offset
+            if log_.begin_offset < start:
+                log_.delete_front(sum(segment.next_offset <= start for segment in log_.segments()))
+            return
         plan = _without_waiting(partition, self._plan(partition))
         if plan.roll_first:
             log_.roll()

@@ -84,6 +84,8 @@ def check(url: str, deep: bool, delete_orphans: bool, age_min_ms: int, as_json: 
             click.echo(f"{done}: {orphan.key} ({orphan.size} bytes)")
         if report.young:
             click.echo(f"{report.young} younger objects that no manifest knows yet")
+        for kept in report.kept:
+            click.echo(f"kept: {kept}")
         for problem in report.problems:
             click.echo(f"problem: {problem}")
     if report.problems:

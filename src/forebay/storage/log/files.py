@@ -88,11 +88,14 @@ class LogFiles(LogTruncation):
             log.take_offline(f"cannot sync {active.file.path}: {error}")
             logger.error("log offline for good", extra={"directory": log.directory, "error": str(error)})
             raise StorageError(f"cannot sync {active.file.path}: {error}") from error
+        with unsynced.lock:
+            if unsynced.generation == generation:
+                # Also if something else could not be written: deletion waits for this, and the disk for that.
+                unsynced.snapshot_tried(snapshot, synced=snapshot_synced)
         if unprepared is not None:
             raise unprepared
         with unsynced.lock:
             if unsynced.generation == generation:
-                unsynced.snapshot_tried(snapshot, synced=snapshot_synced)
                 unsynced.forget(sealed)
                 log.recovery_point = max(log.recovery_point, end)
                 return log.recovery_point
@@ -252,6 +255,10 @@ class LogFiles(LogTruncation):
     def write_snapshot_ahead(self, offset: int, data: bytes) -> None:
         """Durably, before the log begins anew at an offset beyond its end. Otherwise opening removes it."""
         self._log._snapshots.write(offset, data, sync=True, needed=-1)
+
+    def forget_snapshots_ahead(self) -> None:
+        """The log did not begin anew: it may grow past them, with other batches."""
+        self._log._snapshots.remove_beyond(self._log.end_offset)
 
     def restore_aborted(self, aborted: AbortedTxn) -> None:
         """Add a transaction found while the log is read again after a crash, unless it is there."""

@@ -139,6 +139,8 @@ class PartitionOpener:
         """True if batches before an offset must not be deleted before the log is synced, and with it a file
         of its epochs, or the snapshot of its producers: nothing else would tell of them."""
         log_ = partition.log
+        if log_.offline is not None:
+            return True  # what is in memory may not be what the log has
         epoch_waits = begin >= log_.recovery_point and partition.epochs.is_last_unwritten()
         if not epoch_waits and (log_.tells_producers_before(begin) or not _producers_wait(partition)):
             return False
