@@ -119,6 +119,23 @@ def test_the_first_answer_is_full_and_later_ones_leave_out_what_is_known() -> No
     assert answers(6, 2), "told with a diverging epoch, it could not be used"
 
 
+def test_what_was_told_in_another_term_is_told_again() -> None:
+    """A follower that has heard of the next term meanwhile does not take the answer."""
+    sessions = cache()
+    request = fetch((0, 5))
+    request.topics[0].partitions[0].current_leader_epoch = 1
+    first = resolve(sessions, request)
+    assert first.must_answer(only(first), 5, 0, 0)
+    again = fetch((0, 5), session=1, epoch=1)
+    again.topics[0].partitions[0].current_leader_epoch = 1
+    context = resolve(sessions, again)
+    assert not context.must_answer(only(context), 5, 0, 0), "in the same term it knows"
+    later = fetch((0, 5), session=1, epoch=2)
+    later.topics[0].partitions[0].current_leader_epoch = 3
+    context = resolve(sessions, later)
+    assert context.must_answer(only(context), 5, 0, 0)
+
+
 def test_a_full_answer_holds_everything_even_if_asked_twice() -> None:
     context = resolve(cache(), fetch((0, 5)))
     assert context.must_answer(only(context), 5, 0, 0)

@@ -108,6 +108,8 @@ class FetchSession:
         if target is None:
             target = self.targets[key] = FetchTarget(topic, request, self)
         else:
+            if target.request.current_leader_epoch != request.current_leader_epoch:
+                target.high_watermark = -1  # what came for another term may not have been taken
             target.request = request
         self.unsettled[target] = None
 
