@@ -110,6 +110,11 @@ class BatchTakers:
         taker, batch.index, sent, batch.known = self.destination(
             topic, batch.index, header, batch.known, batch.records
         )
+        if isinstance(taker, OtherBroker):
+            self._handovers.check_order(taker.topic_id, sent, taker.node_id)
+        else:
+            self._handovers.check_order(taker.topic_id, sent, self._node_id)
+            self._handovers.taken_here(taker.topic_id, sent)
         batch.records = under_alias(batch.records, header, sent.producer_id)
         return taker
 
