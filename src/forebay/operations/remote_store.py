@@ -123,8 +123,8 @@ def check_store(
     loose = [found for key, found in listed.items() if key.endswith(SEGMENT_SUFFIX) and key not in owned]
     before_ms = int(time.time() * 1000) - age_min_ms
     old = [found for found in loose if found.modified_ms < before_ms]
-    beyond = _beyond_the_ends(manifests, old)
-    orphans = [found for found in old if found.key not in beyond]
+    behind = _behind_their_ends(manifests, old)
+    orphans = [found for found in old if found.key not in behind]
     return StoreReport(
         topics=len({manifest.topic_id for manifest in manifests}),
         partitions=len(manifests),
@@ -133,7 +133,7 @@ def check_store(
         orphans=orphans,
         young=len(loose) - len(old),
         problems=problems,
-        kept=list(_kept_behind(beyond)),
+        kept=list(_kept_behind(behind)),
     )
 
 
@@ -149,7 +149,7 @@ def _manifest_keys(listed: Iterable[str]) -> set[str]:
     return found | {f"{folder}/{MANIFEST}" for folder in segments}
 
 
-def _beyond_the_ends(manifests: Iterable[Manifest], loose: Iterable[Listed]) -> dict[str, str]:
+def _behind_their_ends(manifests: Iterable[Manifest], loose: Iterable[Listed]) -> dict[str, str]:
     """The segments that end behind what their manifest lists, by their manifests' keys.
 
     Copying passes over what a leader has left behind. Until then a manifest that ends before such a segment
@@ -164,8 +164,8 @@ def _beyond_the_ends(manifests: Iterable[Manifest], loose: Iterable[Listed]) -> 
     return found
 
 
-def _kept_behind(beyond: Mapping[str, str]) -> Iterator[str]:
-    for key, count in sorted(Counter(beyond.values()).items()):
+def _kept_behind(behind: Mapping[str, str]) -> Iterator[str]:
+    for key, count in sorted(Counter(behind.values()).items()):
         yield (
             f"{key}: {count} segments lie behind its end, so it may be an older one; if its leader says so "
             "(`forebay topic describe`), `forebay remote rebuild --force` makes it anew"

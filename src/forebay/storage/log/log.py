@@ -48,8 +48,9 @@ class Log(SwappingLog):
         self.on_start: Callable[[int], None] | None = None
         """Called with the start offset when messages were deleted from the front."""
         self.keeps_batches: Callable[[int], bool] | None = None
-        """Asked before the last synced batches are deleted: true while they tell what no other file does.
-        Whoever answers so sees to it that they need not be kept for long."""
+        """Asked, with the offset that is to be the first, before batches are deleted that may tell what no
+        synced file does: true while they do. Whoever answers so sees to it that they need not be kept for
+        long."""
         self.unreadable = UnreadableBatches(directory)
 
     def discard(self) -> None:

@@ -157,6 +157,7 @@ class LogState:
         return self._snapshot_of == (self.generation, self.end_offset)
 
     def keep_snapshot(self, data: bytes, *, sync: bool) -> None:
+        """Write the producers' state as of the end of the log, and note what of it is synced."""
         unsynced, offset = self._unsynced, self.end_offset
         if not sync and offset in (unsynced.snapshot, unsynced.synced_snapshot):
             return  # it tells the same, and is whole
