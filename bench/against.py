@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import replication, rounds, shares
+from bench import replication, rounds, shares, versus_cluster
 from bench.cluster import ForebayCluster
 from bench.latency import produce_round_trips
 from bench.load import Measure
@@ -135,6 +135,18 @@ def _round_trip(side: Side) -> Measured:
     return {"p50": (latency.p50_us, "µs", LESS), "p99": (latency.p99_us, "µs", LESS)}
 
 
+def _replicated_round_trip(side: Side) -> Measured:
+    cluster = side.cluster
+    assert cluster is not None
+    before_s = cluster.cpu_s()
+    latency = versus_cluster.one_message_at_a_time(cluster)
+    return {
+        "p50": (latency.p50_us, "µs", LESS),
+        "p99": (latency.p99_us, "µs", LESS),
+        "CPU": ((cluster.cpu_s() - before_s) / versus_cluster.ROUND_TRIPS * 1e6, "µs/message", LESS),
+    }
+
+
 def _start(side: Side) -> Measured:
     side.starts += 1
     with ForebayServer(side.scratch, f"start-{side.starts}", source=side.source) as broker:
@@ -169,6 +181,7 @@ LOADS: dict[str, Callable[[Side], Measured]] = {
     "share groups, 16 partitions, 50 members": partial(_shares, 16, 50),
     f"{THREE_BROKERS}, produce 64 KB, acks=all": partial(_replicated, replication.SIZES["64 KB"]),
     f"{THREE_BROKERS}, produce 1 MB, acks=all": partial(_replicated, replication.SIZES["1 MB"]),
+    f"{THREE_BROKERS}, one message at a time, acks=all": _replicated_round_trip,
 }
 
 

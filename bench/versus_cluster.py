@@ -80,7 +80,7 @@ def _run(sides: list[Side], round_count: int) -> None:
         kind = f"round {number} of {round_count}" if number > 0 else "warm-up"
         print(f"  both clusters in turns: {kind}", flush=True)
         for side in sides:
-            produce, latency = _produce(side.cluster), _latency(side.cluster)
+            produce, latency = _produce(side.cluster), one_message_at_a_time(side.cluster)
             if number > 0:
                 side.produce.append(produce)
                 side.latency.append(latency)
@@ -107,7 +107,7 @@ def _stored(cluster: BenchCluster, topic: str) -> int:
         consumer.close()
 
 
-def _latency(cluster: BenchCluster) -> Latency:
+def one_message_at_a_time(cluster: BenchCluster) -> Latency:
     run = partial(produce_one_by_one, acks=ACKS_ALL, count=ROUND_TRIPS)
     with _topic(cluster, 1) as topic:
         neighbours = Neighbours()

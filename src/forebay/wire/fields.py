@@ -84,7 +84,10 @@ class Struct(metaclass=StructType):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Struct) or other.FIELDS is not self.FIELDS:
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.FIELDS)
+        for name in self.FIELDS:  # noqa: SIM110 - encoders compare each struct with its default
+            if getattr(self, name) != getattr(other, name):
+                return False
+        return True
 
     __hash__ = None  # type: ignore[assignment]
 

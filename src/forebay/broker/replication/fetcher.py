@@ -23,12 +23,14 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.partition import Partition
 from forebay.broker.replication.fetch_size import AnswerSize
 from forebay.broker.replication.follower_append import FollowerAppend, last_fetched_epoch
+from forebay.broker.replication.refused_partitions import Key, RefusedPartitions
 from forebay.broker.replication.throttle import Throttle
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import is_throttled
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.errors import ErrorCode, ForebayError, KafkaError, known_code
+from forebay.wire.fields import Response
 from forebay.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -47,24 +49,8 @@ _RESPONSE_BYTES_MAX = 2**31 - 1
 leader knows: with any smaller limit a batch beyond it would keep all of the leader's partitions from being
 followed."""
 
-_PASSING = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-    }
-)
-"""Errors of a leader whose image is newer or older than the follower's."""
-
-_PASSING_PAUSE_S = 0.02
-"""The first pause after such an error; each later one is as long as all before it together."""
-
 _NAMING_S = 50e-6
 """What it costs a follower and its leader to name one partition again."""
-
-Key = tuple[bytes, int]
 
 
 class Fetcher:
@@ -113,8 +99,7 @@ class Fetcher:
         self._interrupted = False
         self._told_of_sessions = False
         self._answer_size = AnswerSize()
-        self._refused_s: dict[Key, float] = {}
-        """Since when the leader refuses a partition for a reason that should pass."""
+        self._refused = RefusedPartitions()
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -139,7 +124,7 @@ class Fetcher:
         key = (partition.topic_id, partition.index)
         if self._partitions.get(key) is partition:
             self._leave_out(key)
-            self._refused_s.pop(key, None)
+            self._refused.forget(key)
 
     def _leave_out(self, key: Key) -> Partition:
         self._moved.pop(key, None)
@@ -167,13 +152,13 @@ class Fetcher:
     # -- running -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        backoff_s = self._settings.current.replication.fetch_backoff_ms / 1000
+        backoff_s = self._backoff_s()
         while True:
             if not self._partitions:
                 self._work.clear()
                 await self._work.wait()
             try:
-                await self._fetch(await self._connected())
+                await self._follow(await self._connected())
             except Exception as error:
                 self._hang_up()
                 if not self._interrupted:
@@ -218,10 +203,55 @@ class Fetcher:
 
     # -- asking --------------------------------------------------------------------------------------
 
-    async def _fetch(self, connection: PeerConnection) -> None:
-        config = self._settings.current.replication
-        timeout_s = config.socket_timeout_ms / 1000
-        response = await connection.ask(self._request(), timeout_s=timeout_s)
+    async def _follow(self, connection: PeerConnection) -> None:
+        """Fetch from the leader until something has to be waited for, other than its answers."""
+        response = await connection.ask(self._request(), timeout_s=self._timeout_s())
+        size = self._take_answer(response)
+        if self._goes_on(connection):
+            size = await self._fetch_in_turns(connection)
+        if not self._session_id:
+            await self._go_on_without_session(size)
+
+    def _fetch_in_turns(self, connection: PeerConnection) -> asyncio.Future[int]:
+        """Take each answer in the turn of the loop in which it comes, and send the next request in it, too:
+        producers with acks=all wait for both. Done with the size of the last answer."""
+        over: asyncio.Future[int] = self._loop.create_future()
+
+        def answered(response: FetchResponse) -> None:
+            if over.done():  # nobody follows this leader any more
+                return
+            try:
+                size = self._take_answer(response)
+                if self._goes_on(connection):
+                    ask()
+                else:
+                    over.set_result(size)
+            except Exception as error:
+                failed(error)
+
+        def failed(error: Exception) -> None:
+            if not over.done():
+                over.set_exception(error)
+
+        def ask() -> None:
+            connection.post(self._request(), answered, failed, timeout_s=self._timeout_s())
+
+        ask()
+        return over
+
+    def _goes_on(self, connection: PeerConnection) -> bool:
+        """True if the next request may be sent at once."""
+        is_followed = bool(self._session_id and self._partitions)
+        return is_followed and not connection.closed and not connection.wants_login
+
+    def _backoff_s(self) -> float:
+        return self._settings.current.replication.fetch_backoff_ms / 1000
+
+    def _timeout_s(self) -> float:
+        return self._settings.current.replication.socket_timeout_ms / 1000
+
+    def _take_answer(self, response: Response) -> int:
+        """Apply an answer; returns how many bytes were appended."""
         assert isinstance(response, FetchResponse)
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(known_code(response.error_code), f"broker {self.leader} refuses to be followed")
@@ -233,8 +263,7 @@ class Fetcher:
             for data in topic.partitions:
                 size += self._take((topic.topic_id, data.partition_index), data)
         self._answer_size.taken(size, metrics.replication_batches_in - batches_before)
-        if not response.session_id:
-            await self._go_on_without_session(size)
+        return size
 
     async def _go_on_without_session(self, size: int) -> None:
         """A leader that has no session for its follower does not hold the fetch back: a pause does."""
@@ -248,7 +277,7 @@ class Fetcher:
                     "raise max.incremental.fetch.session.cache.slots",
                     extra={"leader": self.leader},
                 )
-            await asyncio.sleep(self._settings.current.replication.fetch_backoff_ms / 1000)
+            await asyncio.sleep(self._backoff_s())
 
     def _request(self) -> FetchRequest:
         config = self._settings.current.replication
@@ -314,10 +343,9 @@ class Fetcher:
                 extra={"partition": str(partition), "reason": str(error)},
             )
             if not partition.closed:
-                self._pause(key, self._pause_s(key))
+                self._pause(key, self._refused.pause_s(key, self._loop.time(), self._backoff_s()))
             return 0
-        if self._refused_s:
-            self._refused_s.pop(key, None)
+        self._refused.forget(key)
         if partition.closed:
             return 0  # its log is being cut; it is added again when that is done
         moved = (log_.start_offset, log_.end_offset) != before
@@ -330,22 +358,11 @@ class Fetcher:
         return size
 
     def _level(self, key: Key, error: Exception) -> int:
-        """The log level for a refusal. Some are transient: brokers get a new image at different times."""
-        if not isinstance(error, KafkaError) or error.code not in _PASSING:
+        """The log level for a refusal. Some are transient."""
+        lasted_s = self._refused.refused(key, error, self._loop.time())
+        if lasted_s is None or lasted_s * 1000 > self._settings.current.replication.lag_ms_max:
             return logging.WARNING
-        now_s = self._loop.time()
-        lasted_s = now_s - self._refused_s.setdefault(key, now_s)
-        lasts = lasted_s * 1000 > self._settings.current.replication.lag_ms_max
-        return logging.WARNING if lasts else logging.DEBUG
-
-    def _pause_s(self, key: Key) -> float:
-        """How long to leave out a partition that failed. A refusal that passes when the leader has a newer
-        image is followed by a short pause at first: messages may wait for this follower."""
-        backoff_s = self._settings.current.replication.fetch_backoff_ms / 1000
-        refused_s = self._refused_s.get(key)
-        if refused_s is None:
-            return backoff_s
-        return min(max(_PASSING_PAUSE_S, self._loop.time() - refused_s), backoff_s)
+        return logging.DEBUG
 
     def _is_throttled(self, partition: Partition) -> bool:
         """True if the throttle applies: the replica is not in sync, and the topic's setting names it."""

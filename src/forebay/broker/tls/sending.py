@@ -4,8 +4,8 @@
 are given one record (16 KiB) at a time, and one call takes at most PIECE_BYTES. What the stream below does
 not take is kept, and nothing more is taken before that is gone.
 
-*Fairness.* Encrypting takes the loop's time where `sendfile` takes the kernel's. So a long range is sent in
-bursts, with a turn of the loop between them.
+*Fairness.* Encrypting takes the loop's time where `sendfile` takes the kernel's. So long responses are sent
+in bursts, with a turn of the loop between them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECORD_BYTES = 16 * 1024
 """The most that TLS puts into one record."""
 PIECE_BYTES = 128 * 1024
 BURST_BYTES = 1024 * 1024
-"""After this much of files, which takes about a millisecond, other connections have their turn."""
+"""After this much, which takes about a millisecond, other connections have their turn."""
 _UNREAD_BYTES_MAX = 2 * PIECE_BYTES
 """A piece may wait to be sent, and what OpenSSL has to say by itself. That is little, unless the other side
 asks for new keys all the time (KeyUpdate of TLS 1.3), each of which is answered."""
@@ -50,11 +50,12 @@ class EncryptedSending:
         self._failure: Exception | None = None
         self._pending: memoryview | None = None  # encrypted, and not taken by the stream below
         self._corked = False  # whether that is the beginning of more
-        self._burst = 0  # how much of files was sent in one go
+        self._burst = 0  # how much was sent since others had their turn
         self._readable: Callable[[], None] | None = None
         self._writable: Callable[[], None] | None = None
 
     def send(self, data: bytes | bytearray | memoryview) -> int:
+        self._check_burst()
         size = self._encrypt(data)
         self._corked = False
         self._flush()
@@ -62,6 +63,7 @@ class EncryptedSending:
 
     def send_and_more(self, data: bytes | bytearray | memoryview) -> int:
         """Like `send`, but less than a record waits for the next call."""
+        self._check_burst()
         size = self._encrypt(data)
         self._corked = self._pending is not None and len(self._pending) < RECORD_BYTES
         if not self._corked:
@@ -70,12 +72,14 @@ class EncryptedSending:
 
     def send_file(self, source: FileRange) -> int:
         self._make_room()
+        self._check_burst()
+        data = source.file.pread(min(source.length, PIECE_BYTES), source.position)
+        return self.send(data) if data else 0
+
+    def _check_burst(self) -> None:
         if self._burst >= BURST_BYTES:
             self._burst = 0
             raise BlockingIOError  # which it is not, but the loop comes back to it at once
-        data = source.file.pread(min(source.length, PIECE_BYTES), source.position)
-        self._burst += len(data)
-        return self.send(data) if data else 0
 
     def _make_room(self) -> None:
         """Raise BlockingIOError while the stream below has not taken what it was given."""
@@ -86,6 +90,7 @@ class EncryptedSending:
     def _encrypt(self, data: bytes | bytearray | memoryview) -> int:
         self._make_room()
         view = memoryview(data)[:PIECE_BYTES]
+        self._burst += len(view)
         records = [] if self._pending is None else [bytes(self._pending)]
         for start in range(0, len(view), RECORD_BYTES):
             self._tls.write(view[start : start + RECORD_BYTES])

@@ -8,6 +8,9 @@ page fault for every 4 KB touched.
 There is one way to fail: the connection breaks, whatever the reason, and every waiter gets NETWORK_EXCEPTION.
 An answer that takes too long breaks it too, since the answers after it would only come later. The caller then
 does not know whether the peer has carried out the request.
+
+A coroutine waits for its answer (`ask`), and goes on in the next turn of the loop. A callback gets it at once
+(`post`): followers fetch this way, because producers with acks=all wait for them.
 """
 
 from __future__ import annotations
@@ -47,8 +50,10 @@ class PeerRefused(KafkaError):
 class _Waiter:
     """The caller of a request in flight."""
 
-    answer: asyncio.Future[Any]
-    timer: asyncio.TimerHandle
+    answered: Callable[[Any], None]
+    failed: Callable[[KafkaError], None]
+    timeout_s: float
+    deadline: float
 
 
 class PeerConnection:
@@ -75,6 +80,8 @@ class PeerConnection:
         self._session = Session(f"{host}:{port}", client_id=client_id, response_bytes_max=response_bytes_max)
         self._waiters: dict[int, _Waiter] = {}
         """By correlation id."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Goes off when the first of them may have waited too long."""
         self._output: list[memoryview] = []
         self._staging = bytearray(_STAGING_BYTES)
         self._staging_view = memoryview(self._staging)
@@ -136,17 +143,65 @@ class PeerConnection:
         return await self._ask(request, version, timeout_s)
 
     async def _ask(self, request: Request, version: int | None, timeout_s: float) -> Response:
+        answer: asyncio.Future[Response] = self._loop.create_future()
+
+        def answered(response: Response) -> None:
+            if not answer.done():  # it is done when its caller was cancelled
+                answer.set_result(response)
+
+        def failed(error: KafkaError) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
+        self.post(request, answered, failed, version=version, timeout_s=timeout_s)
+        return await answer
+
+    @property
+    def wants_login(self) -> bool:
+        """True if the next request has to be asked with `ask`, which logs in again first."""
+        return self._loop.time() >= self._renew_at
+
+    def post(
+        self,
+        request: Request,
+        answered: Callable[[Any], None],
+        failed: Callable[[KafkaError], None],
+        *,
+        version: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """Send a request, and have its answer told by one of two callbacks, which must not raise.
+
+        Raises KafkaError if it could not be sent; `failed` may be called before this returns.
+        """
         if self.closed:
             raise _unreachable(f"the connection to {self._peer} is closed")
         if len(self._waiters) >= _UNANSWERED_MAX:
             raise _unreachable(f"{_UNANSWERED_MAX} requests to {self._peer} are unanswered; try again later")
         sent, parts = self._session.send(request, version)
-        answer: asyncio.Future[Response] = self._loop.create_future()
-        self._waiters[sent.correlation_id] = _Waiter(
-            answer, self._loop.call_later(timeout_s, self._break, f"no answer within {timeout_s:g} s")
-        )
+        deadline = self._loop.time() + timeout_s
+        self._waiters[sent.correlation_id] = _Waiter(answered, failed, timeout_s, deadline)
+        if self._timer is None or deadline < self._timer.when():
+            self._wait_until(deadline)
         self._send(parts)
-        return await answer
+
+    # -- waiting -------------------------------------------------------------------------------------
+
+    def _wait_until(self, deadline: float) -> None:
+        """One timer for all requests: one for each would have to be cancelled with each answer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._look_at_deadlines)
+
+    def _look_at_deadlines(self) -> None:
+        self._timer = None
+        if not self._waiters:
+            return
+        first = min(self._waiters.values(), key=lambda waiter: waiter.deadline)
+        if first.deadline <= self._loop.time():
+            self._break(f"no answer within {first.timeout_s:g} s")
+        else:
+            self._wait_until(first.deadline)
 
     # -- logging in ----------------------------------------------------------------------------------
 
@@ -266,10 +321,7 @@ class PeerConnection:
 
     def _answer(self, frame: memoryview) -> None:
         sent, response = self._session.receive(frame)
-        waiter = self._waiters.pop(sent.correlation_id)
-        waiter.timer.cancel()
-        if not waiter.answer.done():  # it is done when its caller was cancelled
-            waiter.answer.set_result(response)
+        self._waiters.pop(sent.correlation_id).answered(response)
 
     def look(self) -> None:
         """Take notice now of what has come, such as the end of the connection."""
@@ -290,11 +342,12 @@ class PeerConnection:
         self._stream.close()
         self._output.clear()
         self._session.in_flight.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters.values():
-            waiter.timer.cancel()
-            if not waiter.answer.done():
-                waiter.answer.set_exception(_unreachable(f"the connection to {self._peer} broke: {reason}"))
+            waiter.failed(_unreachable(f"the connection to {self._peer} broke: {reason}"))
 
     def close(self) -> None:
         self._break("it was closed here")

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from forebay.broker.net.responses.deferred_replies import CompletedReply, Reply
-from forebay.broker.net.responses.sending import memory, send_bytes, send_range
+from forebay.broker.net.responses.sending import memory, send_parts
 from forebay.broker.ports import Stream
-from forebay.wire.parts import FileRange, Part
+from forebay.wire.parts import Part
 
 _OUTPUT_BYTES_MAX = 1024 * 1024
 
@@ -137,11 +137,7 @@ class Responses(ABC):
         stream, output = self._stream, self._output
         try:
             while output:
-                first = output[0]
-                if isinstance(first, FileRange):
-                    send_range(stream, output, first)
-                else:
-                    send_bytes(stream, output)
+                send_parts(stream, output)
             self._output_bytes = 0
         except BlockingIOError:
             if not self._blocked:
