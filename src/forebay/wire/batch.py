@@ -99,6 +99,10 @@ class BatchHeader(NamedTuple):
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
 
+    def is_behind(self, producer_epoch: int, sequence: int) -> bool:
+        """True if it comes behind the record with this number of its producer, in the same epoch."""
+        return self.producer_epoch == producer_epoch and comes_after(self.base_sequence, sequence)
+
     @property
     def codec(self) -> int:
         return self.attributes & CODEC_MASK

@@ -15,7 +15,7 @@ from forebay.broker.background import Background
 from forebay.broker.cluster.peers.peers import Peers
 from forebay.core.partition.folds.closed_partition import NOTHING_BEFORE, PassOn
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.batch import BatchHeader, comes_after, read_header
+from forebay.wire.batch import BatchHeader, read_header
 from forebay.wire.messages.folded_produce import FoldedProduceRequest, FoldedProduceResponse
 from forebay.wire.messages.produce import ProduceRequest
 
@@ -35,10 +35,6 @@ class _UnderWay(NamedTuple):
     node_id: int
     producer_epoch: int
     base_sequence: int
-
-    def is_before(self, header: BatchHeader) -> bool:
-        same_epoch = header.producer_epoch == self.producer_epoch
-        return same_epoch and comes_after(header.base_sequence, self.base_sequence)
 
 
 def folded_request(
@@ -79,7 +75,11 @@ class Handovers:
         `header`: under the producer's alias.
         """
         last = self._under_way.get((topic_id, header.producer_id))
-        if last is not None and last.node_id != node_id and last.is_before(header):
+        if (
+            last is not None
+            and last.node_id != node_id
+            and header.is_behind(last.producer_epoch, last.base_sequence)
+        ):
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 "the partition that takes it has another leader now, and a batch before it is under way to "

@@ -23,7 +23,7 @@ from forebay.core.partition.folds.aliases import alias_of, named_by
 from forebay.core.partition.producers.producer_admission import Refused, Repeats, admit
 from forebay.core.partition.producers.producer_table import ProducerState
 from forebay.errors import ErrorCode
-from forebay.wire.batch import BatchHeader, comes_after
+from forebay.wire.batch import BatchHeader
 
 OUT_OF_PLACE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 """The refusals of a batch that is neither the next one nor one of the last ones."""
@@ -44,8 +44,7 @@ class Before(NamedTuple):
 
     def is_behind(self, header: BatchHeader) -> bool:
         """True if this batch can be neither the next one nor an earlier one."""
-        same_epoch = header.producer_epoch == self.producer_epoch
-        return same_epoch and comes_after(header.base_sequence, self.next_sequence)
+        return header.is_behind(self.producer_epoch, self.next_sequence)
 
     def is_newer(self, state: ProducerState) -> bool:
         """True if a partition has had no batch of the producer since, at most a marker of its epoch."""

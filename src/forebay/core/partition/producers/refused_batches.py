@@ -45,10 +45,6 @@ class _Refused(NamedTuple):
     last_request: int
     """The last request of the connection to which it matters."""
 
-    def is_before(self, header: BatchHeader) -> bool:
-        same_epoch = header.producer_epoch == self.producer_epoch
-        return same_epoch and comes_after(header.base_sequence, self.base_sequence)
-
 
 class RefusedBatches:
     __slots__ = ("_last_request", "_refused", "_request", "_window")
@@ -113,7 +109,8 @@ class RefusedBatches:
 
     def _matters(self, refused: _Refused, header: BatchHeader) -> bool:
         """True if a batch has to wait until this one comes again."""
-        return refused.last_request >= self._request and refused.is_before(header)
+        still_counts = refused.last_request >= self._request
+        return still_counts and header.is_behind(refused.producer_epoch, refused.base_sequence)
 
 
 def _source(topic: TopicProduceData, data: PartitionProduceData, header: BatchHeader) -> Source:
