@@ -12,12 +12,7 @@ from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from forebay.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.brokers.local_cluster import eventually, local_cluster
 from support.clients.resizing import (
     ONCE,
     SETTINGS,
@@ -25,6 +20,7 @@ from support.clients.resizing import (
     fold,
     known,
     lead_apart,
+    need_replicas,
     numbered,
     send,
     values,
@@ -74,9 +70,9 @@ async def test_what_comes_behind_a_batch_that_the_other_leader_has_refused_is_no
             request = produce(topic, numbered(sequence, of=3), partition=3, acks=-1)
             return int(only_partition(await cluster.ask(3, request, 9)).error_code)
 
-        await need_replicas(cluster, topic, "4")
+        await need_replicas(cluster, topic, 1, "4")
         assert await code(1) == ErrorCode.NOT_ENOUGH_REPLICAS
-        await need_replicas(cluster, topic, "2")
+        await need_replicas(cluster, topic, 1, "2")
         other = await PeerConnection.open(
             SocketNetwork().connect, *cluster.address(3), client_id="test", response_bytes_max=1 << 20
         )
@@ -89,15 +85,6 @@ async def test_what_comes_behind_a_batch_that_the_other_leader_has_refused_is_no
         assert [await code(sequence) for sequence in (1, 2, 3, 4)] == [ErrorCode.NONE] * 4
         found = [value for value in await values(cluster, topic, 1) if value.startswith(b"3:")]
         assert found == [b"3:1", b"3:2", b"3:3", b"3:4"]
-
-
-async def need_replicas(cluster: LocalCluster, topic: str, count: str) -> None:
-    change = AlterableConfig(name="min.insync.replicas", config_operation=0, value=count)
-    resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
-    (answer,) = (await cluster.ask(1, IncrementalAlterConfigsRequest(resources=[resource]), 1)).responses
-    assert answer.error_code == ErrorCode.NONE
-    leader = cluster[cluster.leader(topic, 1)]
-    await eventually(lambda: leader.partitions.get(topic, 1).enough_replicas is (count != "4"))
 
 
 async def test_pipelined_batches_keep_their_order_over_the_fold_and_moves_of_both_leaders(

@@ -8,6 +8,11 @@ from typing import Any
 from forebay.clock import SystemClock
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from forebay.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from support.brokers.local_cluster import LocalCluster, eventually, retried
 from support.clients.transacting import MOVED
 from support.clients.wire_client import batch, fetch, only_partition, produce, values_of
@@ -72,6 +77,16 @@ async def lead_apart(cluster: LocalCluster, topic: str) -> None:
     """Partition 3 is folded into 1: let two brokers lead them, none of them the first."""
     await cluster.lead(topic, 1, 2)
     await cluster.lead(topic, 3, 3)
+
+
+async def need_replicas(cluster: LocalCluster, topic: str, index: int, count: str) -> None:
+    """Have the leader of a partition ask for this many replicas in sync: there are 3."""
+    change = AlterableConfig(name="min.insync.replicas", config_operation=0, value=count)
+    resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
+    (answer,) = (await cluster.ask(1, IncrementalAlterConfigsRequest(resources=[resource]), 1)).responses
+    assert answer.error_code == ErrorCode.NONE
+    leader = cluster[cluster.leader(topic, index)]
+    await eventually(lambda: leader.partitions.get(topic, index).enough_replicas is (count != "4"))
 
 
 class Pipelined:

@@ -80,6 +80,9 @@ class PendingResult(Protocol):
 class PendingRequest(Protocol):
     """A request whose response is sent once all of its acks are complete."""
 
+    def fail(self, result: PendingResult, error: KafkaError) -> None:
+        """One of its appends has failed. Does not raise."""
+
     def complete_one(self) -> None:
         """One more ack is complete. Does not raise."""
 
@@ -97,7 +100,7 @@ class PendingAck(NamedTuple):
 def complete_ack(request: PendingRequest, result: PendingResult, error: KafkaError | None) -> None:
     """One append of a request is as safe as acks=all asks for, or has failed."""
     if error is not None:
-        result.fail(error)
+        request.fail(result, error)
     request.complete_one()
 
 

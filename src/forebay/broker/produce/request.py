@@ -28,14 +28,14 @@ from forebay.broker.produce.held_back import (
 )
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Outcome
+from forebay.broker.produce.request_checks import check_request
 from forebay.broker.produce.transaction_verification import Admission, topic_name
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
 from forebay.core.partition.folds.closed_partition import PassOn
 from forebay.core.partition.producers.producer_admission import LATER_STATE_MAY_ADMIT
 from forebay.core.partition.record_rules import UNEXAMINED, Examined, Unexamined, with_records_named
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.batch import HEADER_SIZE, is_transactional, read_header
-from forebay.wire.compression import Codec
+from forebay.wire.batch import read_header
 from forebay.wire.fields import Response
 from forebay.wire.messages.folded_produce import FoldedProduceResponse
 from forebay.wire.messages.produce import (
@@ -45,10 +45,6 @@ from forebay.wire.messages.produce import (
 )
 
 log = logging.getLogger(__name__)
-
-FORMAT_V2_FROM = 3
-ZSTD_FROM = 7
-_ACKS = (ACKS_ALL, 0, 1)
 
 T = TypeVar("T")
 
@@ -68,7 +64,8 @@ class _Entry(SentBatch):
         self.topic = topic
         self.data = data
         self.numbers: bytes | None = None
-        """Of a batch that was appended or handed over."""
+        """Of a batch that was appended or handed over, or whose refusal is not certain, until it is refused
+        for good or held back."""
         self.result = Appended(index)
 
 
@@ -84,6 +81,7 @@ class AppendRequest:
         "_context",
         "_encode",
         "_entries",
+        "_entry_of",
         "_next",
         "_owned",
         "_parts_left",
@@ -121,6 +119,8 @@ class AppendRequest:
         self._next = 0
         """The first entry that is neither appended nor refused yet."""
         self._owned = False
+        self._entry_of: dict[object, _Entry] | None = None
+        """By their results; made when one of several fails."""
         self._parts_left = 0
         """How many runs of entries, each appended in one turn of the loop, are not acknowledged yet."""
 
@@ -154,7 +154,7 @@ class AppendRequest:
         service, request, admission = self._service, self._request, self._admission
         result, named = entry.result, entry.index
         try:
-            _check(self._version, request, entry.records)
+            check_request(self._version, request, entry.records)
             taker = service.takers.who_takes(
                 topic_name(service.partitions, self._version, entry.topic), entry
             )
@@ -212,6 +212,8 @@ class AppendRequest:
             result.fail(error)
             return
         result.fail(with_records_named(error, entry.records, partition.policy, self._service.now_ms()))
+        if error.code in LATER_STATE_MAY_ADMIT:
+            entry.numbers = numbers_of(entry.data.records)
         if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
             # Java compares it with its last acknowledged offset; without it, Java retries for ever.
             result.log_start_offset = partition.log.start_offset
@@ -250,6 +252,7 @@ class AppendRequest:
             self._service.metrics.produce_failures += 1
             if self._request.acks == 0:
                 self._close_unheard([result])
+            self._hold_back(entry)
         self._complete_part()
 
     def _later(self, go_on: Callable[[_Entry, T], None], entry: _Entry, outcome: T) -> None:
@@ -301,6 +304,8 @@ class AppendRequest:
         service.metrics.produce_failures += len(failures)
         self._parts_left += 1
         added = Unacknowledged(results, request.acks, self._complete_part, max(request.timeout_ms, 0))
+        if len(self._entries) > 1:
+            added.on_failed = self._failed
         service.write_cycle.add(added)
         if failures and request.acks != 0:
             added.refused = [
@@ -326,15 +331,24 @@ class AppendRequest:
             return
         try:
             for entry in self._entries:
-                if entry.result.error_code and entry.numbers is not None:
-                    self._hold_back(entry, entry.numbers)
+                if entry.result.error_code:
+                    self._hold_back(entry)
             reply.resolve_soon(self._encode(self._request, [entry.result for entry in self._entries]))
         except Exception:
             reply.abort()
             raise
 
-    def _hold_back(self, entry: _Entry, numbers: bytes) -> None:
+    def _failed(self, result: object) -> None:
+        """One of several batches is refused after all. What comes behind it may come before the response."""
+        if self._entry_of is None:
+            self._entry_of = {entry.result: entry for entry in self._entries}
+        self._hold_back(self._entry_of[result])
+
+    def _hold_back(self, entry: _Entry) -> None:
         """A batch was appended or handed over, and is refused after all."""
+        numbers, entry.numbers = entry.numbers, None
+        if numbers is None:
+            return
         data = PartitionProduceData(index=entry.data.index, records=memoryview(numbers))
         error = entry.result.error
         assert error is not None
@@ -344,34 +358,6 @@ class AppendRequest:
 
     def _held(self, entry: _Entry, data: PartitionProduceData, error: KafkaError) -> KafkaError:
         return hold_back(self._context.connection, entry.topic, data, error, by_broker=self._by_broker)
-
-
-def _check(version: int, request: ProduceRequest, records: memoryview | None) -> None:
-    """Raise KafkaError for what is wrong with a request before its batch is looked at."""
-    if version < FORMAT_V2_FROM:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION,
-            "only message format 2 is stored; use a client of Kafka 0.11 or later",
-        )
-    if request.acks not in _ACKS:
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be all, 0 or 1, not {request.acks}")
-    if request.transactional_id is not None and request.acks == 0:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUIRED_ACKS, "a transaction needs acknowledgements: set acks=all"
-        )
-    if request.transactional_id is None and is_transactional(records):
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "a transactional batch needs the transactional id of its producer in the request",
-        )
-    if version < ZSTD_FROM and records is not None and _codec(records) == Codec.ZSTD:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_FROM} or later, not {version}"
-        )
-
-
-def _codec(records: memoryview) -> int:
-    return read_header(records).codec if len(records) >= HEADER_SIZE else Codec.NONE
 
 
 def _take_response(result: Appended, response: FoldedProduceResponse) -> None:

@@ -92,6 +92,17 @@ class Unacknowledged:
     """Those of the results that are final errors, and need the proof that this broker led."""
     acks_left: int = 0
     """Appends with acks=all, and refusals, whose ack is not complete yet."""
+    on_failed: Callable[[PendingResult], None] | None = None
+    """Called at once with an append that has failed, while others may still wait."""
+
+    def fail(self, result: PendingResult, error: KafkaError) -> None:
+        result.fail(error)
+        if self.on_failed is None:
+            return
+        try:
+            self.on_failed(result)
+        except Exception:  # other requests have failed with it
+            log.exception("a batch that was refused is not remembered")
 
     def complete_one(self) -> None:
         """One more ack is complete; the last one completes the request."""
@@ -172,7 +183,7 @@ class WriteCycle:
                 for result in request.results:
                     error = failed.get(result.partition) if result.partition else None
                     if error is not None and result.error_code == ErrorCode.NONE:
-                        result.fail(error)
+                        request.fail(result, error)
             try:
                 if request.acks == ACKS_ALL or request.refused:
                     self._await_acks(request)
@@ -236,7 +247,7 @@ class WriteCycle:
             request.refused = ()
             for result in request.results:
                 if result.partition is not None:
-                    result.fail(error)
+                    request.fail(result, error)
                     self._metrics.acks_refused += 1
 
     def _take_back(self, failed: dict[Partition, KafkaError]) -> None:
