@@ -280,6 +280,7 @@ class Node(OptionalParts):
             self.loop,
             now_ms=self.time.now_ms,
             node_id=self.node_id,
+            has_under_way=lambda *at: self.takers.has_under_way(*at),
         )
         self.upkeep = Upkeep(
             settings=base.settings,

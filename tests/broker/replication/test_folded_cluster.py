@@ -10,12 +10,14 @@ import pytest
 
 from forebay.broker.cluster.peers.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
+from forebay.broker.partition.closed_partition import is_settled
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from support.brokers.local_cluster import eventually, local_cluster
 from support.clients.resizing import (
     ONCE,
     SETTINGS,
+    HeldHandovers,
     Pipelined,
     fold,
     known,
@@ -104,6 +106,33 @@ async def test_pipelined_batches_keep_their_order_over_the_fold_and_moves_of_bot
         old, new = await values(cluster, topic, 3), await values(cluster, topic, 1)
         assert old + new == producer.expected
         assert len(old) >= 20 and len(new) >= 60
+
+
+async def test_a_batch_waits_for_those_before_it_that_are_under_way_by_an_earlier_fold(
+    tmp_path: Path,
+) -> None:
+    """7 went to 3, which is folded into 1 now, whose leader knows nothing of the batches before."""
+    settings = SETTINGS | {"forebay.fold.grace.ms": "0", "log.retention.check.interval.ms": "50"}
+    async with local_cluster(tmp_path, settings) as cluster:
+        topic = await make_topic(cluster, 8)
+        for index, leader in ((3, 2), (1, 1)):
+            await cluster.lead(topic, index, leader)
+        await fold(cluster, topic, 4)
+        await eventually(lambda: all(len(cluster[n].image.topics[topic].partitions) == 4 for n in (1, 2, 3)))
+        await send(cluster, topic, 7, batch(b"it is passed on"), node=3)
+        with HeldHandovers(cluster, 3) as held:
+            first = asyncio.create_task(send(cluster, topic, 7, numbered(0, of=7), *ONCE, node=3))
+            await eventually(lambda: held.count)
+            await fold(cluster, topic, 2)
+            await known(cluster, topic, 2, 1, 2, 3)
+            await cluster.lead(topic, 3, 3)
+            await eventually(lambda: is_settled(cluster[3].partitions.get(topic, 3)))
+            second = asyncio.create_task(send(cluster, topic, 7, numbered(1, of=7), *ONCE, node=3))
+            await asyncio.sleep(0.2)
+        assert (await first)[0] == (await second)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for sequence in range(2):
+            assert (await send(cluster, topic, 7, numbered(sequence, of=7), node=3))[0] == ErrorCode.NONE
+        assert await values(cluster, topic, 1) == [b"7:0", b"7:1"]
 
 
 async def test_nothing_is_passed_on_before_all_of_the_closed_log_is_committed(tmp_path: Path) -> None:

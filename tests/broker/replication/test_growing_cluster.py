@@ -18,6 +18,7 @@ from support.brokers.local_cluster import LocalCluster, eventually, local_cluste
 from support.clients.resizing import (
     ONCE,
     SETTINGS,
+    HeldHandovers,
     Pipelined,
     fold,
     known,
@@ -27,6 +28,7 @@ from support.clients.resizing import (
     values,
 )
 from support.clients.transacting import TRANSACTIONS, Producer, make_topic, read_committed
+from support.clients.wire_client import batch
 from support.faults.faulty_disk import FaultyDisk
 
 
@@ -157,6 +159,29 @@ async def test_a_partition_waits_while_a_replica_of_the_other_may_have_more(tmp_
         assert await send(cluster, topic, 3, numbered(0, of=3)) == (0, 0)
         assert await values(cluster, topic, 1) == [b"3:0"]
         assert await values(cluster, topic, 3) == []
+
+
+async def test_a_partition_waits_for_the_answers_to_what_it_has_passed_on(tmp_path: Path) -> None:
+    """One is under way to the other partition, and will be refused there. The next must not come before."""
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        await fold(cluster, topic, 2)
+        await known(cluster, topic, 2, 1, 2, 3)
+        await send(cluster, topic, 3, batch(b"it is passed on"))
+        with HeldHandovers(cluster, 3) as held:
+            first = asyncio.create_task(send(cluster, topic, 3, numbered(0, of=3), *ONCE))
+            await eventually(lambda: held.count)
+            await grow(cluster, topic, 4)
+            await known(cluster, topic, 4, 1, 2, 3)
+            await asyncio.sleep(1)  # it could open
+            second = asyncio.create_task(send(cluster, topic, 3, numbered(1, of=3), *ONCE))
+            await asyncio.sleep(0.2)
+        assert (await first)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await second)[0] == ErrorCode.NOT_ENOUGH_REPLICAS
+        for sequence in range(2):
+            assert (await send(cluster, topic, 3, numbered(sequence, of=3)))[0] == ErrorCode.NONE
+        assert await values(cluster, topic, 3) == [b"3:0", b"3:1"]
 
 
 async def test_a_leader_that_has_not_heard_of_it_cannot_pass_on(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from forebay.clock import SystemClock
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from forebay.wire.messages.folded_produce import FoldedProduceRequest
 from forebay.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -137,3 +138,28 @@ class Pipelined:
 
     async def finish(self) -> None:
         await asyncio.wait_for(self._producing, 120)
+
+
+class HeldHandovers:
+    """Batches that a broker hands over to others, and that leave when a test says so."""
+
+    def __init__(self, cluster: LocalCluster, node: int) -> None:
+        self._peers: Any = cluster[node].peers
+        self._ask = self._peers.ask
+        self.count = 0
+        """How many are held, or were."""
+        self._go = asyncio.Event()
+
+    async def _held(self, node_id: int, request: Any, **how: Any) -> Any:
+        if isinstance(request, FoldedProduceRequest):
+            self.count += 1
+            await self._go.wait()
+        return await self._ask(node_id, request, **how)
+
+    def __enter__(self) -> HeldHandovers:
+        self._peers.ask = self._held
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._go.set()
+        del self._peers.ask

@@ -9,10 +9,10 @@ here, else its leader gets it (`handovers.py`). The answer names the partition t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
-from forebay.broker.folds.handovers import Done, Handovers, folded_request
+from forebay.broker.folds.handovers import Done, Handovers, Taker, folded_request
 from forebay.broker.partition.append_refusals import filled_by_view
 from forebay.broker.partition.closed_partition import decided
 from forebay.broker.partition.partition import Partition
@@ -111,10 +111,9 @@ class BatchTakers:
             topic, batch.index, header, batch.known, batch.records
         )
         if isinstance(taker, OtherBroker):
-            self._handovers.check_order(taker.topic_id, sent, taker.node_id)
+            self._handovers.check(taker.topic_id, sent, Taker(taker.node_id, batch.index))
         else:
-            self._handovers.check_order(taker.topic_id, sent, self._node_id)
-            self._handovers.taken_here(taker.topic_id, sent)
+            self._handovers.taken_here(taker.topic_id, sent, Taker(self._node_id, batch.index))
         batch.records = under_alias(batch.records, header, sent.producer_id)
         return taker
 
@@ -204,6 +203,10 @@ class BatchTakers:
             named = named_by(header.producer_id, partition.index).partition
             text = f"messages for {partition.topic}-{named} do not go to {partition} any more"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+
+    def has_under_way(self, topic_id: bytes, named: Container[int]) -> bool:
+        """True if batches for one of these partitions were handed over and are not answered yet."""
+        return self._handovers.has_under_way(topic_id, named)
 
     def hand_over(self, batch: SentBatch, to: OtherBroker, done: Done, **how: Any) -> None:
         """Call `done` later, with the answer of that broker or with an error that clients retry.

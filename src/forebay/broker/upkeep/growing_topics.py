@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping
 from functools import partial
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -106,7 +106,9 @@ class GrowingTopics:
         *,
         now_ms: Callable[[], int],
         node_id: int,
+        has_under_way: Callable[[bytes, Container[int]], bool],
     ) -> None:
+        """`has_under_way`: as in `BatchTakers`."""
         self._partitions = partitions
         self._metadata = metadata
         self._peers = peers
@@ -114,6 +116,7 @@ class GrowingTopics:
         self._loop = loop
         self._now_ms = now_ms
         self._node_id = node_id
+        self._has_under_way = has_under_way
         self._news = asyncio.Event()
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -190,7 +193,9 @@ class GrowingTopics:
         partition = self._partitions.get(topic.name, index)
         leader_epoch = partition.leader_epoch
         found: list[Gathered] = []
-        for source, wanted in gathered_by(topic, index).items():
+        sources = gathered_by(topic, index)
+        self._check_answered(topic, sources)
+        for source, wanted in sources.items():
             found += await self._ask_all(topic, source, wanted)
         for first in range(0, len(found), _SEEDS_PER_STEP):
             if partition.leader_epoch != leader_epoch or not self._is_gathering(topic, partition):
@@ -199,6 +204,18 @@ class GrowingTopics:
             await self._committed(partition)
         await self._committed(partition)
         return partition.leader_epoch == leader_epoch
+
+    def _check_answered(
+        self, topic: TopicImage, sources: Mapping[int, Mapping[tuple[int, int | None], int | None]]
+    ) -> None:
+        """Raise KafkaError while batches that will be taken here are under way to where they went before.
+
+        One that is refused there comes again, and those behind it must not be here by then.
+        """
+        named = {partition for wanted in sources.values() for partition, _ in wanted}
+        if self._has_under_way(topic.topic_id, named):
+            text = f"batches for {topic.name} that were passed on are not answered yet"
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
 
     async def _committed(self, partition: Partition) -> None:
         await committed(self._write_cycle, partition, self._loop, timeout_ms=int(_TIMEOUT_S * 1000))

@@ -119,16 +119,25 @@ class Peers:
         """The newest connection of each broker that `admit` was asked about: its epoch and number."""
 
     async def ask(
-        self, node_id: int, request: Request, *, version: int | None = None, timeout_s: float = _TIMEOUT_S
+        self,
+        node_id: int,
+        request: Request,
+        *,
+        version: int | None = None,
+        timeout_s: float = _TIMEOUT_S,
+        sent_by: Callable[[object], None] | None = None,
     ) -> Response:
         """The answer of a broker, in the highest version that both speak unless one is given.
 
-        Raises KafkaError NETWORK_EXCEPTION when there is none; the request may have been carried out.
+        `sent_by` is called with the connection before the request leaves by it, and may raise KafkaError.
+        Raises KafkaError NETWORK_EXCEPTION when there is no answer; the request may have been carried out.
         """
         line = self._line(node_id, request.API_KEY)
         connection = await line.connection(self._open)
         if self._lines.get((node_id, request.API_KEY)) is not line:
             connection.close()  # the broker has moved while the connection was being opened
+        if sent_by is not None:
+            sent_by(connection)
         return await connection.ask(request, version, timeout_s=timeout_s)
 
     async def _open(self, registration: BrokerRegistration) -> PeerConnection:
