@@ -107,6 +107,46 @@ async def test_brokers_log_in_again_while_they_replicate(tmp_path: Path) -> None
         assert len(cluster.state("t").isr) == 3
 
 
+async def test_requests_keep_their_order_when_a_login_is_renewed(tmp_path: Path) -> None:
+    """One that comes at the end of the login does not overtake those that wait for it."""
+    settings = {**SETTINGS, "listener.name.brokers.connections.max.reauth.ms": "60000"}
+    async with local_cluster(tmp_path, settings, brokers=1) as cluster:
+        await add_user(cluster)
+        connection: Any = await PeerConnection.open(
+            SocketNetwork().connect,
+            *cluster[1].server.addresses["BROKERS"],
+            client_id="test",
+            response_bytes_max=1 << 20,
+            new_login=lambda: new_login("SCRAM-SHA-512", "broker", PASSWORD, os.urandom),
+        )
+        send = connection._ask
+        tasks: list[asyncio.Task[Any]] = []
+        sent: list[MetadataRequest] = []
+
+        def ask() -> None:
+            tasks.append(asyncio.create_task(connection.ask(requests[len(tasks)])))
+
+        async def log_in(_: Login) -> None:
+            await asyncio.sleep(0.01)
+            connection._renew_at = asyncio.get_running_loop().time() + 60
+            ask()
+
+        def asked(request: Any, *how: Any) -> Any:
+            if isinstance(request, MetadataRequest):
+                sent.append(request)
+            return send(request, *how)
+
+        requests = [MetadataRequest(topics=[]) for _ in range(3)]
+        connection._log_in, connection._ask = log_in, asked
+        connection._renew_at = 0.0
+        ask()
+        ask()
+        await eventually(lambda: len(tasks) == len(requests))
+        await asyncio.gather(*tasks)
+        assert all(found is wanted for found, wanted in zip(sent, requests, strict=True))
+        connection.close()
+
+
 async def test_a_peer_says_why_it_was_refused(tmp_path: Path) -> None:
     async with local_cluster(tmp_path, SETTINGS, brokers=1) as cluster:
         await add_user(cluster)

@@ -181,6 +181,19 @@ async def test_what_is_sent_behind_a_batch_does_not_leave_by_another_connection(
     assert len(place.peers.asked) == 4, "both are sent again"
 
 
+async def test_what_has_not_left_yet_does_not_follow_a_batch_that_was_refused() -> None:
+    """As where a connection has too many requests that are not answered, and then has one less."""
+    place, too_many = Place(), KafkaError(ErrorCode.NETWORK_EXCEPTION, "too many are unanswered")
+    place.send(OLD, 0)
+    await asyncio.sleep(0)
+    place.peers.asked[0][1].set_exception(too_many)
+    place.send(OLD, 1)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(place.peers.asked) == 1
+    assert [code for _, code in place.answered] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+
+
 async def test_a_broker_that_does_not_answer_costs_no_more_memory_than_so_much() -> None:
     place, size = Place(), 1 << 20
     for number in range(64):

@@ -54,7 +54,7 @@ class _UnderWay:
         self.producer_epoch = header.producer_epoch
         self.base_sequence = header.base_sequence
         self.connection: object | None = None
-        """By which it was sent; None before."""
+        """By which it was sent; None before, and when it was refused."""
 
     def is_before(self, header: BatchHeader) -> bool:
         return header.is_behind(self.producer_epoch, self.base_sequence)
@@ -141,7 +141,7 @@ class Handovers:
         def sent_by(connection: object) -> None:
             if before is not None and before.connection is not connection:
                 raise KafkaError(
-                    ErrorCode.NETWORK_EXCEPTION, "the batch before it was not sent, or by another connection"
+                    ErrorCode.NETWORK_EXCEPTION, "the batch before it was refused, or sent by another connection"
                 )
             under_way.connection = connection
 
@@ -152,6 +152,8 @@ class Handovers:
                 self._bytes[node_id] -= header.size
                 if self._under_way.get(source) is under_way:
                     del self._under_way[source]
+            if response.error_code:
+                under_way.connection = None
             done(response)
 
         self._background.spawn(hand_over(), "handing over a batch of a partition")

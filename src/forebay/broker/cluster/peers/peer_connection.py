@@ -138,7 +138,7 @@ class PeerConnection:
         self, request: Request, version: int | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> Response:
         """The peer's answer. Its `records` are views: keeping one keeps the memory of the whole answer."""
-        if self._loop.time() >= self._renew_at:
+        if self._renew_at != math.inf:
             await self._renew_login()
         return await self._ask(request, version, timeout_s)
 
@@ -224,7 +224,7 @@ class PeerConnection:
         self._renew_at = began + _RENEW_AFTER * lifetime_s if lifetime_s else math.inf
 
     async def _renew_login(self) -> None:
-        """Whoever asks next logs in first; whoever comes meanwhile waits for that."""
+        """Log in again if it is time. Whoever comes meanwhile waits for that; all go on in their order."""
         assert self._new_login is not None
         async with self._renewing:
             if self._loop.time() >= self._renew_at and not self.closed:
