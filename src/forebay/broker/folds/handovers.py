@@ -141,7 +141,8 @@ class Handovers:
         def sent_by(connection: object) -> None:
             if before is not None and before.connection is not connection:
                 raise KafkaError(
-                    ErrorCode.NETWORK_EXCEPTION, "the batch before it was refused, or sent by another connection"
+                    ErrorCode.NETWORK_EXCEPTION,
+                    "the batch before it was refused, or sent by another connection",
                 )
             under_way.connection = connection
 

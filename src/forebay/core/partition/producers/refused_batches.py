@@ -27,10 +27,11 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, comes_after, read_header
 from forebay.wire.messages.produce import PartitionProduceData, TopicProduceData
 
-BETWEEN_BROKERS = 250
-"""The requests after which a refusal is forgotten on a connection by which a broker hands over batches."""
+BETWEEN_BROKERS = 1000
+"""The requests after which a refusal is forgotten on a connection by which a broker hands over batches: as
+many as may be unanswered there (`broker/cluster/peers/peer_connection.py`), each of another producer."""
 _SOURCES_MAX = 256
-"""Of a connection that has batches of more of them refused at once, the last are remembered."""
+"""Of a client's connection that has batches of more of them refused at once, the last are remembered."""
 
 _OF_A_SOURCE_MAX = 2 * BATCHES_RETAINED
 
@@ -47,11 +48,12 @@ class _Refused(NamedTuple):
 
 
 class RefusedBatches:
-    __slots__ = ("_last_request", "_refused", "_request", "_window")
+    __slots__ = ("_last_request", "_refused", "_request", "_sources_max", "_window")
 
     def __init__(self, window: int = BATCHES_RETAINED) -> None:
         """`window`: the requests after which a refusal is forgotten."""
         self._window = window
+        self._sources_max = max(window, _SOURCES_MAX)
         self._refused: dict[Source, list[_Refused]] = {}
         """By their sequences, and of each source only those that matter for longer than the ones before."""
         self._request = 0
@@ -75,7 +77,7 @@ class RefusedBatches:
         last_request = self._last_request = self._request + self._window
         if not before or before[-1].last_request < last_request:
             before.append(_Refused(header.producer_epoch, header.base_sequence, error.code, last_request))
-        if len(self._refused) >= _SOURCES_MAX:
+        if len(self._refused) >= self._sources_max:
             del self._refused[next(iter(self._refused))]
         self._refused[source] = before[-_OF_A_SOURCE_MAX:]
         return True
