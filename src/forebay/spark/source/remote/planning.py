@@ -18,6 +18,7 @@ from typing import NamedTuple
 from forebay.errors import KafkaError
 from forebay.spark.source.offset_ranges import OffsetRange, RangeGroup, TopicPartition
 from forebay.spark.source.remote.access import Place, place_of, unreachable
+from forebay.spark.source.remote.histories import check_histories
 from forebay.spark.source.remote_options import ONLY, RemoteOptions
 from forebay.spark.wire.connections import Cluster
 from forebay.tiers.object_store import ManifestError, ObjectStoreError
@@ -154,18 +155,23 @@ def look_up(cluster: Cluster, options: RemoteOptions, places: Iterable[TopicPart
     ids = cluster.topic_ids({at.topic for at in wanted})
     try:
         place = place_of(cluster, options, wanted)
-        return None if place is None else read_plan(options, place, wanted, ids)
+        return None if place is None else read_plan(options, place, wanted, ids, cluster)
     except (KafkaError, ObjectStoreError) as error:
         unreachable(options, error)
         return None
 
 
 def read_plan(
-    options: RemoteOptions, place: Place, places: Iterable[TopicPartition], topic_ids: Mapping[str, str]
+    options: RemoteOptions,
+    place: Place,
+    places: Iterable[TopicPartition],
+    topic_ids: Mapping[str, str],
+    cluster: Cluster | None = None,
 ) -> RemotePlan:
     """By the manifests of these partitions. Raises ObjectStoreError.
 
-    Until a leader has claimed one that was made anew, brokers know better.
+    Until a leader has claimed one that was made anew, brokers know better. So they do of one that lists
+    messages which its leader does not have; without a cluster nobody can tell.
     """
     known = [at for at in places if at in place.partitions and at.topic in topic_ids]
     store = options.open(place.url)
@@ -179,6 +185,8 @@ def read_plan(
     for at, manifest in manifests.items():
         if manifest.is_made_anew and options.read != ONLY:
             raise ManifestError(f"the manifest of {at} was made anew, and its leader has not claimed it yet")
+    if cluster is not None:
+        check_histories(cluster, manifests)
     return RemotePlan(place.url, manifests)
 
 
@@ -230,7 +238,7 @@ class StreamPlans:
             return None
         keys = {at: (at, topic_ids.get(at.topic, "")) for at in starts}
         left = [at for at in starts if keys[at] not in self._passed]
-        found = read_plan(self._options, self._place, left, topic_ids) if left else None
+        found = read_plan(self._options, self._place, left, topic_ids, cluster) if left else None
         manifests = {} if found is None else found.manifests
         useful = {at: each for at, each in manifests.items() if starts[at] < each.next_offset}
         self._passed |= {keys[at] for at in left if at not in useful}
