@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.errors import ErrorCode
 from forebay.wire.tiers.layout import manifest_key
 from forebay.wire.tiers.manifest import decode_manifest, encode_manifest
 from support.brokers.forebay_command import forebay
@@ -81,3 +82,32 @@ def test_what_lies_behind_an_older_one_is_no_orphan(tmp_path: Path, topic: str) 
         assert forebay("remote", "rebuild", str(store), topic, "--force").code == 0
         assert eventually(lambda: is_readable(client, topic))
         assert values_from(client, topic, 0) == [(n, value(n)) for n in range(140)]
+
+
+def test_a_leader_whose_epoch_went_back_says_so(tmp_path: Path, topic: str) -> None:
+    """It would wait for ever for news of the leader that has claimed the manifest."""
+    store, again = tmp_path / "store", f"{topic}-again"
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        topic_id = copied(broker, store, topic)
+        path = store / manifest_key(topic_id, 0)
+        known = decode_manifest(path.read_bytes())
+        later = known._replace(version=known.version + 1, leader_epoch=known.leader_epoch + 7, writer="9-x")
+        path.write_bytes(encode_manifest(later))
+        fill(client, topic, 20, 60)
+        assert eventually(lambda: "leader epochs went back" in failure_of(broker, topic))
+        described = forebay("topic", "describe", topic, bootstrap=broker.bootstrap)
+        assert "forebay topic restore --new-offsets --as NEW" in " ".join(described.err.split())
+        answer = client.call(delete_below(topic, 30), 2).topics[0].partitions[0]
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert manifest_of(store, topic_id) == later
+
+        restore = ("topic", "restore", topic, "--new-offsets", "--as", again, "--remote", str(store), "--yes")
+        done = forebay(*restore, bootstrap=broker.bootstrap)
+        assert done.code == 0, done
+        messages = [value(number) for number in range(later.next_offset)]
+        assert [text for _, text in values_from(client, again, 0)] == messages
+
+        path.write_bytes(encode_manifest(later._replace(leader_epoch=known.leader_epoch)))
+        assert eventually(lambda: failure_of(broker, topic) == "")
+        fill(client, topic, 20, 80)
+        assert eventually(lambda: copied_to(store, topic_id) == closed_to(broker, topic) > 80)

@@ -18,6 +18,7 @@ from support.brokers.tiered import (
     copied_to,
     create_tiered,
     eventually,
+    failure_of,
     fill,
     is_readable,
     manifest_of,
@@ -169,6 +170,7 @@ def test_a_cluster_that_still_uses_the_topic_is_fenced(tmp_path: Path, store: Pa
             assert eventually(lambda: copied_to(store, topic_id) > end + 30)
             expected = [value(n) for n in range(end)] + [value(n) for n in range(1000, 1060)]
             assert [text for _, text in values_from(client, topic, 0)] == expected
+            assert eventually(lambda: "restored to another cluster" in failure_of(old, topic))
 
 
 async def test_all_replicas_of_a_restored_topic_begin_where_the_store_ends(

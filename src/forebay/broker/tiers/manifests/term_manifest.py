@@ -19,7 +19,7 @@ from forebay.broker.tiers.manifests.topic_description import TopicDescription
 from forebay.core.tiers import manifest_changes as changes
 from forebay.core.tiers.claiming import lacks_segments, lists_too_little, own_history
 from forebay.errors import ForebayError
-from forebay.tiers.object_store import ManifestChanged, ManifestLost, ObjectStoreError
+from forebay.tiers.object_store import ManifestChanged, ManifestError, ManifestLost, ObjectStoreError
 from forebay.wire.tiers.manifest import REBUILT
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 _ROUNDS_BETWEEN_LOOKS = 20
 """Of `remote.log.manager.task.interval.ms`, or of copies."""
+_ROUNDS_WITHOUT_NEWS = 2
+"""Of `remote.log.manager.task.interval.ms`. A replaced leader hears of its successor sooner."""
 _TRIES_MAX = 5
 
 
@@ -54,13 +56,18 @@ class TermManifest:
         )
         self.description = TopicDescription(host, partition)
         self._rounds = 0
-        self.fenced = False
-        """True if a later leader has claimed the manifest: this one has only to learn of it."""
+        self._fenced_since_s: float | None = None
+        """When a later leader was seen to have claimed the manifest: this one has only to learn of it."""
 
     @property
     def is_lost(self) -> bool:
         """True if it is known to be missing, or not to be the one that counts."""
         return self._file.is_lost
+
+    @property
+    def fenced(self) -> bool:
+        """True if a later leader has claimed the manifest."""
+        return self._fenced_since_s is not None
 
     async def know(self) -> None:
         """Read and claim the manifest, unless that was done in this term."""
@@ -75,8 +82,7 @@ class TermManifest:
                 self._adopt(None)
                 return
             if found.leader_epoch > self._epoch:
-                self.fenced = True
-                raise TermOver(f"{self._partition} has a leader of epoch {found.leader_epoch} already")
+                raise self._fenced_by(found)
             await self._check_whole(found)
             self._check_term()
             claimed = self.claimed(self._own_history(found))
@@ -85,6 +91,22 @@ class TermManifest:
                 self._adopt(claimed)
                 return
         raise ObjectStoreError(f"the manifest of {self._partition} changes all the time")
+
+    def _fenced_by(self, later: Manifest) -> TermOver | ManifestError:
+        """The reason to leave the manifest alone. A leader that no news has replaced for long is told, since
+        it will never copy: the other one is of another cluster, or of what this one was before."""
+        now_s = self._host.clock.monotonic()
+        since_s = self._fenced_since_s = now_s if self._fenced_since_s is None else self._fenced_since_s
+        partition, config = self._partition, self._host.config
+        if (now_s - since_s) * 1000 < _ROUNDS_WITHOUT_NEWS * config.task_interval_ms:
+            return TermOver(f"{partition} has a leader of epoch {later.leader_epoch} already")
+        return ManifestError(
+            f"a leader of epoch {later.leader_epoch} has claimed the manifest of {partition}, and this one"
+            f" has epoch {self._epoch}: it neither copies nor reads there. If the topic was restored to"
+            " another cluster, do not use it here any more. If leader epochs went back, because the cluster's"
+            " store was restored from an old backup: `forebay topic restore --new-offsets --as NEW` brings"
+            " back what is in the object store, under another name"
+        )
 
     async def _read(self) -> Manifest | None:
         return await self._described(self._file.read())
@@ -176,7 +198,7 @@ class TermManifest:
         return ManifestChanged(f"somebody else has changed the manifest of {self._partition}")
 
     def _adopt(self, manifest: Manifest | None) -> None:
-        was_known = self._remote.known
+        was_known, self._fenced_since_s = self._remote.known, None
         self._remote.manifest, self._remote.known = manifest, True
         if not was_known:
             release(self._partition)  # readers of old messages have waited for it
