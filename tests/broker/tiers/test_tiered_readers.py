@@ -17,8 +17,21 @@ from forebay.wire.messages.describe_positions import (
     PositionsTopic,
 )
 from forebay.wire.records import Record
+from forebay.wire.tiers.layout import manifest_key
+from forebay.wire.tiers.manifest import encode_manifest
 from support.brokers.local_broker import LocalBroker, local_broker
-from support.brokers.tiered import create_tiered, eventually, fill, settings, value
+from support.brokers.tiered import (
+    closed_to,
+    copied_to,
+    create_tiered,
+    eventually,
+    fill,
+    is_readable,
+    manifest_of,
+    settings,
+    value,
+)
+from support.clients.config_calls import increment
 from support.clients.delaying import at, delivered, now_ms, pending, send
 from support.clients.share_member import REJECT, ShareMember, ack, configure, join
 from support.clients.view_calls import document, make_view
@@ -30,6 +43,7 @@ from support.clients.wire_client import (
     create,
     offset_at,
     read,
+    values_of,
 )
 
 EARLIEST_LOCAL, MAX_TIMESTAMP = -4, -3
@@ -285,3 +299,67 @@ def test_a_topic_that_delays_all_messages_keeps_them_on_the_disk_until_they_are_
     assert offset_at(client, topic, EARLIEST_LOCAL) == 0
     assert offset_at(client, topic, LATEST) == 0
     assert read(client, topic, 0, max_wait_ms=0).records in (None, b"")
+
+
+def test_a_segment_that_was_cut_off_in_a_gap_is_read_to_its_end(tmp_path: Path, topic: str) -> None:
+    """Compaction has left gaps, before the topic became a tiered one. A history that was lost may begin in
+    one of them: the object goes on behind it, and the next segment begins there."""
+    store = tmp_path / "store"
+    eager = {"log.cleaner.backoff.ms": "20", "log.cleaner.min.cleanable.ratio": "0"}
+    with (
+        local_broker(tmp_path / "data", {**settings(store), **eager}) as broker,
+        WireClient(broker.bootstrap) as client,
+    ):
+        topic_id = compacted(client, topic)
+        assert eventually(lambda: offset_at(client, topic, EARLIEST_LOCAL) > 60)
+        assert eventually(lambda: copied_to(store, topic_id) == closed_to(broker, topic))
+        found = everything(client, topic, 0)
+    manifest = manifest_of(store, topic_id)
+    assert manifest is not None
+    cut, at = next(
+        (each, offset)
+        for each in manifest.segments
+        for offset in range(each.base_offset, each.next_offset)
+        if not found.keys() & {offset - 1, offset}  # nor is it the end of a batch that was cleaned
+        and found.keys() & set(range(each.base_offset, offset))
+        and offset + 1 in found
+    )
+    at_cut = manifest.segments.index(cut)
+    halves = (cut._replace(next_offset=at), cut._replace(base_offset=at))
+    segments = (*manifest.segments[:at_cut], *halves, *manifest.segments[at_cut + 1 :])
+    path = store / manifest_key(topic_id, 0)
+    path.write_bytes(encode_manifest(manifest._replace(segments=segments)))
+    with local_broker(tmp_path / "data", settings(store)) as broker, WireClient(broker.bootstrap) as client:
+        assert eventually(lambda: is_readable(client, topic))
+        assert everything(client, topic, at - 1) == {
+            number: text for number, text in found.items() if number >= at
+        }
+
+
+def everything(client: WireClient, topic: str, offset: int) -> dict[int, bytes | None]:
+    """From an offset on, by fetches that go on where the last batch ended."""
+    found: dict[int, bytes | None] = {}
+    end = offset_at(client, topic, LATEST)
+    while offset < end:
+        data = read(client, topic, offset, max_wait_ms=5000)
+        assert data.error_code == 0, data.error_code
+        found |= {number: text for number, text in values_of(data.records) if number >= offset}
+        for _, header in split(memoryview(data.records or b"")):
+            offset = max(offset, header.next_offset)
+    return found
+
+
+def compacted(client: WireClient, topic: str) -> bytes:
+    """A topic that was compacted, and became a tiered one."""
+    configs = {"cleanup.policy": "compact", "segment.bytes": "2000", "file.delete.delay.ms": "0"}
+    topic_id = create(client, topic, 1, **configs)
+    for number in range(60):
+        key = b"%d" % (number if number % 5 == 0 else number % 3)
+        data = build_batch([Record(0, TIME + number, key, value(number))])
+        assert append(client, topic, bytes(data)).error_code == 0
+    assert eventually(lambda: len(everything(client, topic, 0)) < 30)
+    tiered = ("cleanup.policy", 0, "delete"), ("remote.storage.enable", 0, "true")
+    kept = ("retention.ms", 0, "-1"), ("local.retention.bytes", 0, "4000")
+    assert increment(client, 2, topic, *tiered, *kept).error_code == 0
+    fill(client, topic, 40, start=60)
+    return topic_id

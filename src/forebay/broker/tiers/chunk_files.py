@@ -45,6 +45,11 @@ class ChunkFile:
     def cached(self, position: int, length: int) -> bool:
         return self.file.cached(position, length)
 
+    def has_batch(self, offset: int, end_offset: int) -> bool:
+        """True if a whole batch, or its end, lies between these offsets."""
+        first = bisect_left(self._last_offsets, offset)
+        return first < len(self._last_offsets) and self._last_offsets[first] < end_offset
+
     def find(
         self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool
     ) -> tuple[int, int, int] | None:

@@ -110,6 +110,8 @@ class RemoteReads:
         file = self._files.get(name)
         if file is None:
             return self._miss(segment, offset, name)
+        if not file.has_batch(offset, segment.next_offset):
+            return None  # it was cut off in a gap, and the chunk goes on behind that
         self._metrics.remote_chunk_hits += 1
         self._read_ahead(segment, index, number)
         place = file.find(offset, max_bytes, end_offset=segment.next_offset, min_one=min_one)
