@@ -96,13 +96,13 @@ def _run_beside(name: str, title: str, measure: Callable[[], tuple[list[Figure],
     _conclude(name, f"{title} {version}", figures, "Kafka", neighbours, kafka_version=version)
 
 
-def run_against(revision: str, rounds: int, only: list[str]) -> None:
+def run_against(revision: str, rounds: int, only: list[str], python: str | None) -> None:
     from bench.against import rows_against, show, summary
 
     neighbours = Neighbours()
-    rows = rows_against(revision, rounds, only)
+    rows = rows_against(revision, rounds, only, python)
     share = neighbours.share()
-    show(f"This checkout beside {revision}", rows)
+    show(f"This checkout beside {revision}" + (f", run by {python}" if python else ""), rows)
     print(f"{summary(rows)} ({time.monotonic() - neighbours.started:.0f} s)")
     if noise := remark(share):
         print(noise)
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("revision", nargs="?", help="of `against`: what git calls it")
     parser.add_argument("--rounds", type=int, default=5, help="of each load, of which the median is taken")
     parser.add_argument("--only", action="append", default=[], help="measure only this part")
+    parser.add_argument("--python", help="the interpreter that runs the revision of `against`")
     parser.add_argument("--write-docs", action="store_true", help="write docs/performance.md too")
     options = parser.parse_args()
     if options.rounds < 1:
@@ -143,9 +144,11 @@ def main() -> None:
         parser.error(f"--only: there is no {unknown[0]!r}; there are: {', '.join(PARTS)}")
     if (options.what == "against") is (options.revision is None):
         parser.error("`against` takes a revision, and nothing else does")
+    if options.python and options.what != "against":
+        parser.error("--python goes with `against`")
     try:
         if options.what == "against":
-            run_against(options.revision, options.rounds, options.only)
+            run_against(options.revision, options.rounds, options.only, options.python)
         elif options.what == "forebay":
             run_alone(options.rounds, options.only)
         elif options.what != "docs":

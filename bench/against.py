@@ -5,6 +5,9 @@ round each load is given to both, and who comes first changes from round to roun
 slower meanwhile is unfair to neither. A ratio is taken within a round; shown are the median of the ratios and
 the middle half of them. A change is named if the median is more than 3 % off and the whole middle half is on
 the same side of 1.
+
+With `--python` the other side is run by another interpreter, which has our dependencies installed: two
+interpreters are compared by the same revision.
 """
 
 from __future__ import annotations
@@ -88,6 +91,7 @@ class Side:
 
     name: str
     source: Path
+    python: str
     scratch: Path
     server: ForebayServer
     cluster: ForebayCluster | None
@@ -149,7 +153,8 @@ def _replicated_round_trip(side: Side) -> Measured:
 
 def _start(side: Side) -> Measured:
     side.starts += 1
-    with ForebayServer(side.scratch, f"start-{side.starts}", source=side.source) as broker:
+    name = f"start-{side.starts}"
+    with ForebayServer(side.scratch, name, source=side.source, python=side.python) as broker:
         started = time.perf_counter()
         _command(side, broker)
         command_s = time.perf_counter() - started
@@ -162,7 +167,7 @@ def _start(side: Side) -> Measured:
 
 def _command(side: Side, broker: ForebayServer) -> None:
     host, port = broker.address
-    command = [sys.executable, "-m", "forebay", *COMMAND.split(), "-b", f"{host}:{port}"]
+    command = [side.python, "-m", "forebay", *COMMAND.split(), "-b", f"{host}:{port}"]
     environment = {**os.environ, "PYTHONPATH": str(side.source)}
     done = subprocess.run(command, env=environment, capture_output=True, check=False)
     if done.returncode:
@@ -185,18 +190,29 @@ LOADS: dict[str, Callable[[Side], Measured]] = {
 }
 
 
-def rows_against(revision: str, round_count: int, only: Sequence[str] = ()) -> list[Row]:
-    """Raises BenchError for a revision that git does not know, or a load that there is not."""
-    loads = {name: load for name, load in LOADS.items() if not only or any(each in name for each in only)}
+def rows_against(
+    revision: str, round_count: int, only: Sequence[str] = (), python: str | None = None
+) -> list[Row]:
+    """`python` is the interpreter of the other revision, if it has one of its own; then there are no clusters.
+
+    Raises BenchError for a revision that git does not know, or a load that there is not.
+    """
+    loads = {
+        name: load
+        for name, load in LOADS.items()
+        if (not only or any(each in name for each in only))
+        and not (python is not None and name.startswith(THREE_BROKERS))
+    }
     if not loads:
         raise BenchError(f"there is no such load; there are: {', '.join(LOADS)}")
     allow_many_files()
     rows: dict[str, Row] = {}
     with scratch_directory() as scratch, ExitStack() as servers:
         sources = {"ours": ROOT / "src", "theirs": _source_of(revision, scratch / "theirs")}
+        pythons = {"ours": sys.executable, "theirs": python or sys.executable}
         clustered = any(name.startswith(THREE_BROKERS) for name in loads)
         sides = [
-            servers.enter_context(_side(name, source, scratch, clustered=clustered))
+            servers.enter_context(_side(name, source, pythons[name], scratch, clustered=clustered))
             for name, source in sources.items()
         ]
         if not only:  # a few loads have their warm-up round
@@ -243,14 +259,14 @@ def _source_of(revision: str, directory: Path) -> Path:
 
 
 @contextmanager
-def _side(name: str, source: Path, scratch: Path, *, clustered: bool) -> Iterator[Side]:
+def _side(name: str, source: Path, python: str, scratch: Path, *, clustered: bool) -> Iterator[Side]:
     directory = scratch / f"brokers-{name}"
     directory.mkdir()
     with ExitStack() as running:
-        server = running.enter_context(ForebayServer(directory, "broker", source=source))
+        server = running.enter_context(ForebayServer(directory, "broker", source=source, python=python))
         with _sources_first(source):
             cluster = running.enter_context(ForebayCluster(directory, "cluster")) if clustered else None
-        yield Side(name, source, directory, server, cluster)
+        yield Side(name, source, python, directory, server, cluster)
 
 
 @contextmanager

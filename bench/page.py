@@ -71,8 +71,10 @@ def _machine(content: dict[str, Any]) -> str:
     machine = content["machine"]
     kernel = machine["kernel"].partition("-")[0]
     hardware = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB"
-    text = f"Measured on {content['date']}: {hardware}, Linux {kernel}, CPython {machine['python']}."
-    return text + _noise(content)
+    python = f"CPython {machine['python']}"
+    if "call_ns" in machine:  # results of earlier days lack it
+        python += f" (which calls a method in {machine['call_ns']} ns)"
+    return f"Measured on {content['date']}: {hardware}, Linux {kernel}, {python}." + _noise(content)
 
 
 def _noise(content: dict[str, Any]) -> str:

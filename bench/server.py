@@ -147,7 +147,7 @@ def bare_server(kind: str, scratch: Path) -> Server:
 class ForebayServer(Server):
     """A broker with its own data directory, and the defaults where no setting is given.
 
-    Of this checkout, or of other sources.
+    Of this checkout, or of other sources; run by this interpreter, or by another one.
     """
 
     def __init__(
@@ -157,10 +157,11 @@ class ForebayServer(Server):
         *settings: str,
         listen: str = "PLAINTEXT://127.0.0.1:0",
         source: Path | None = None,
+        python: str = sys.executable,
     ) -> None:
         self.data = scratch / name
         command = [
-            sys.executable,
+            python,
             "-m",
             "forebay",
             "serve",
