@@ -21,9 +21,12 @@ class Retention:
         self._time = time
 
     def apply(self, partition: Partition) -> None:
-        """Delete what the topic's settings do not retain. Deleted files are removed from the disk later."""
+        """Delete what the topic's settings do not retain. Deleted files are removed from the disk later.
+
+        Also from a log that is offline because the disk is full: only deletion may make room.
+        """
         log_ = partition.log
-        if log_.offline is not None:
+        if log_.offline_for_good:
             return
         if partition.remote is not None:
             # Tiered storage sees to both parts (`tiers/leader_term.py`), and followers follow. What had to
@@ -33,7 +36,7 @@ class Retention:
                 log_.delete_front(sum(segment.next_offset <= start for segment in log_.segments()))
             return
         plan = _without_waiting(partition, self._plan(partition))
-        if plan.roll_first:
+        if plan.roll_first and log_.offline is None:
             log_.roll()
         deleted = log_.delete_front(plan.delete_count)
         if deleted:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from forebay.broker.upkeep.offline_logs import bring_back, may_come_back
@@ -176,13 +177,18 @@ class Upkeep:
         """Remove from the disk what was deleted long enough ago that no reader is in it any more.
 
         Where the logs begin now is written down first. A log whose files are gone from below that, after a
-        loss of power, has lost its beginning.
+        loss of power, has lost its beginning. Where the disk is too full for that, the files are emptied:
+        their names tell it until then.
         """
         if any(log.is_reap_due for log in self._tended.deleted):
             await self._for_each("reap", lambda partition: self._unremoved.extend(partition.log.reap()))
         self._tended.forget_those_in_order()
         if self._unremoved:
-            await self.checkpoint()
+            try:
+                await self.checkpoint()
+            except OSError:
+                await self._workers.run(partial(self._empty_all, self._unremoved))
+                raise  # the next round tries again
             paths, self._unremoved = self._unremoved, []
             self._unremoved += await self._workers.run(partial(self._remove_all, paths))
         await self._assignment.unused_logs.work_off()
@@ -197,6 +203,19 @@ class Upkeep:
                 left.append(path)
                 self._background.failed("housekeeping: reap", error)
         return left
+
+    def _empty_all(self, paths: list[str]) -> None:
+        """Make room, in a thread: leave the names of these files, and nothing in them.
+
+        The names are synced first: a power failure must not leave an empty segment at the start of a log.
+        """
+        for directory, files in groupby(paths, key=lambda path: path.rpartition("/")[0]):
+            try:
+                self._disk.fsync_dir(directory)
+                for path in files:
+                    _empty(self._disk, path)
+            except OSError as error:
+                self._background.failed("housekeeping: reap", error)
 
     async def checkpoint(self) -> None:
         await self._workers.run(self._assignment.checkpoint)
@@ -224,3 +243,12 @@ class Upkeep:
                 partition.fold.age(self._time.trusted_ms(), storage)
 
         await self._for_each("expire_producers", expire)
+
+
+def _empty(disk: Disk, path: str) -> None:
+    file = disk.open(path)
+    try:
+        if file.size():
+            file.truncate(0)
+    finally:
+        file.close()

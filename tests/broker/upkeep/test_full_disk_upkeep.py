@@ -1,0 +1,85 @@
+"""A disk that is full: what is deleted makes room, though nothing can be written that tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.clients.wire_client import EARLIEST, WireClient, append, batch, create, offset_at
+from support.faults.faulty_disk import FaultyDisk
+
+LONG_AGO = 1_600_000_000_000
+SETTINGS = {
+    "log.retention.check.interval.ms": "3600000",
+    "log.flush.interval.ms": "20",
+    "log.segment.delete.delay.ms": "0",
+}
+SEGMENTED = {"segment_bytes": "1000", "retention_ms": "3600000"}
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalBroker]:
+    with local_broker(tmp_path / "data", SETTINGS, make_disk=FaultyDisk) as running:
+        yield running
+
+
+def run(local: LocalBroker, duty: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run_coroutine_threadsafe(duty(), local.node.loop).result(60)
+
+
+def fill(client: WireClient, count: int = 12) -> None:
+    """Segments that have had their time."""
+    create(client, "full", 1, **SEGMENTED)
+    for number in range(count):
+        answer = append(client, "full", batch(bytes(200), timestamp=LONG_AGO + number), acks=-1)
+        assert answer.error_code == 0
+
+
+def is_full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "no space left on device")
+
+
+def test_deleted_files_give_their_room_where_no_checkpoint_can_be_written(
+    local: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their names stay until it is written: without them a log without its beginning has lost it."""
+    deleted: Callable[[], list[Path]] = lambda: list((tmp_path / "data" / "full-0").glob("*.deleted"))  # noqa: E731
+    with WireClient(local.bootstrap) as client:
+        fill(client)
+        with monkeypatch.context() as patch:
+            patch.setattr(local.node.data.checkpoints, "write", is_full)
+            local.on_loop(lambda broker: broker.partitions.get("full", 0).log.delete_front(2))
+            for _ in range(2):
+                with pytest.raises(OSError, match="no space left"):
+                    run(local, local.node.upkeep.reap)
+            assert deleted()
+            assert sum(path.stat().st_size for path in deleted()) == 0
+        run(local, local.node.upkeep.reap)
+        assert not deleted()
+
+
+def test_retention_deletes_from_a_log_that_cannot_be_written(local: LocalBroker) -> None:
+    disk = local.node.disk
+    assert isinstance(disk, FaultyDisk)
+    with WireClient(local.bootstrap) as client:
+        fill(client)
+        disk.break_path("append", "full-0", errno.ENOSPC)
+        assert append(client, "full", batch(bytes(10))).error_code
+        run(local, local.node.upkeep.apply_retention)
+        assert offset_at(client, "full", EARLIEST) > 0
+        assert local.on_loop(lambda broker: broker.partitions.get("full", 0).log.offline)
+        disk.repair()
+
+
+def test_what_is_damaged_for_good_is_kept(local: LocalBroker) -> None:
+    with WireClient(local.bootstrap) as client:
+        fill(client)
+        local.on_loop(lambda broker: broker.partitions.get("full", 0).log.take_offline("damaged"))
+        run(local, local.node.upkeep.apply_retention)
+        assert offset_at(client, "full", EARLIEST) == 0
