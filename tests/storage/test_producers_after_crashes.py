@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -10,17 +11,18 @@ from typing import Any
 
 import pytest
 
+from forebay.broker.partition.opening.partition_opener import PartitionOpener
 from forebay.broker.partition.producer_replay import (
     accept_batch,
     load_producers,
     reload_producers,
     save_producers,
 )
-from forebay.broker.replication.truncation import _start_anew
+from forebay.broker.replication.truncation import _start_anew, _truncate
 from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.errors import StorageError
 from forebay.sim.world.disks.disk import SimDisk
-from forebay.sim.world.disks.disk_handle import DiskHandle
+from forebay.sim.world.disks.disk_handle import Died, DiskHandle
 from forebay.storage.datadir import DataDir
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.leader_epochs import LeaderEpochs
@@ -43,7 +45,7 @@ class ProducedLog:
 
     def open(self) -> None:
         self.disk.locks.clear()
-        handle = DiskHandle(self.disk, Random(self.chance.random()))
+        self.handle = handle = DiskHandle(self.disk, Random(self.chance.random()))
         self.data = DataDir.open(handle, "/data")
         self.data.claim("cluster", 1)
         self.log = self.data.open_log(*KEY, LogConfig(file_delete_delay_ms=0), topic_id=bytes(range(16)))
@@ -338,3 +340,140 @@ def test_a_log_that_does_not_begin_anew_keeps_no_snapshot_of_there(monkeypatch: 
         log.send(LASTING, sequence)
     log.producers = reload_producers(log.log)
     assert log.last_sequences == {LASTING: 7}
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("synced_there", [False, True])
+def test_a_log_that_is_cut_knows_producers_whose_batches_are_deleted(power: bool, synced_there: bool) -> None:
+    """They went when a snapshot told of them that the cut removes."""
+    for seed in range(40):
+        log = ProducedLog(seed)
+        log.send(DELETED, 0)
+        for sequence in range(6):
+            log.log.roll()
+            if synced_there or sequence != 2:
+                log.sync()
+            log.send(LASTING, sequence)
+        log.sync()
+        save_producers(log.log, log.producers, sync=True)
+        assert log.log.delete_front(2) == 2
+        log.checkpoint()
+        log.data.checkpoints.note_start(*KEY, log.log.start_offset)
+        epochs = LeaderEpochs(log.log._disk, log.log.directory)
+        partition: Any = SimpleNamespace(
+            log=log.log, epochs=epochs, producers=log.producers, topic=KEY[0], index=KEY[1]
+        )
+        log.producers = _truncate(log.data, partition, 4, copied_ms=None)
+        assert log.last_sequences == {DELETED: 0, LASTING: 2}
+        log.lose(power=power)
+        assert log.last_sequences == {DELETED: 0, LASTING: 2}, seed
+
+
+@pytest.mark.parametrize("producers", [True, False])
+def test_a_log_that_begins_anew_below_its_end_knows_the_producers_before(producers: bool) -> None:
+    """Wherever the process dies. A snapshot of the log before tells of other ones."""
+    leader = ProducedLog(1)
+    leader.send(DELETED, 0)
+    data = leader.producers.to_bytes() if producers else b""
+    began = 0
+    for lives in range(60):
+        log = ProducedLog(lives)
+        for sequence in range(4):
+            log.send(LASTING, sequence)
+            log.log.roll()
+        log.sync()
+        log.checkpoint()
+        log.log.advance_start(3)
+        log.checkpoint()
+        epochs = LeaderEpochs(log.log._disk, log.log.directory)
+        partition: Any = SimpleNamespace(log=log.log, epochs=epochs, topic=KEY[0], index=KEY[1])
+        log.handle.lives = lives
+        with suppress(Died):
+            _start_anew(log.data, partition, 3, data)
+        log.lose(power=bool(lives % 2))
+        if (log.log.begin_offset, log.log.end_offset) == (3, 3):
+            assert log.last_sequences == ({DELETED: 0} if producers else {})
+            began += 1
+    assert began > 1
+
+
+def test_a_log_that_begins_anew_at_zero_does_not_begin_where_it_did() -> None:
+    """Its leader may have messages there when it comes back: it would lack those before."""
+    for lives in range(40):
+        log = ProducedLog(lives)
+        log.send(LASTING, 0)
+        log.send(LASTING, 1)
+        log.sync()
+        log.log.advance_start(2)
+        log.checkpoint()
+        epochs = LeaderEpochs(log.log._disk, log.log.directory)
+        partition: Any = SimpleNamespace(log=log.log, epochs=epochs, topic=KEY[0], index=KEY[1])
+        log.handle.lives = lives
+        with suppress(Died):
+            _start_anew(log.data, partition, 0, b"")
+        log.lose(power=False)
+        assert (log.log.begin_offset, log.log.end_offset) in ((0, 2), (0, 0))
+
+
+def test_a_full_disk_and_an_epoch_that_is_not_written_keep_no_synced_batches() -> None:
+    """Nor does it matter that there is no snapshot, which could not be written either."""
+    log = ProducedLog(0)
+    log.log.on_roll = None
+    for sequence in range(3):
+        log.send(LASTING, sequence)
+        log.log.roll()
+    log.sync()
+    epochs = LeaderEpochs(log.log._disk, log.log.directory)
+    epochs.assign(1, log.log.end_offset)
+    partition: Any = SimpleNamespace(log=log.log, epochs=epochs, producers=log.producers)
+    opener: Any = SimpleNamespace(_sync_soon=lambda files: None)
+    log.log.keeps_batches = lambda begin: PartitionOpener._keeps_batches(opener, partition, begin)
+
+    def full(operation: str, path: str) -> None:
+        if operation in ("append", "create", "mkdir"):
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+
+    log.disk.fault = full
+    assert log.log.delete_front(3) == 2
+
+
+def test_snapshots_that_cannot_be_synced_are_few_and_keep_batches_for_a_while_only() -> None:
+    log = ProducedLog(0)
+    epochs = LeaderEpochs(log.log._disk, log.log.directory)
+    partition: Any = SimpleNamespace(log=log.log, epochs=epochs, producers=log.producers)
+    opener: Any = SimpleNamespace(_sync_soon=lambda files: None)
+    log.log.keeps_batches = lambda begin: PartitionOpener._keeps_batches(opener, partition, begin)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".snapshot"):
+            raise OSError(errno.EIO, "the device has failed", path)
+
+    log.disk.fault = fail
+    for sequence in range(20):
+        log.send(LASTING, sequence)
+        log.log.roll()
+        if sequence % 2:
+            log.sync()
+    assert len(log.disk_names()) <= 4
+    assert log.log.delete_front(10) == 10
+    log.disk.fault = None
+    log.send(LASTING, 20)
+    log.log.roll()
+    log.sync()
+    assert log.log.tells_producers_before(21)
+    log.lose(power=True)
+    assert log.last_sequences == {LASTING: 20}
+
+
+def test_a_log_that_could_not_begin_anew_says_so() -> None:
+    log = ProducedLog(0)
+    log.send(LASTING, 0)
+
+    def full(operation: str, path: str) -> None:
+        if operation == "create":
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+
+    log.disk.fault = full
+    with pytest.raises(StorageError, match="no space left"):
+        log.log.files.truncate_fully_and_start_at(9)
+    assert (log.log.offline_for_good, log.log.begin_offset) == (True, 1)

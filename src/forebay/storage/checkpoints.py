@@ -99,14 +99,15 @@ class Checkpoints:
             self._write_known(CLEANED_OFFSETS, away | here.keys(), {})
 
     @contextmanager
-    def lowered(self, topic: str, partition: int, offset: int) -> Iterator[None]:
+    def lowered(self, topic: str, partition: int, offset: int, *, start: bool = False) -> Iterator[None]:
         """Lower the checkpoints during the truncation of a log to what will be left. Blocks.
 
-        Meanwhile none is written: the log itself still claims more.
+        Meanwhile none is written: the log itself still claims more. `start`: also where it begins.
         """
         key = (topic, partition)
+        names = (RECOVERY_POINTS, HIGH_WATERMARKS, CLEANED_OFFSETS)
         with self._write_lock:
-            for name in (RECOVERY_POINTS, HIGH_WATERMARKS, CLEANED_OFFSETS):
+            for name in (*names, LOG_START_OFFSETS) if start else names:
                 points = dict(self._points[name])
                 if points.get(key, 0) > offset:
                     points[key] = offset

@@ -94,6 +94,38 @@ def reload_producers(log_: Log) -> ProducerTable:
     return table
 
 
+def keep_producers_before(log_: Log, offset: int, known: ProducerTable) -> None:
+    """Before a log is cut at an offset: have a synced snapshot that the cut leaves. Blocks.
+
+    The log cannot tell of producers whose batches are deleted. `known`: the producers as of its end.
+    """
+    begin_offset = log_.begin_offset
+    if begin_offset and not log_.has_synced_snapshot(begin_offset, offset):
+        taken_at, table = _snapshot(log_, offset) or (offset, _as_of_cut(log_, offset, known))
+        log_.files.write_snapshot_at(taken_at, table.to_bytes())
+
+
+def _as_of_cut(log_: Log, offset: int, known: ProducerTable) -> ProducerTable:
+    """The producers as of an offset, where all snapshots tell of batches behind it."""
+    table = _as_of(log_.begin_offset, known)
+    for batch, header in _whole_batches(log_, log_.begin_offset):
+        if header.base_offset >= offset:
+            break
+        replay_batch(table, batch, header)
+    return table
+
+
+def _as_of(offset: int, known: ProducerTable) -> ProducerTable:
+    """The producers of which batches before an offset are remembered, as they were there."""
+    earlier = ProducerTable()
+    for state in known:
+        before = state.copy()
+        before.truncate(offset)
+        if before.batches:
+            earlier.assume(before)
+    return ProducerTable.from_bytes(earlier.to_bytes())  # with their open transactions
+
+
 def save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -> bool:
     """False if they could not be saved."""
     try:

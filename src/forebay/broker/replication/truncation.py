@@ -38,7 +38,7 @@ from typing import TypeAlias
 from forebay.broker.background import Background
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.producer_replay import reload_producers
+from forebay.broker.partition.producer_replay import keep_producers_before, reload_producers
 from forebay.core.cluster.restore_image import is_before_election
 from forebay.core.partition.producers.producer_table import ProducerTable
 from forebay.errors import StorageError
@@ -184,6 +184,8 @@ def _truncate(data: DataDir, partition: Partition, offset: int, *, copied_ms: in
             high_watermark=partition.high_watermark,
         )
         log.error("what is cut off after the restore of the store is kept", extra={"directory": path})
+    with suppress(StorageError):  # what cannot be read takes the log offline when it is cut
+        keep_producers_before(log_, end_offset, partition.producers)
     with data.checkpoints.lowered(partition.topic, partition.index, end_offset):
         log_.files.truncate_to(end_offset)
     return _reload(partition)
@@ -197,20 +199,22 @@ def _start_anew(
     first: tuple[bytes, BatchHeader] | None = None,
 ) -> ProducerTable:
     log_ = partition.log
-    is_ahead = offset >= log_.end_offset
+    if 0 < offset < log_.end_offset:
+        # None of its snapshots may tell of the producers before the offset.
+        _start_anew(data, partition, 0, b"")
+        with _offline_if_it_fails(log_):
+            return _start_anew(data, partition, offset, producers, first)
     try:
-        if producers and is_ahead:  # so that a crash leaves no log there that knows none
-            log_.files.write_snapshot_ahead(offset, producers)
-        with data.checkpoints.lowered(partition.topic, partition.index, 0):
+        if producers:  # so that a crash leaves no log there that knows none
+            log_.files.write_snapshot_at(offset, producers)
+        # A crash must not leave a log that begins where it did before.
+        with data.checkpoints.lowered(partition.topic, partition.index, 0, start=not offset):
             partition.epochs.forget_all()
             log_.files.truncate_fully_and_start_at(offset)
     except BaseException:
         log_.files.forget_snapshots_ahead()
         raise
     data.checkpoints.note_start(partition.topic, partition.index, offset)
-    if producers and not is_ahead:
-        with _offline_if_it_fails(log_):
-            log_.files.write_snapshot(producers)
     if first is not None:
         batch, header = first
         with suppress(StorageError):  # it comes again; that the log cannot be written is known to the log

@@ -252,8 +252,10 @@ class LogFiles(LogTruncation):
     def snapshot_damaged(self, offset: int) -> None:
         self._log._snapshots.note_damaged(offset)
 
-    def write_snapshot_ahead(self, offset: int, data: bytes) -> None:
-        """Durably, before the log begins anew at an offset beyond its end. Otherwise opening removes it."""
+    def write_snapshot_at(self, offset: int, data: bytes) -> None:
+        """Durably, before the log is cut to end at this offset, or begins anew there. It removes no other.
+
+        Beyond the end opening removes it."""
         self._log._snapshots.write(offset, data, sync=True, needed=-1)
 
     def forget_snapshots_ahead(self) -> None:

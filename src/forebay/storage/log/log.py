@@ -325,12 +325,23 @@ class Log(SwappingLog):
             self.on_start(offset)
 
     def _deletable(self, count: int) -> int:
-        """How many of the first segments may be deleted now."""
-        if count <= 0 or self.keeps_batches is None or self._tells_enough(count):
+        """How many of the first segments may be deleted now.
+
+        If not all of them, then those before synced batches; and else those of which a synced snapshot tells.
+        """
+        if count <= 0 or self.keeps_batches is None:
             return count
-        if not self.keeps_batches(self._segments[count].base_offset):
-            return count
-        return next((fewer for fewer in range(count - 1, 0, -1) if self._tells_enough(fewer)), 0)
+        synced = self._before_synced(count)
+        for number in sorted({count, synced} - {0}, reverse=True):
+            if self._tells_enough(number) or not self.keeps_batches(self._segments[number].base_offset):
+                return number
+        return next((fewer for fewer in range(synced - 1, 0, -1) if self._tells_enough(fewer)), 0)
+
+    def _before_synced(self, count: int) -> int:
+        """How many of the first segments are followed by a synced batch, at most this many."""
+        while count and self._segments[count].base_offset >= self.recovery_point:
+            count -= 1
+        return count
 
     def _tells_enough(self, count: int) -> bool:
         """True if there is a synced batch behind the first segments, and a snapshot of their producers."""

@@ -126,6 +126,8 @@ class LogState:
     @property
     def begin_offset(self) -> int:
         """The start of the first segment: `start_offset`, or lower if only a part of it is deleted."""
+        if not self._segments:
+            return self.end_offset  # offline for good: it could not begin anew
         return self._segments[0].base_offset
 
     @property
@@ -161,12 +163,15 @@ class LogState:
         unsynced, offset = self._unsynced, self.end_offset
         if not sync and offset in (unsynced.snapshot, unsynced.synced_snapshot):
             return  # it tells the same, and is whole
-        synced = -1 if unsynced.synced_snapshot is None else unsynced.synced_snapshot
+        with unsynced.lock:
+            synced = -1 if unsynced.synced_snapshot is None else unsynced.synced_snapshot
+            useless = unsynced.never_synced
         self._snapshots.write(
             offset,
             data,
             sync=sync,
             needed=min(self.recovery_point, synced),
+            useless=useless,
             kept_from=self.snapshots_kept_from,
         )
         with unsynced.lock:
@@ -181,13 +186,24 @@ class LogState:
         return self._unsynced.snapshot is not None
 
     @property
+    def failed_snapshots(self) -> int:
+        """How many could not be synced since one was."""
+        return self._unsynced.failed_snapshots
+
+    @property
     def is_written(self) -> bool:
-        """True if nothing waits to be written: the log ends where its file does."""
-        return not self._pending
+        """True if nothing waits to be written, or to be reported as lost: what the owner knows of the log is
+        what its file has."""
+        return not self._pending and self._lost is None
 
     def tells_producers_before(self, offset: int) -> bool:
         """True if a synced snapshot tells of all producers of batches before the offset."""
         return self._unsynced.tells_producers_before(offset)
+
+    def has_synced_snapshot(self, begin: int, end: int) -> bool:
+        """True if one that was taken between these offsets is known to be synced."""
+        synced = self._unsynced.synced_snapshot
+        return synced is not None and begin <= synced <= end
 
     @property
     def snapshots_kept_from(self) -> int | None:

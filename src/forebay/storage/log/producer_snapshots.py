@@ -33,11 +33,18 @@ class Snapshots:
         self._damaged: set[int] = set()
 
     def write(
-        self, offset: int, data: bytes, *, sync: bool, needed: int, kept_from: int | None = None
+        self,
+        offset: int,
+        data: bytes,
+        *,
+        sync: bool,
+        needed: int,
+        useless: range = range(0),
+        kept_from: int | None = None,
     ) -> None:
         """Write a snapshot. Older ones are removed, except one at or before the offset `needed`.
 
-        `kept_from`: none from this offset on is removed.
+        `useless`: those at these offsets are removed, too. `kept_from`: none from this offset on is removed.
         """
         offsets, self._known = self._offsets(), None  # after a failure the directory has to be listed again
         self._disk.write_atomic(self._path(offset), data, sync=sync)
@@ -46,7 +53,7 @@ class Snapshots:
         whole = [each for each in offsets if each not in self._damaged]
         below = sum(taken_at <= needed for taken_at in whole)
         first_kept = whole[min(max(below - 1, 0), max(len(whole) - _KEPT, 0))]
-        older = [each for each in offsets if each < first_kept]
+        older = [each for each in offsets if each < first_kept or each in useless]
         self._remove(offsets, [each for each in older if kept_from is None or each < kept_from])
 
     def sync(self, offset: int) -> bool:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SYNC_TRIES = 3
+"""Snapshots of producers that may fail to be synced, one after the other, before deletion waits for none."""
+
 
 class _Resolved(NamedTuple):
     """Settings, translated for the parts of a partition. Partitions with the same settings share them."""
@@ -139,7 +142,7 @@ class PartitionOpener:
         """True if batches before an offset must not be deleted before the log is synced, and with it a file
         of its epochs, or the snapshot of its producers: nothing else would tell of them."""
         log_ = partition.log
-        if log_.offline is not None:
+        if log_.offline_for_good:
             return True  # what is in memory may not be what the log has
         epoch_waits = begin >= log_.recovery_point and partition.epochs.is_last_unwritten()
         if not epoch_waits and (log_.tells_producers_before(begin) or not _producers_wait(partition)):
@@ -152,10 +155,13 @@ class PartitionOpener:
 def _producers_wait(partition: Partition) -> bool:
     """True if a snapshot waits for the next sync. One that is missing or was damaged is made again.
 
-    Where that fails, because the disk is full, deletion goes before what is known of deleted batches.
+    Where that fails, because the disk is full, or none can be synced, deletion goes before what is known of
+    deleted batches.
     """
     log_ = partition.log
-    return log_.has_unsynced_snapshot or not log_.is_written or save_producers(log_, partition.producers)
+    if log_.has_unsynced_snapshot or not log_.is_written:
+        return True
+    return log_.failed_snapshots < _SYNC_TRIES and save_producers(log_, partition.producers)
 
 
 def _rolled(partition: Partition) -> None:
