@@ -7,9 +7,12 @@ an older log is put aside, and whether the store has gone back.
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from forebay.broker.partition.opening.partition_opener import PartitionOpener, _rolled
 from forebay.broker.partition.producer_replay import load_producers
 from forebay.sim.world.disks.disk import SimDisk
 from forebay.sim.world.disks.disk_handle import DiskHandle
@@ -64,18 +67,14 @@ class History:
             self.data.accept_power_loss()
         is_new = self.log.report.in_new_directory
         self.epochs = LeaderEpochs(self.handle, self.log.directory, is_new=is_new)
-        load_producers(self.log, self.epochs)
+        producers = load_producers(self.log, self.epochs)
+        partition: Any = SimpleNamespace(log=self.log, epochs=self.epochs, producers=producers, remote=None)
+        opener: Any = SimpleNamespace(_sync_soon=lambda files: None)
         self.log.files.before_sync = self.epochs.datasync
         self.log.on_start = self.epochs.forget_below
-        self.log.keeps_batches = self.keeps_batches
+        self.log.on_roll = lambda _: _rolled(partition)
+        self.log.keeps_batches = lambda begin: PartitionOpener._keeps_batches(opener, partition, begin)
         self.epochs.forget_below(self.log.start_offset)
-
-    def keeps_batches(self, begin: int) -> bool:
-        epoch_waits = begin >= self.log.recovery_point and self.epochs.is_last_unwritten()
-        keeps = epoch_waits or (self.log.has_unsynced_snapshot and not self.log.tells_producers_before(begin))
-        if keeps:
-            self.log.expect_new_file()
-        return keeps
 
     @property
     def last_epoch(self) -> int:
