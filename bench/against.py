@@ -193,7 +193,7 @@ LOADS: dict[str, Callable[[Side], Measured]] = {
 def rows_against(
     revision: str, round_count: int, only: Sequence[str] = (), python: str | None = None
 ) -> list[Row]:
-    """`python` is the interpreter of the other revision, if it has one of its own; then there are no clusters.
+    """`python` is the interpreter of the other revision, if it has its own; then there are no clusters.
 
     Raises BenchError for a revision that git does not know, or a load that there is not.
     """
