@@ -14,16 +14,19 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from bench.machine import Neighbours, median_of
 from bench.server import Address, BenchError, WayIn
+from bench.tls_records import CountingSocket
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 SOCKET_TIMEOUT_S = 20.0
+Driven: TypeAlias = socket.socket | CountingSocket
 
 
 class Served(Protocol):
@@ -50,6 +53,8 @@ class Stream:
     blobs_max: int = 1 << 40
     way_in: WayIn | None = None
     """To the broker that leads the partition, where that is not the only one."""
+    decrypts: bool = True
+    """False if it only counts what comes over TLS (`bench/tls_records.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +183,10 @@ def _child(way_in: WayIn, stream: Stream, pipe: Connection) -> None:
             reply_bytes = _probe(sock, stream)
             pipe.send((0, 0, 0, 0))
             pipe.recv()
-            cpu_s = time.process_time()
-            outcome = _drive(sock, stream, reply_bytes)
-            pipe.send((*outcome, time.process_time() - cpu_s))
+            with _receiving(sock, stream) as driven:
+                cpu_s = time.process_time()
+                outcome = _drive(driven, stream, reply_bytes)
+                pipe.send((*outcome, time.process_time() - cpu_s))
     except (OSError, BenchError, EOFError) as error:
         pipe.send(f"{type(error).__name__}: {error}")
 
@@ -191,7 +197,16 @@ def _probe(sock: socket.socket, stream: Stream) -> int:
     return sum(len(receive_frame(sock)) for _ in range(stream.requests_per_blob))
 
 
-def _drive(sock: socket.socket, stream: Stream, reply_bytes: int) -> tuple[int, float, float]:
+@contextmanager
+def _receiving(sock: socket.socket, stream: Stream) -> Iterator[Driven]:
+    if stream.decrypts or not isinstance(sock, ssl.SSLSocket):
+        yield sock
+    else:
+        with closing(CountingSocket(sock)) as counting:
+            yield counting
+
+
+def _drive(sock: Driven, stream: Stream, reply_bytes: int) -> tuple[int, float, float]:
     blobs, kinds = stream.blobs, len(stream.blobs)
     buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
     sent, received, slack = 0, 0, (stream.window - 1) * reply_bytes
@@ -209,7 +224,7 @@ def _drive(sock: socket.socket, stream: Stream, reply_bytes: int) -> tuple[int, 
     return sent, started, time.perf_counter()
 
 
-def _receive_until(sock: socket.socket, buffer: memoryview, received: int, wanted: int) -> int:
+def _receive_until(sock: Driven, buffer: memoryview, received: int, wanted: int) -> int:
     while received < wanted:
         count = sock.recv_into(buffer)
         if not count:

@@ -3,9 +3,9 @@
 The loads are such that a client costs little beside its broker: their requests were built before, and come
 from a process for each connection. Small produce requests, one or many in one send, and fetches of 16 KB over
 TLS, many in one send, come from one connection for each partition; fetches of a view that shows nothing of
-its topic, and cycles of share groups, from several. The clients' CPU is shown beside that of the host: where
-both together fill all cores, the clients decide how much faster more workers can be, and only the CPU for a
-request can be compared.
+its topic, and cycles of share groups, from several. Clients of TLS count what comes and do not decrypt it.
+The clients' CPU is shown beside that of the host: where both together fill all cores, the clients decide how
+much faster more workers can be, and only the CPU for a request can be compared.
 
 Both hosts run at the same time, and one of them is idle while the other is measured, in short turns: what
 else happens on the machine happens to both, and each round is compared with the one beside it. A host's CPU
@@ -84,6 +84,7 @@ def _deep_fetch(partition: int, way_in: WayIn) -> Stream:
         window=2,
         seconds=ROUND_S,
         way_in=way_in,
+        decrypts=False,
     )
 
 
