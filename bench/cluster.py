@@ -6,6 +6,7 @@ that of all brokers together. The etcd of Forebay's brokers has no part in messa
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import time
 from abc import ABC, abstractmethod
@@ -17,7 +18,7 @@ from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicParti
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from bench.client import Client
-from bench.server import Address, BenchError, WayIn, process_cpu_s, process_status_bytes
+from bench.server import ROOT, Address, BenchError, WayIn, process_cpu_s, process_status_bytes
 from forebay.local.cluster import Cluster
 from forebay.local.etcd import EtcdCluster
 from forebay.wire.messages.api_versions import OWN_SOFTWARE_NAME, ApiVersionsRequest
@@ -185,6 +186,8 @@ class ForebayCluster(BenchCluster):
         self._settings = {**SETTINGS, **(settings or {})}
 
     def _prepare(self) -> None:
+        # As an installed program has it.
+        compileall.compile_dir(str(ROOT / "src"), quiet=1, workers=0)
         self._cluster = Cluster(self._brokers, settings=self._settings, data_dir=self._scratch / self._label)
 
     def _open(self) -> None:

@@ -60,8 +60,6 @@ class Side:
 
 def versus_cluster_figures(round_count: int) -> tuple[list[Figure], str]:
     with scratch_directory() as scratch:
-        print("warming up the page cache", flush=True)
-        warm_page_cache(scratch)
         with contextlib.ExitStack() as clusters:
             sides = [
                 Side(kind, clusters.enter_context(kind(scratch, kind.name.lower())))
@@ -69,6 +67,9 @@ def versus_cluster_figures(round_count: int) -> tuple[list[Figure], str]:
             ]
             for side in sides:
                 print(f"  {side.cluster.name}: ready after {side.cluster.start_s:.1f} s", flush=True)
+            # Not before the starts: the disk would be busy with it, and etcd waits for the disk.
+            print("warming up the page cache", flush=True)
+            warm_page_cache(scratch)
             _run(sides, round_count)
         for side in sides:
             side.produce_wait_s, side.consume_wait_s = _killed(scratch, side.kind)

@@ -28,6 +28,8 @@ from forebay.storage.disk import Buffer
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _BOOT_ID_MACOS = b"kern.bootsessionuuid"
 _BOOT_ID_BYTES_MAX = 64
+_PAGE_BYTES = 4096
+"""Of the page cache, at least."""
 _RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _REFUSED = (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY)
@@ -57,10 +59,11 @@ def _always_cached(fd: int, position: int, length: int) -> bool:  # noqa: ARG001
 
 def _probe_cache(fd: int, position: int, length: int) -> bool:
     assert _RWF_NOWAIT is not None, "it is only chosen where it exists"
-    probe = [bytearray(1)]
+    probe, last = [bytearray(1)], position + length - 1
     try:
         os.preadv(fd, probe, position, _RWF_NOWAIT)
-        os.preadv(fd, probe, position + length - 1, _RWF_NOWAIT)
+        if last // _PAGE_BYTES != position // _PAGE_BYTES:
+            os.preadv(fd, probe, last, _RWF_NOWAIT)
     except BlockingIOError:
         return False
     except OSError:
