@@ -82,13 +82,17 @@ class Fetcher:
         self._loop = loop
         self._resume = resume
         self._partitions: dict[Key, Partition] = {}
-        self._named: dict[Key, int] = {}
-        """The partitions in the leader's session, and the leader epoch each was asked in."""
+        self._named: dict[Key, int | None] = {}
+        """The partitions in the leader's session, and the leader epoch each was asked in. None for what has
+        come back since it was asked, and may have another log."""
         self._moved: dict[Key, None] = {}
         """The partitions that the next request has to name."""
         self._gone: dict[Key, None] = {}
         """The partitions that the leader's session has, and that are not fetched from it any more."""
         self._session_id = self._session_epoch = 0
+        self._is_outdated = False
+        """True if the leader's session has a partition as it was before it came back. The leader would not
+        tell again what it has told then, such as the high watermark."""
         self._broker_epoch = -1
         """This broker's epoch when the session was begun."""
         self._connection: PeerConnection | None = None
@@ -113,7 +117,9 @@ class Fetcher:
             return
         self._partitions[key] = partition
         self._moved[key] = None
-        self._gone.pop(key, None)
+        if key in self._gone:
+            del self._gone[key]
+            self._named[key], self._is_outdated = None, True
         self._work.set()
         if self._interruption is None:
             # With very many partitions it is better to wait for an answer than to name all of them again.
@@ -197,6 +203,7 @@ class Fetcher:
 
     def _begin_anew(self) -> None:
         self._session_id = self._session_epoch = 0
+        self._is_outdated = False
         if self._named or len(self._moved) < len(self._partitions):
             self._named, self._gone = {}, {}
             self._moved = dict.fromkeys(self._partitions)
@@ -205,8 +212,8 @@ class Fetcher:
 
     async def _follow(self, connection: PeerConnection) -> None:
         """Fetch from the leader until something has to be waited for, other than its answers."""
-        response = await connection.ask(self._request(), timeout_s=self._timeout_s())
-        size = self._take_answer(response)
+        # No name for the answer: it would keep the memory of the first one for as long as all goes well.
+        size = self._take_answer(await connection.ask(self._request(), timeout_s=self._timeout_s()))
         if self._goes_on(connection):
             size = await self._fetch_in_turns(connection)
         if not self._session_id:
@@ -281,7 +288,7 @@ class Fetcher:
 
     def _request(self) -> FetchRequest:
         config = self._settings.current.replication
-        if self._broker_epoch != self._lease.epoch:
+        if self._broker_epoch != self._lease.epoch or self._is_outdated:
             # What was fetched under the epoch before proves nothing: the request names all partitions again.
             self._broker_epoch = self._lease.epoch
             self._begin_anew()
