@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from forebay.broker.cluster.peers import peer_connection
+from forebay.broker.cluster.peers.peer_connection import PeerConnection
+from forebay.broker.cluster.peers.peers import Peers
 from forebay.broker.folds.handovers import Handovers, Taker, folded_request
 from forebay.core.partition.folds.aliases import alias_of
 from forebay.core.partition.folds.closed_partition import PassOn
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import BatchHeader, build_batch, read_header
+from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.folded_produce import FoldedProduceResponse
 from forebay.wire.records import Record
 
@@ -192,6 +198,60 @@ async def test_what_has_not_left_yet_does_not_follow_a_batch_that_was_refused() 
         await asyncio.sleep(0)
     assert len(place.peers.asked) == 1
     assert [code for _, code in place.answered] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+
+
+class LoggingIn:
+    """A connection whose login has to be renewed, which waits for the test."""
+
+    def __init__(self) -> None:
+        self.may_log_in = asyncio.Event()
+        stream: Any = SimpleNamespace(
+            peer=("127.0.0.1", 1), on_readable=lambda _: None, send=len, close=lambda: None
+        )
+        connection: Any = PeerConnection(stream, client_id="test", response_bytes_max=1)
+        connection._renew_at, connection._new_login, connection._log_in = 0.0, object, self._log_in
+        self.connection = connection
+
+    async def _log_in(self, _: object) -> None:
+        await self.may_log_in.wait()
+        self.connection._renew_at = asyncio.get_running_loop().time() + 60
+
+    async def open(self, *_: Any, **__: Any) -> Any:
+        return self.connection
+
+    def peers(self) -> Peers:
+        metadata: Any = SimpleNamespace(image=SimpleNamespace(brokers={OLD: SimpleNamespace(id=OLD)}))
+        settings: Any = SimpleNamespace(current=SimpleNamespace(socket=SimpleNamespace(request_max_bytes=1)))
+        lease: Any = SimpleNamespace(epoch=1)
+        dialing: Any = self
+        return Peers(node_id=HERE, settings=settings, metadata=metadata, lease=lease, dialing=dialing)
+
+
+async def test_nor_does_it_if_both_have_waited_for_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first does not leave, because too many requests are unanswered, and then there is one less."""
+    monkeypatch.setattr(peer_connection, "_UNANSWERED_MAX", 1)
+    line, spawned, answered = LoggingIn(), Spawned(), list[tuple[int, int]]()
+    connection, background = line.connection, cast(Any, spawned)
+    handovers = Handovers(line.peers(), background)
+    connection.post(ApiVersionsRequest(), lambda _: None, lambda _: None)
+
+    def done(sequence: int, response: FoldedProduceResponse) -> None:
+        answered.append((sequence, response.error_code))
+        connection._waiters.clear()
+
+    for sequence in range(2):
+        request = folded_request(batch(sequence), PassOn(), TOPIC_ID, 1)
+        handovers.send(OLD, request, partial(done, sequence))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    line.may_log_in.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    left = len(connection._waiters)
+    connection.close()
+    await asyncio.gather(*spawned.tasks)
+    assert not left
+    assert answered == [(0, ErrorCode.REQUEST_TIMED_OUT), (1, ErrorCode.REQUEST_TIMED_OUT)]
 
 
 async def test_a_broker_that_does_not_answer_costs_no_more_memory_than_so_much() -> None:

@@ -135,11 +135,21 @@ class PeerConnection:
     # -- asking --------------------------------------------------------------------------------------
 
     async def ask(
-        self, request: Request, version: int | None = None, *, timeout_s: float = TIMEOUT_S
+        self,
+        request: Request,
+        version: int | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        sent_by: Callable[[object], None] | None = None,
     ) -> Response:
-        """The peer's answer. Its `records` are views: keeping one keeps the memory of the whole answer."""
+        """The peer's answer. Its `records` are views: keeping one keeps the memory of the whole answer.
+
+        `sent_by` is called with this connection right before the request leaves, and may raise KafkaError.
+        """
         if self._renew_at != math.inf:
             await self._renew_login()
+        if sent_by is not None:
+            sent_by(self)
         return await self._ask(request, version, timeout_s)
 
     async def _ask(self, request: Request, version: int | None, timeout_s: float) -> Response:

@@ -129,16 +129,14 @@ class Peers:
     ) -> Response:
         """The answer of a broker, in the highest version that both speak unless one is given.
 
-        `sent_by` is called with the connection before the request leaves by it, and may raise KafkaError.
+        `sent_by`: as for `PeerConnection.ask`.
         Raises KafkaError NETWORK_EXCEPTION when there is no answer; the request may have been carried out.
         """
         line = self._line(node_id, request.API_KEY)
         connection = await line.connection(self._open)
         if self._lines.get((node_id, request.API_KEY)) is not line:
             connection.close()  # the broker has moved while the connection was being opened
-        if sent_by is not None:
-            sent_by(connection)
-        return await connection.ask(request, version, timeout_s=timeout_s)
+        return await connection.ask(request, version, timeout_s=timeout_s, sent_by=sent_by)
 
     async def _open(self, registration: BrokerRegistration) -> PeerConnection:
         self._opened += 1
