@@ -78,13 +78,17 @@ from support.mutants.early_fencing import (
 from support.mutants.folds import (
     end_transactions_only_where_messages_go_now,
     end_transactions_only_where_they_were_named,
+    forget_refused_batches_while_others_wait,
     forget_repeats_in_closed_logs,
     forget_the_numbers_of_closed_partitions,
     gather_only_the_last_batch,
     give_folded_batches_no_alias,
+    hand_over_by_any_connection,
+    hand_over_while_those_before_are_under_way_elsewhere,
     let_markers_hide_the_numbers_of_closed_partitions,
     let_partitions_go_without_the_numbers_of_their_producers,
     number_folds_alike,
+    open_partitions_while_batches_are_under_way,
     open_partitions_without_the_numbers_of_their_producers,
     pass_on_before_all_is_committed,
     pass_on_while_others_may_have_more,
@@ -335,6 +339,14 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_nothing_is_passed_on_before_all_of_the_closed_log_is_committed",
     pass_on_while_others_may_have_more: "broker/replication/test_folded_cluster.py::"
     "test_nothing_is_passed_on_while_another_replica_may_have_more",
+    hand_over_while_those_before_are_under_way_elsewhere: "broker/produce/test_handover_order.py::"
+    "test_a_batch_waits_until_those_before_it_are_answered_elsewhere",
+    hand_over_by_any_connection: "broker/produce/test_handover_order.py::"
+    "test_what_is_sent_behind_a_batch_does_not_leave_by_another_connection",
+    forget_refused_batches_while_others_wait: "broker/produce/test_refused_parts.py::"
+    "test_one_that_was_taken_in_a_term_that_has_ended",
+    open_partitions_while_batches_are_under_way: "broker/replication/test_growing_cluster.py::"
+    "test_a_partition_waits_for_the_answers_to_what_it_has_passed_on",
     close_copied_partitions_of_other_leaders: "broker/replication/test_copied_partitions.py::"
     "test_a_leader_that_was_replaced_does_not_close_what_its_successor_has_written_to",
     take_messages_while_the_rest_is_copied: "broker/replication/test_copied_partitions.py::"

@@ -10,9 +10,11 @@ import pytest
 
 from forebay.broker.coordinators import markers
 from forebay.broker.folds import takers
+from forebay.broker.folds.handovers import Handovers
 from forebay.broker.handlers import folded_producers
 from forebay.broker.partition import closed_partition as closed
 from forebay.broker.partition import topic_policy
+from forebay.broker.produce.request import AppendRequest
 from forebay.broker.upkeep import folded_partitions, growing_topics, sequence_handover
 from forebay.core.cluster.image_changes import TopicPut
 from forebay.core.cluster.topics import fewer_partitions
@@ -34,6 +36,29 @@ def let_markers_hide_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch)
 def give_folded_batches_no_alias(patch: pytest.MonkeyPatch) -> None:
     """Two numberings of one producer meet in one log."""
     patch.setattr(takers, "aliased", lambda header, *_: header)
+
+
+def hand_over_while_those_before_are_under_way_elsewhere(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Handovers, "_check_order", lambda *_: None)
+
+
+def hand_over_by_any_connection(patch: pytest.MonkeyPatch) -> None:
+    """What comes behind a batch that was lost with a connection leaves by the next one."""
+    whole = Handovers.ask
+
+    async def ask(self: Handovers, node_id: int, request: Any, _sent_by: object = None) -> Any:
+        return await whole(self, node_id, request)
+
+    patch.setattr(Handovers, "ask", ask)
+
+
+def forget_refused_batches_while_others_wait(patch: pytest.MonkeyPatch) -> None:
+    """A refusal is remembered when the whole request is answered."""
+    patch.setattr(AppendRequest, "_failed", lambda *_: None)
+
+
+def open_partitions_while_batches_are_under_way(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(growing_topics.GrowingTopics, "_check_answered", lambda *_: None)
 
 
 def forget_repeats_in_closed_logs(patch: pytest.MonkeyPatch) -> None:
