@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import time
@@ -24,6 +23,7 @@ from forebay.testing import Cluster
 from support.brokers.forebay_command import command, environment, forebay
 from support.busy_broker import busy_broker
 from support.clients.wire_client import WireClient, append, batch
+from support.waiting import readable
 
 SECONDS_MAX = 60.0
 
@@ -219,7 +219,7 @@ def _read_until(terminal: int, enough: Any) -> str:
     text, deadline = "", time.monotonic() + SECONDS_MAX
     while not enough(text):
         assert time.monotonic() < deadline, text
-        if select.select([terminal], [], [], 0.1)[0]:
+        if readable([terminal], 0.1):
             try:
                 text += os.read(terminal, 65536).decode(errors="replace")
             except OSError:  # the other side is closed

@@ -133,12 +133,13 @@ def test_the_fork_server_ends_with_its_parent(host: HostProcess) -> None:
 EARLY_SIGNAL = """
 import os, signal, socket
 from forebay.local.workers.fork_server import start_fork_server
+from forebay.local.workers.process_handles import signal_process
 
 pid, control = start_fork_server(["forebay.local.workers.child"])
 settings, _never_written = os.pipe()
 socket.send_fds(control, [b'{"start": 1, "number": 1, "descriptors": []}'], [settings, os.dup(1)])
 _, handles, _, _ = socket.recv_fds(control, 1024, 1)
-signal.pidfd_send_signal(handles[0], signal.SIGTERM)
+signal_process(handles[0], signal.SIGTERM)
 print(control.recv(1024).decode())
 """
 

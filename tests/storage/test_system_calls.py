@@ -6,6 +6,7 @@ import errno
 import fcntl
 import importlib.util
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -110,7 +111,37 @@ def test_where_nobody_can_tell_what_is_in_memory_everything_is_taken_to_be(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "RWF_NOWAIT", raising=False)
+    monkeypatch.setattr("sys.platform", "other")
     assert loaded_anew().is_cached(-1, 0, 10)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system has the call")
+def test_a_python_without_the_call_asks_the_c_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Like those that uv installs."""
+    monkeypatch.delattr(os, "RWF_NOWAIT", raising=False)
+    calls = loaded_anew()
+    asked: list[tuple[int, int]] = []
+    errors = {5: errno.EAGAIN, 4096: errno.EAGAIN, 9000: errno.EOPNOTSUPP}
+
+    def read(fd: int, position: int) -> int:
+        asked.append((fd, position))
+        return errors.get(position, 0)
+
+    with (tmp_path / "file").open("wb+") as file:
+        file.write(bytes(10_000))
+        file.flush()
+        assert calls.is_cached(file.fileno(), 100, 9_900)  # it was just written
+    assert calls.is_cached(-1, 0, 10)  # any other error: nobody can tell
+    monkeypatch.setattr(calls, "_preadv2", lambda: read)
+    assert calls.is_cached(7, 0, 4096)
+    assert not calls.is_cached(7, 5, 10)
+    assert not calls.is_cached(7, 0, 4097)
+    assert calls.is_cached(7, 9000, 1)
+    assert asked == [(7, 0), (7, 5), (7, 0), (7, 4096), (7, 9000)]
+    monkeypatch.setattr(calls, "_preadv2", lambda: None)
+    assert calls.is_cached(7, 5, 10)
 
 
 def test_a_kernel_without_such_a_value_has_no_boot_id(monkeypatch: pytest.MonkeyPatch) -> None:

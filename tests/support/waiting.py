@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import io
+import select
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Protocol
 
 SECONDS_MAX = 120.0
 """How long anything may take on a machine with much else to do. Only what hangs takes as long."""
@@ -33,6 +34,18 @@ class Patience:
     def check(self, seen: object = None) -> None:
         told = "" if seen is None else f"; seen: {seen}"
         assert time.monotonic() < self._give_up_at, f"not within {self._seconds:.0f} s: {self._what}{told}"
+
+
+class HasDescriptor(Protocol):
+    def fileno(self) -> int: ...
+
+
+def readable(files: Iterable[int | HasDescriptor], seconds: float) -> bool:
+    """True once any of them can be read. Not by select(), which knows the first 1,024 descriptors only."""
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def ended(test: AsyncTest, seconds: float = ASYNC_TEST_SECONDS_MAX) -> AsyncTest:

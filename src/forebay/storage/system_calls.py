@@ -7,8 +7,9 @@ Some file systems there refuse it (network shares): then `fsync` is the most tha
 
 *Writing many buffers* takes one `pwritev`, or one copy and a `pwrite`.
 
-*Asking whether a range is in the page cache* needs Linux's `RWF_NOWAIT`. Without it every range is taken to
-be: reading on the event loop may then wait for the device.
+*Asking whether a range is in the page cache* needs Linux's `RWF_NOWAIT`. A Python that was built to run
+anywhere does not know it, such as those that uv installs: there the C library is asked. Where that has no
+such call every range is taken to be in the cache: reading on the event loop may then wait for the device.
 
 *The boot id* is a file on Linux, and a value of the kernel on macOS. Without one every unclean stop counts as
 a loss of power, and more is checked.
@@ -21,13 +22,17 @@ import fcntl
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from forebay.storage.disk import Buffer
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _BOOT_ID_MACOS = b"kern.bootsessionuuid"
 _BOOT_ID_BYTES_MAX = 64
+_RWF_NOWAIT_OF_LINUX = 8
+_LONG_BYTES = 8
 _PAGE_BYTES = 4096
 """Of the page cache, at least."""
 _RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
@@ -36,6 +41,7 @@ _REFUSED = (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY)
 """How a file system says that it cannot flush the drive. Any other error is a write that failed."""
 
 Sync = Callable[[int], None]
+Probe = Callable[[int, int, int], bool]
 WriteVector = Callable[[int, Sequence[Buffer], int], int]
 
 
@@ -71,13 +77,55 @@ def _probe_cache(fd: int, position: int, length: int) -> bool:
     return True
 
 
+@cache
+def _preadv2() -> Callable[[int, int], int] | None:
+    """Reads a byte without waiting, by the C library; the error number, or 0. None if it has no such call."""
+    import ctypes  # only here, and slow to load
+
+    class Vector(ctypes.Structure):
+        _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+    try:
+        call = ctypes.CDLL(None, use_errno=True).preadv2
+    except (OSError, AttributeError):
+        return None
+    if ctypes.sizeof(ctypes.c_long) < _LONG_BYTES:
+        return None  # it takes positions of another size
+    call.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_int)
+    call.restype = ctypes.c_ssize_t
+    byte = ctypes.create_string_buffer(1)
+    vector = Vector(ctypes.addressof(byte), 1)
+    place, get_errno = ctypes.addressof(vector), ctypes.get_errno
+
+    def read(fd: int, position: int, _kept: Any = (byte, vector)) -> int:
+        return 0 if call(fd, place, 1, position, _RWF_NOWAIT_OF_LINUX) >= 0 else get_errno()
+
+    return read
+
+
+def _probe_by_library(fd: int, position: int, length: int) -> bool:
+    read, last = _preadv2(), position + length - 1
+    if read is None:
+        return True
+    error = read(fd, position)
+    if not error and last // _PAGE_BYTES != position // _PAGE_BYTES:
+        error = read(fd, last)
+    return error != errno.EAGAIN  # after any other, the file system cannot tell
+
+
+def _cache_probe() -> Probe:
+    if _RWF_NOWAIT is not None:
+        return _probe_cache
+    return _probe_by_library if sys.platform == "linux" else _always_cached
+
+
 sync_file: Sync = _flush_drive if _F_FULLFSYNC is not None else os.fsync
 """Make a file or a directory survive a loss of power, with all that is known about it."""
 sync_data: Sync = sync_file if _F_FULLFSYNC is not None else getattr(os, "fdatasync", os.fsync)
 """Make the bytes of a file survive a loss of power, and its length."""
 write_vector: WriteVector = getattr(os, "pwritev", _write_joined)
 """Write buffers one after the other; how many bytes were written."""
-is_cached = _always_cached if _RWF_NOWAIT is None else _probe_cache
+is_cached = _cache_probe()
 """True if reading a range is likely not to wait for the device."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import select
 import ssl
 from base64 import b64encode
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from support.brokers.sasl_broker import log_in, sasl_broker
 from support.brokers.settable_clock import SettableClock
 from support.brokers.tls_files import TlsFiles
 from support.clients.wire_client import FETCH, PRODUCE, WireClient, batch, create_topic, fetch, produce
-from support.waiting import Patience
+from support.waiting import Patience, readable
 
 ACCESS = {"authorizer.class.name": "acl", "super.users": "User:broker"}
 HOUR_MS = 3_600_000
@@ -272,7 +271,7 @@ def test_a_fetch_that_waits_gets_nothing_after_the_end_of_its_token(broker: Loca
             client.post(fetch("awaited", max_wait_ms=600_000), FETCH)
             assert ada.expire(made.hmac, 300).error_code == ErrorCode.NONE
             patience = Patience("the fetch is answered", 20)
-            while not select.select([client.socket], [], [], 0.1)[0]:
+            while not readable([client.socket], 0.1):
                 patience.check()
             admin.call(produce("awaited", batch(b"too late")), PRODUCE)
             assert b"too late" not in bytes(client.read().responses[0].partitions[0].records or b"")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import select
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 from support.access.principals import ACCESS, KnownClient
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import FETCH, WireClient, batch, create, fetch, read_all
-from support.waiting import Patience
+from support.waiting import Patience, readable
 
 OLD, NEW = 9, 13
 """Versions of Metadata: only the newer one can say that the request as a whole is wrong."""
@@ -113,7 +112,7 @@ def test_others_are_served_while_a_large_request_is_handled(ada: KnownClient, ad
     ada.post(named(100_000), NEW)
     for _ in range(10):
         assert admin.call(ApiVersionsRequest(), 3).error_code == ErrorCode.NONE
-    assert not select.select([ada.socket], [], [], 0)[0], "it was answered before the others"
+    assert not readable([ada.socket], 0), "it was answered before the others"
     assert len(ada.read().topics) == 100_000
 
 
@@ -131,7 +130,7 @@ def test_a_user_who_had_much_where_cores_are_short_rests_before_the_next_and_hol
         short.setattr(CoreShortage, "part", 0.0)  # the others would rest after each of two thousand slices
         for client in (bob, admin):  # each of whom needs all the room that one client may have
             assert len(client.call(named(99_000), NEW).topics) == 99_000
-        assert not select.select([ada.socket], [], [], 0)[0], "it was answered while its user rests"
+        assert not readable([ada.socket], 0), "it was answered while its user rests"
         broker.on_loop(lambda _: rests.clear())
         assert len(ada.read().topics) == 99_000
 
@@ -312,8 +311,7 @@ def test_large_fetches_that_wait_for_messages_make_room_for_other_large_requests
         while room._total < 20_000:
             patience.check()
         assert len(client.call(named(9_000), OLD).topics) == 9_000
-        answered = select.select([each.socket for each in waiting], [], [], 60)[0]
-        assert answered, "with nothing, before its time"
+        assert readable([each.socket for each in waiting], 60), "with nothing, before its time"
 
 
 def test_large_requests_of_brokers_do_not_wait_for_those_of_clients(

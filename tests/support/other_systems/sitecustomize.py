@@ -26,6 +26,7 @@ _MISSING = {
     "vectored_writes": (os, ("pwritev", "preadv", "RWF_NOWAIT")),
     "cache_probe": (os, ("RWF_NOWAIT",)),
     "boottime": (time, ("CLOCK_BOOTTIME",)),
+    "process_handles": (os, ("pidfd_open",)),
     "memfd": (os, ("memfd_create",)),
     "waitid": (os, ("waitid",)),
     "tcp_timers": (socket, ("TCP_KEEPIDLE", "TCP_USER_TIMEOUT")),

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from forebay.local.workers.process_handles import open_process
 from forebay.local.workers.process_title import set_process_title
 
 MESSAGE_BYTES_MAX = 1 << 16
@@ -36,7 +37,7 @@ def can_fork() -> bool:
     if sys.platform != "linux" or threading.active_count() > 1:
         return False
     try:
-        os.close(os.pidfd_open(os.getpid()))
+        os.close(open_process(os.getpid()))
     except OSError:
         return False
     return True
@@ -118,7 +119,7 @@ class _ForkServer:
         if not pid:
             self._become_worker(message, passed)
         self._started[pid] = message["start"]
-        handle = os.pidfd_open(pid)  # it is this process' child, so the pid is still its own
+        handle = open_process(pid)  # it is this process' child, so the pid is still its own
         try:
             self._say({"start": message["start"], "pid": pid}, handle)
         finally:

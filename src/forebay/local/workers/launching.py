@@ -28,6 +28,7 @@ from forebay.local.workers.fork_server import (
     can_fork,
     start_fork_server,
 )
+from forebay.local.workers.process_handles import signal_process
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class _Forked:
     def signal(self, number: signal.Signals) -> None:
         if not self._code.done():
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._handle, number)
+                signal_process(self._handle, number)
 
     async def wait(self) -> int | None:
         return await asyncio.shield(self._code)
