@@ -465,6 +465,28 @@ def test_snapshots_that_cannot_be_synced_are_few_and_keep_batches_for_a_while_on
     assert log.last_sequences == {LASTING: 20}
 
 
+def test_a_busy_log_whose_snapshots_cannot_be_synced_deletes_its_batches() -> None:
+    """Whenever retention looks, another snapshot waits for the next sync."""
+    log = ProducedLog(0)
+    epochs = LeaderEpochs(log.log._disk, log.log.directory)
+    partition: Any = SimpleNamespace(log=log.log, epochs=epochs, producers=log.producers)
+    opener: Any = SimpleNamespace(_sync_soon=lambda files: None)
+    log.log.keeps_batches = lambda begin: PartitionOpener._keeps_batches(opener, partition, begin)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".snapshot"):
+            raise OSError(errno.EIO, "the device has failed", path)
+
+    log.disk.fault = fail
+    deleted = 0
+    for sequence in range(10):
+        log.send(LASTING, sequence)
+        log.sync()
+        log.log.roll()
+        deleted += log.log.delete_front(10)
+    assert deleted >= 5
+
+
 def test_a_log_that_could_not_begin_anew_says_so() -> None:
     log = ProducedLog(0)
     log.send(LASTING, 0)

@@ -159,9 +159,11 @@ def _producers_wait(partition: Partition) -> bool:
     deleted batches.
     """
     log_ = partition.log
+    if log_.failed_snapshots >= _SYNC_TRIES:
+        return False  # also in a log that closes segments all the time: one always waits there
     if log_.has_unsynced_snapshot or not log_.is_written:
         return True
-    return log_.failed_snapshots < _SYNC_TRIES and save_producers(log_, partition.producers)
+    return save_producers(log_, partition.producers)
 
 
 def _rolled(partition: Partition) -> None:
