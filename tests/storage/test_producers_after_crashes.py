@@ -397,6 +397,72 @@ def test_a_log_that_begins_anew_below_its_end_knows_the_producers_before(produce
     assert began > 1
 
 
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_cut_that_cannot_be_prepared_leaves_no_copies(
+    readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again all the time. What lies behind the cut does not matter to it."""
+    log = ProducedLog(0)
+    log.send(DELETED, 0)
+    for sequence in range(6):
+        log.log.roll()
+        log.sync()
+        log.send(LASTING, sequence)
+    log.sync()
+    save_producers(log.log, log.producers, sync=True)
+    assert log.log.delete_front(2) == 2
+    epochs = LeaderEpochs(log.log._disk, log.log.directory)
+    partition: Any = SimpleNamespace(
+        log=log.log, epochs=epochs, producers=log.producers, topic=KEY[0], index=KEY[1], high_watermark=3
+    )
+    read, unreadable = log.handle.read_bytes, "7.snapshot" if readable else ".snapshot"
+
+    def fail(path: str) -> bytes:
+        if path.endswith(unreadable):
+            raise OSError(errno.EIO, "the device has failed", path)
+        return read(path)
+
+    monkeypatch.setattr(log.handle, "read_bytes", fail)
+    if readable:
+        assert {each.producer_id for each in _truncate(log.data, partition, 6, copied_ms=1)} == {
+            DELETED,
+            LASTING,
+        }
+        return
+    for _ in range(2):
+        with pytest.raises(OSError, match="the device has failed"):
+            _truncate(log.data, partition, 6, copied_ms=1)
+    assert (log.data.aside.count, log.log.end_offset) == (0, 7)
+
+
+@pytest.mark.parametrize("step", ["copy", "lower"])
+def test_a_full_disk_does_not_fill_with_copies_of_what_is_to_be_cut(step: str) -> None:
+    log = ProducedLog(0)
+    for sequence in range(4):
+        log.send(LASTING, sequence)
+    log.sync()
+    log.checkpoint()
+    epochs = LeaderEpochs(log.log._disk, log.log.directory)
+    partition: Any = SimpleNamespace(
+        log=log.log, epochs=epochs, producers=log.producers, topic=KEY[0], index=KEY[1], high_watermark=3
+    )
+    directories = set(log.handle.list("/data"))
+
+    def full(operation: str, path: str) -> None:
+        if operation in ("append", "create") and path.endswith(".log" if step == "copy" else "-checkpoint"):
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+
+    log.disk.fault = full
+    for _ in range(3):
+        with pytest.raises(OSError, match="no space left"):
+            _truncate(log.data, partition, 2, copied_ms=1)
+    assert set(log.handle.list("/data")) == directories
+    assert log.data.aside.count == 0
+    log.disk.fault = None
+    _truncate(log.data, partition, 2, copied_ms=1)
+    assert (log.data.aside.count, log.log.end_offset) == (1, 2)
+
+
 def test_a_log_that_begins_anew_at_zero_does_not_begin_where_it_did() -> None:
     """Its leader may have messages there when it comes back: it would lack those before."""
     for lives in range(40):

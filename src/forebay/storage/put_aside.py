@@ -8,6 +8,7 @@ rest after a crash is not taken for a log.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.storage import strays
@@ -53,14 +54,26 @@ class PutAside:
         path = self._new_path(note.topic, note.partition, strays.SUFFIX)
         unfinished = f"{path}{_DELETED_SUFFIX}"
         self._disk.mkdirs(unfinished)
-        for file in _files_from(self._disk.list(directory), offset):
-            _copy(self._disk, f"{directory}/{file}", f"{unfinished}/{file}")
-        strays.write_note(self._disk, unfinished, note)
-        strays.sync_all(self._disk, unfinished)
-        self._disk.rename(unfinished, path)
+        try:
+            for file in _files_from(self._disk.list(directory), offset):
+                _copy(self._disk, f"{directory}/{file}", f"{unfinished}/{file}")
+            strays.write_note(self._disk, unfinished, note)
+            strays.sync_all(self._disk, unfinished)
+            self._disk.rename(unfinished, path)
+        except OSError:
+            with suppress(OSError):  # it is tried again, perhaps for long: not another one each time
+                self._disk.remove_tree(unfinished)
+            raise
         self._disk.fsync_dir(self._path)
         self.count += 1
         return path
+
+    def drop_copy(self, path: str) -> None:
+        """Remove a copy that is not needed after all. Blocks; any thread."""
+        unwanted = f"{path}{_DELETED_SUFFIX}"
+        self._disk.rename(path, unwanted)
+        self.count -= 1
+        self.remove(unwanted)
 
     def sync(self, path: str) -> None:
         """Make the set-aside directories durable. Blocks; any thread."""

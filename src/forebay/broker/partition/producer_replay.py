@@ -153,9 +153,9 @@ def _newest_snapshot(log_: Log, offset_max: int) -> tuple[int, ProducerTable]:
 
 def _snapshot(log_: Log, offset_max: int) -> tuple[int, ProducerTable] | None:
     begin_offset = log_.begin_offset
-    for taken_at, data in log_.files.snapshots():
-        if not begin_offset <= taken_at <= max(offset_max, begin_offset):
-            continue
+    for taken_at, data in log_.files.snapshots(max(offset_max, begin_offset)):
+        if taken_at < begin_offset:
+            break
         try:
             return taken_at, ProducerTable.from_bytes(data)
         except ProtocolError as error:

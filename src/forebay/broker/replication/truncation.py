@@ -31,7 +31,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -173,22 +173,35 @@ def _truncate(data: DataDir, partition: Partition, offset: int, *, copied_ms: in
     """`copied_ms`: the time, if a copy is kept of what is cut off."""
     log_ = partition.log
     end_offset = log_.files.end_below(offset)
-    if copied_ms is not None:
-        path = data.copy_aside(
-            partition.topic,
-            partition.index,
-            f"a copy of what was cut off from {end_offset} on, after a restore of the store",
-            copied_ms,
-            log_,
-            offset=end_offset,
-            high_watermark=partition.high_watermark,
-        )
-        log.error("what is cut off after the restore of the store is kept", extra={"directory": path})
     with suppress(StorageError):  # what cannot be read takes the log offline when it is cut
         keep_producers_before(log_, end_offset, partition.producers)
-    with data.checkpoints.lowered(partition.topic, partition.index, end_offset):
+    with (
+        nullcontext() if copied_ms is None else _copied_aside(data, partition, end_offset, copied_ms),
+        data.checkpoints.lowered(partition.topic, partition.index, end_offset),
+    ):
         log_.files.truncate_to(end_offset)
     return _reload(partition)
+
+
+@contextmanager
+def _copied_aside(data: DataDir, partition: Partition, end_offset: int, at_ms: int) -> Iterator[None]:
+    """Keep a copy of what is about to be cut off, unless it is not: that is tried again, with a new copy."""
+    path = data.copy_aside(
+        partition.topic,
+        partition.index,
+        f"a copy of what was cut off from {end_offset} on, after a restore of the store",
+        at_ms,
+        partition.log,
+        offset=end_offset,
+        high_watermark=partition.high_watermark,
+    )
+    log.error("what is cut off after the restore of the store is kept", extra={"directory": path})
+    try:
+        yield
+    except (OSError, StorageError):
+        if not partition.log.offline_for_good:
+            data.aside.drop_copy(path)  # nothing was cut off
+        raise
 
 
 def _start_anew(

@@ -302,9 +302,13 @@ class LogFiles(LogTruncation):
         disk, path = self._log._disk, f"{self._log.directory}/{segment_name(offset)}.snapshot"
         return disk.read_bytes(path) if disk.exists(path) else b""
 
-    def snapshots(self) -> Iterator[tuple[int, bytes]]:
-        """(offset, state) of the snapshots not beyond the end, newest first: take the first that is whole."""
-        return self._log._snapshots.newest_first(self._log.end_offset)
+    def snapshots(self, offset_max: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """(offset, state) of the snapshots beyond neither the end nor this offset, newest first: take the
+        first that is whole."""
+        end_offset = self._log.end_offset
+        return self._log._snapshots.newest_first(
+            end_offset if offset_max is None else min(offset_max, end_offset)
+        )
 
 
 def _read_all(part: FileRange) -> None:

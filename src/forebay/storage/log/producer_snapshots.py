@@ -77,6 +77,7 @@ class Snapshots:
         self._damaged.add(offset)
 
     def newest_first(self, end_offset: int) -> Iterator[tuple[int, bytes]]:
+        """Those up to an offset. Later ones are not read: the disk may not give them."""
         for offset in reversed(self._offsets()):
             if offset <= end_offset:
                 yield offset, self._disk.read_bytes(self._path(offset))
