@@ -553,6 +553,30 @@ def test_a_busy_log_whose_snapshots_cannot_be_synced_deletes_its_batches() -> No
     assert deleted >= 5
 
 
+@pytest.mark.parametrize("power", [False, True])
+def test_a_log_that_began_anew_and_cannot_say_where_is_offline(power: bool) -> None:
+    """What is in memory tells of the producers, and the open transactions, of the log before."""
+    log = ProducedLog(0)
+    log.send(LASTING, 0)
+    log.sync()
+    log.checkpoint()
+    epochs = LeaderEpochs(log.log._disk, log.log.directory)
+    partition: Any = SimpleNamespace(log=log.log, epochs=epochs, topic=KEY[0], index=KEY[1])
+
+    def full(operation: str, path: str) -> None:
+        if operation == "append" and path.endswith("log-start-offset-checkpoint"):
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+
+    log.disk.fault = full
+    with pytest.raises(OSError, match="no space left"):
+        _start_anew(log.data, partition, 9, b"")
+    assert log.log.offline_for_good
+    log.disk.fault = None
+    log.lose(power=power)
+    assert log.log.begin_offset == log.log.end_offset
+    assert log.last_sequences == {}
+
+
 def test_a_log_that_could_not_begin_anew_says_so() -> None:
     log = ProducedLog(0)
     log.send(LASTING, 0)

@@ -215,7 +215,7 @@ def _start_anew(
     if 0 < offset < log_.end_offset:
         # None of its snapshots may tell of the producers before the offset.
         _start_anew(data, partition, 0, b"")
-        with _offline_if_it_fails(log_):
+        with _offline_if_it_fails(log_, "it did not begin anew"):
             return _start_anew(data, partition, offset, producers, first)
     try:
         if producers:  # so that a crash leaves no log there that knows none
@@ -227,7 +227,9 @@ def _start_anew(
     except BaseException:
         log_.files.forget_snapshots_ahead()
         raise
-    data.checkpoints.note_start(partition.topic, partition.index, offset)
+    # Without it a power failure would seem to have taken the beginning of the log, and all of it would go.
+    with _offline_if_it_fails(log_, "its start cannot be recorded"):
+        data.checkpoints.note_start(partition.topic, partition.index, offset)
     if first is not None:
         batch, header = first
         with suppress(StorageError):  # it comes again; that the log cannot be written is known to the log
@@ -241,16 +243,14 @@ def _reload(partition: Partition) -> ProducerTable:
     log_ = partition.log
     # Their file follows when the log is synced, and is not believed beyond that.
     partition.epochs.forget_from(log_.end_offset)
-    with _offline_if_it_fails(log_):
+    with _offline_if_it_fails(log_, "its producers cannot be read"):
         return reload_producers(log_)
 
 
 @contextmanager
-def _offline_if_it_fails(log_: Log) -> Iterator[None]:
+def _offline_if_it_fails(log_: Log, why: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        log_.take_offline(
-            f"the producers of {log_.directory} cannot be read: {error}; start the broker again"
-        )
+        log_.take_offline(f"{log_.directory}: {why}: {error}; start the broker again")
         raise
