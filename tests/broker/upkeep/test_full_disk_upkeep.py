@@ -10,6 +10,12 @@ from typing import Any
 
 import pytest
 
+from forebay.broker.upkeep import schedule
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.opening import open_log
+from forebay.storage.real_disk import RealDisk
+from forebay.wire.batch import build_batch, read_header
+from forebay.wire.records import Record
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import EARLIEST, WireClient, append, batch, create, offset_at
 from support.faults.faulty_disk import FaultyDisk
@@ -83,3 +89,50 @@ def test_what_is_damaged_for_good_is_kept(local: LocalBroker) -> None:
         local.on_loop(lambda broker: broker.partitions.get("full", 0).log.take_offline("damaged"))
         run(local, local.node.upkeep.apply_retention)
         assert offset_at(client, "full", EARLIEST) == 0
+
+
+def test_a_broker_that_starts_on_a_full_disk_makes_room_of_what_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed before it could write where its log begins, and cannot write it either."""
+    disk, path = RealDisk(), str(tmp_path / "t-0")
+    log = open_log(disk, path, LogConfig(segment_bytes=300))
+    for number in range(6):
+        message = build_batch([Record(number, LONG_AGO, b"k", bytes(200))], base_offset=number)
+        log.append(memoryview(bytes(message)), read_header(message))
+        log.write_pending()
+    log.files.datasync()
+    assert log.delete_front(3) == 3
+    log.discard()
+    deleted = list(Path(path).glob("*.log.deleted"))
+    assert len(deleted) == 3
+    synced: list[str] = []
+    monkeypatch.setattr(RealDisk, "fsync_dir", lambda _disk, path: synced.append(path))
+    with pytest.raises(OSError, match="no space left"):
+        open_log(disk, path, recovery_point=6, note_start=is_full)
+    assert [each.stat().st_size for each in deleted] == [0, 0, 0]
+    assert synced == [path]
+    again = open_log(disk, path, recovery_point=6)
+    assert (again.begin_offset, again.end_offset) == (3, 6)
+    assert not list(Path(path).glob("*.deleted"))
+    again.discard()
+
+
+def test_what_is_empty_is_not_emptied_again(
+    local: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint may not be writable for long, while messages come and are deleted."""
+    opened: list[str] = []
+    with WireClient(local.bootstrap) as client:
+        fill(client)
+        with monkeypatch.context() as patch:
+            patch.setattr(local.node.data.checkpoints, "write", is_full)
+            patch.setattr(schedule, "empty_files", lambda _disk, _path, files: opened.extend(files))
+            for _ in range(3):
+                local.on_loop(lambda broker: broker.partitions.get("full", 0).log.delete_front(1))
+                with pytest.raises(OSError, match="no space left"):
+                    run(local, local.node.upkeep.reap)
+            assert len({name for name in opened if name.endswith(".log.deleted")}) == 3
+            assert len(opened) == len(set(opened))
+        run(local, local.node.upkeep.reap)
+    assert not list((tmp_path / "data" / "full-0").glob("*.deleted"))

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from forebay.broker.upkeep.offline_logs import bring_back, may_come_back
+from forebay.storage.log.deleted_files import empty_files
 
 if TYPE_CHECKING:
     from forebay.broker.background import Background
@@ -90,6 +91,8 @@ class Upkeep:
         self._time = time
         self._unremoved: list[str] = []
         """Files of deleted segments that are still to be removed."""
+        self._emptied: list[str] = []
+        """More of them, which have no content any more."""
         self._reap_is_due = asyncio.Event()
 
     # -- the schedule ----------------------------------------------------------------------------------
@@ -183,13 +186,13 @@ class Upkeep:
         if any(log.is_reap_due for log in self._tended.deleted):
             await self._for_each("reap", lambda partition: self._unremoved.extend(partition.log.reap()))
         self._tended.forget_those_in_order()
-        if self._unremoved:
+        if self._unremoved or self._emptied:
             try:
                 await self.checkpoint()
             except OSError:
-                await self._workers.run(partial(self._empty_all, self._unremoved))
+                await self._empty_unremoved()
                 raise  # the next round tries again
-            paths, self._unremoved = self._unremoved, []
+            paths, self._unremoved, self._emptied = self._emptied + self._unremoved, [], []
             self._unremoved += await self._workers.run(partial(self._remove_all, paths))
         await self._assignment.unused_logs.work_off()
 
@@ -204,18 +207,26 @@ class Upkeep:
                 self._background.failed("housekeeping: reap", error)
         return left
 
-    def _empty_all(self, paths: list[str]) -> None:
-        """Make room, in a thread: leave the names of these files, and nothing in them.
+    async def _empty_unremoved(self) -> None:
+        """Make room. Each file once: there may be more and more of them."""
+        paths, self._unremoved = self._unremoved, []
+        emptied, left = await self._workers.run(partial(self._empty_all, paths))
+        self._emptied += emptied
+        self._unremoved += left
 
-        The names are synced first: a power failure must not leave an empty segment at the start of a log.
-        """
-        for directory, files in groupby(paths, key=lambda path: path.rpartition("/")[0]):
+    def _empty_all(self, paths: list[str]) -> tuple[list[str], list[str]]:
+        """Empty files, in a thread. Returns those that are empty now, and those that may not be."""
+        emptied, left = list[str](), list[str]()
+        for directory, group in groupby(paths, key=lambda path: path.rpartition("/")[0]):
+            files = list(group)
             try:
-                self._disk.fsync_dir(directory)
-                for path in files:
-                    _empty(self._disk, path)
+                with suppress(FileNotFoundError):  # the directory was removed, or has another name
+                    empty_files(self._disk, directory, files)
+                emptied += files
             except OSError as error:
+                left += files
                 self._background.failed("housekeeping: reap", error)
+        return emptied, left
 
     async def checkpoint(self) -> None:
         await self._workers.run(self._assignment.checkpoint)
@@ -243,12 +254,3 @@ class Upkeep:
                 partition.fold.age(self._time.trusted_ms(), storage)
 
         await self._for_each("expire_producers", expire)
-
-
-def _empty(disk: Disk, path: str) -> None:
-    file = disk.open(path)
-    try:
-        if file.size():
-            file.truncate(0)
-    finally:
-        file.close()

@@ -32,11 +32,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import field
 from itertools import pairwise
 
 from forebay.lazy import dataclass
 from forebay.storage.disk import Disk
+from forebay.storage.log.deleted_files import empty_files
 from forebay.storage.log.producer_snapshots import snapshot_offsets
 from forebay.storage.log.recovery.swap_recovery import complete_swaps
 from forebay.storage.log.recovery.txn_index_recovery import TxnIndexFiles, mark_txn_indexed
@@ -123,7 +125,7 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
         return _create_first(disk, directory, options)
     report = RecoveryReport(power_lost=options.power_lost)
     names = complete_swaps(disk, directory)
-    has_lost_beginning = _lost_beginning(names, options)
+    has_lost_beginning = _note_beginning(disk, directory, names, options)
     txn_indexes = TxnIndexFiles(disk, directory, names, is_known=options.txn_indexed)
     segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory, names)]
     for segment, following in pairwise(segments):
@@ -188,6 +190,17 @@ def _create_first(disk: Disk, directory: str, options: OpenOptions) -> Opened:
 def _complete_segments(segments: list[Segment], options: OpenOptions) -> list[Segment]:
     """The segments whose indexes were written to their end, if the files are all there."""
     return segments if options.clean else [s for s in segments if s.next_base <= options.recovery_point]
+
+
+def _note_beginning(disk: Disk, directory: str, names: list[str], options: OpenOptions) -> bool:
+    """See `_lost_beginning`. Where the disk is too full to record it, deleted segments make room."""
+    try:
+        return _lost_beginning(names, options)
+    except OSError:
+        with suppress(OSError):
+            deleted = [f"{directory}/{name}" for name in names if name.endswith(DELETED)]
+            empty_files(disk, directory, deleted)
+        raise  # it is opened again
 
 
 def _lost_beginning(names: list[str], options: OpenOptions) -> bool:
