@@ -125,7 +125,7 @@ class LeaderTerm:
     def _begin_where_the_manifest_does(self) -> None:
         """The leader before has deleted messages, and has ended before its followers knew."""
         manifest, log_ = self._remote.manifest, self.partition.log
-        if manifest is None or manifest.start_offset <= log_.start_offset or log_.offline is not None:
+        if manifest is None or manifest.start_offset <= log_.start_offset or log_.offline_for_good:
             return
         start_offset = min(manifest.start_offset, self.partition.high_watermark)
         if start_offset > log_.start_offset:
@@ -137,7 +137,7 @@ class LeaderTerm:
 
     async def _apply_retention(self) -> None:
         partition, log_, manifest = self.partition, self.partition.log, self._remote.manifest
-        if log_.offline is not None:
+        if log_.offline_for_good:  # where the disk is full only deletion may make room
             return
         before = partition.start_offset
         kept = retained_from(
@@ -153,7 +153,7 @@ class LeaderTerm:
             return
         if manifest is not None:
             await self._manifest.store(changes.started_at(manifest, start_offset, self._delete_at_ms()))
-        if kept.roll_first:
+        if kept.roll_first and log_.offline is None:
             log_.roll()
         if start_offset > log_.start_offset:
             self._delete_local_below(start_offset)
@@ -192,7 +192,7 @@ class LeaderTerm:
 
     def _local_plan(self) -> LocalDeletion | None:
         partition, log_, remote = self.partition, self.partition.log, self._remote
-        if not remote.known or remote.manifest is None or log_.offline is not None or self._manifest.is_lost:
+        if not remote.known or remote.manifest is None or log_.offline_for_good or self._manifest.is_lost:
             return None
         return local_deletion(
             log_.segments(),
@@ -211,7 +211,7 @@ class LeaderTerm:
         plan = self._local_plan()
         if plan is None:
             return
-        if plan.roll_first and not partition.config.remote_copy_disable:
+        if plan.roll_first and not partition.config.remote_copy_disable and log_.offline is None:
             log_.roll()
         if plan.segments:
             wanted = log_.segments()[plan.segments - 1].next_offset
@@ -282,7 +282,7 @@ class LeaderTerm:
     def _to_copy(self) -> list[Copy]:
         partition, log_ = self.partition, self.partition.log
         self._copy_at = None
-        if partition.config.remote_copy_disable or log_.offline is not None:
+        if partition.config.remote_copy_disable or log_.offline_for_good:
             return []
         remote_end = self._remote.copied_to if self._remote.manifest is not None else log_.start_offset
         closed = log_.segments()[:-1]
