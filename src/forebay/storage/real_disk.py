@@ -324,6 +324,9 @@ class RealDisk:
             _write_rest(fd, data, 0)
             if sync and self.syncing:
                 sync_file(fd)
+        except OSError:
+            self.remove(temporary)  # on a full disk it would take the last room, under a new name each time
+            raise
         finally:
             os.close(fd)
         os.replace(temporary, path)  # noqa: PTH105
