@@ -86,8 +86,8 @@ class FollowerAppend:
             then = partial(self._follow_watermarks, partition, data)
             self._truncation.begin_with(partition, copy, first, then)
             return 0
-        if partition.log.refuses:
-            raise StorageError(partition.log.offline or "the log is offline")
+        if partition.log.offline is not None:
+            self._give_up_room(partition, data)
         try:
             for position, header in batches:
                 if header.base_offset >= partition.log.end_offset:
@@ -104,6 +104,17 @@ class FollowerAppend:
         self._metrics.replication_bytes_in += len(records)
         self._metrics.replication_batches_in += len(batches)
         return len(records)
+
+    def _give_up_room(self, partition: Partition, data: PartitionData) -> None:
+        """The log could not be written: delete what the leader has deleted, if it is to be tried again.
+
+        Raises StorageError if it is not tried now.
+        """
+        log_ = partition.log
+        if not log_.offline_for_good:
+            self._follow_watermarks(partition, data)
+        if log_.refuses:
+            raise StorageError(log_.offline or "the log is offline")
 
     def _follow_watermarks(self, partition: Partition, data: PartitionData) -> None:
         log_ = partition.log
