@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import build_batch, read_header
 from forebay.wire.records import Record
 from support.brokers.local_broker import LocalBroker, local_broker
+from support.clients.view_calls import delete
 from support.clients.wire_client import EARLIEST, WireClient, append, batch, create, offset_at
 from support.faults.faulty_disk import FaultyDisk
 
@@ -136,3 +138,22 @@ def test_what_is_empty_is_not_emptied_again(
             assert len(opened) == len(set(opened))
         run(local, local.node.upkeep.reap)
     assert not list((tmp_path / "data" / "full-0").glob("*.deleted"))
+
+
+def test_a_topic_that_is_deleted_makes_room_though_no_checkpoint_can_be_written(
+    local: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other topics have segments that wait for it."""
+    with WireClient(local.bootstrap) as client:
+        fill(client)
+        create(client, "large", 1)
+        append(client, "large", batch(bytes(200)), acks=-1)
+        with monkeypatch.context() as patch:
+            patch.setattr(local.node.data.checkpoints, "write", is_full)
+            local.on_loop(lambda broker: broker.partitions.get("full", 0).log.delete_front(2))
+            with suppress(OSError):
+                run(local, local.node.upkeep.reap)
+            delete(client, "large")
+            with suppress(OSError):
+                run(local, local.node.upkeep.reap)
+            assert not list((tmp_path / "data").glob("large-0*"))

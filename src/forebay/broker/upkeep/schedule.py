@@ -177,7 +177,14 @@ class Upkeep:
             await self._compactor().run()
 
     async def reap(self) -> None:
-        """Remove from the disk what was deleted long enough ago that no reader is in it any more.
+        """Remove from the disk what was deleted long enough ago that no reader is in it any more."""
+        try:
+            await self._reap_segments()
+        finally:  # where the disk is full a topic may have been deleted to make room
+            await self._assignment.unused_logs.work_off()
+
+    async def _reap_segments(self) -> None:
+        """Remove deleted segments.
 
         Where the logs begin now is written down first. A log whose files are gone from below that, after a
         loss of power, has lost its beginning. Where the disk is too full for that, the files are emptied:
@@ -194,7 +201,6 @@ class Upkeep:
                 raise  # the next round tries again
             paths, self._unremoved, self._emptied = self._emptied + self._unremoved, [], []
             self._unremoved += await self._workers.run(partial(self._remove_all, paths))
-        await self._assignment.unused_logs.work_off()
 
     def _remove_all(self, paths: list[str]) -> list[str]:
         """Remove files, in a thread. Returns those that could not be removed."""
