@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from forebay.broker.upkeep.offline_logs import bring_back, may_come_back
-from forebay.storage.log.deleted_files import empty_files
+from forebay.lazy import load
 
 if TYPE_CHECKING:
     from forebay.broker.background import Background
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from forebay.storage.disk import Disk
     from forebay.storage.log.tended_logs import TendedLogs
 
+_EMPTY_FILES = "forebay.storage.log.deleted_files:empty_files"
 _CHECKPOINT_INTERVAL_MS = 10_000
 _IDLE_CHECKS_PER_LIMIT = 4
 _IDLE_CHECK_MS_MAX = 60_000
@@ -227,7 +228,7 @@ class Upkeep:
             files = list(group)
             try:
                 with suppress(FileNotFoundError):  # the directory was removed, or has another name
-                    empty_files(self._disk, directory, files)
+                    load(_EMPTY_FILES)(self._disk, directory, files)
                 emptied += files
             except OSError as error:
                 left += files

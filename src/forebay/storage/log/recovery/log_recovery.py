@@ -36,9 +36,8 @@ from contextlib import suppress
 from dataclasses import field
 from itertools import pairwise
 
-from forebay.lazy import dataclass
+from forebay.lazy import dataclass, load
 from forebay.storage.disk import Disk
-from forebay.storage.log.deleted_files import empty_files
 from forebay.storage.log.producer_snapshots import snapshot_offsets
 from forebay.storage.log.recovery.swap_recovery import complete_swaps
 from forebay.storage.log.recovery.txn_index_recovery import TxnIndexFiles, mark_txn_indexed
@@ -50,6 +49,7 @@ from forebay.wire.batch import HEADER_SIZE, read_header
 
 log = logging.getLogger(__name__)
 
+_EMPTY_FILES = "forebay.storage.log.deleted_files:empty_files"
 _LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
 
 
@@ -199,7 +199,7 @@ def _note_beginning(disk: Disk, directory: str, names: list[str], options: OpenO
     except OSError:
         with suppress(OSError):
             deleted = [f"{directory}/{name}" for name in names if name.endswith(DELETED)]
-            empty_files(disk, directory, deleted)
+            load(_EMPTY_FILES)(disk, directory, deleted)
         raise  # it is opened again
 
 
