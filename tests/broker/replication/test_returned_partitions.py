@@ -5,6 +5,7 @@ The answer is for the log that it had before, and the leader's session remembers
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from forebay.broker.cluster.peers.peer_connection import _in_use
 from forebay.broker.partition.partition import Partition
+from forebay.core.cluster.replicas.reassignment import reassign
 from forebay.errors import ErrorCode
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.wire_client import (
@@ -80,6 +82,30 @@ async def test_what_its_log_had_before_is_fetched_again(cluster: LocalCluster) -
     await eventually(lambda: partition.is_leader)
     records = only_partition(await cluster.ask(node, fetch(TOPIC, 0), FETCH)).records
     assert values_of(records) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+async def test_it_is_not_in_sync_by_the_log_that_it_is_about_to_delete(cluster: LocalCluster) -> None:
+    """It hears late that it was removed and added again, and fetches on meanwhile as the replica it was."""
+    leader = cluster.leader(TOPIC)
+    node = max(each for each in cluster.nodes if each != leader)
+    await append(cluster, b"a", b"b", acks=-1)
+    before, state = held(cluster, node), cluster.state(TOPIC)
+    with cluster.uninformed(node):
+        await reassign_to(cluster, tuple(each for each in state.replicas if each != node))
+        await reassign_to(cluster, state.replicas)
+        await append(cluster, b"c")
+        await asyncio.sleep(0.3)  # more than it takes to join
+        assert node not in cluster.state(TOPIC).isr
+        assert cluster.leader(TOPIC) == leader
+    await cluster.in_sync(TOPIC)
+    partition = held(cluster, node)
+    assert partition is not None and partition is not before
+    assert partition.log.end_offset == 3
+
+
+async def reassign_to(cluster: LocalCluster, target: tuple[int, ...]) -> None:
+    metadata = cluster[cluster.leader(TOPIC)].metadata
+    await metadata.change(lambda image: reassign(image, TOPIC, 0, target))
 
 
 async def test_the_high_watermark_is_told_again(cluster: LocalCluster) -> None:

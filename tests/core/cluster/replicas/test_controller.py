@@ -175,7 +175,7 @@ def test_a_move_ends_with_a_new_leader_if_the_old_one_leaves() -> None:
 
 def test_a_move_ends_under_its_leader_if_that_stays() -> None:
     (change,) = plan(image_of(moving(2, (2, 4)), alive={2, 4}), CONFIG)
-    assert change.state == partition(2, (2, 4), replicas=(4, 2), epoch=5)
+    assert change.state == partition(2, (2, 4), replicas=(4, 2), epoch=6)
 
 
 def test_a_move_goes_on_when_its_leader_dies() -> None:
@@ -246,6 +246,10 @@ def test_partitions_that_are_alike_are_decided_alike(data: st.DataObject) -> Non
     assert plan(image, CONFIG, elections_only=True) == elections
 
 
+def begins_a_term(before: PartitionState, after: PartitionState) -> bool:
+    return after.leader != before.leader or not set(before.replicas) <= set(after.replicas)
+
+
 def check_settled(
     before: PartitionState, after: PartitionState, alive: Iterable[int], *, unclean: bool
 ) -> None:
@@ -253,7 +257,7 @@ def check_settled(
     assert desired_state(after, live, unclean=unclean) is after
     assert after.leader == NO_LEADER or after.leader in live & set(after.isr) & set(after.replicas)
     assert set(after.isr) <= set(after.replicas)
-    assert after.leader_epoch == before.leader_epoch + (after.leader != before.leader)
+    assert after.leader_epoch == before.leader_epoch + begins_a_term(before, after)
     assert bool(after.isr) >= bool(before.isr)
     assert after.target == before.target
     if not unclean:
@@ -408,7 +412,7 @@ class History:
         for change in changes:
             before = self.state(change.state.index)
             assert change.state.leader_epoch >= before.leader_epoch
-            assert (change.state.leader_epoch > before.leader_epoch) == (change.state.leader != before.leader)
+            assert (change.state.leader_epoch > before.leader_epoch) == begins_a_term(before, change.state)
             self.image = self.image.apply([change])
 
     def leads(self, index: int) -> bool:

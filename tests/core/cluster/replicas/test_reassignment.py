@@ -55,7 +55,7 @@ def test_a_move_adds_first_and_removes_last() -> None:
 
 
 def test_a_move_to_fewer_of_the_same_ends_at_once() -> None:
-    assert moved(WHOLE, (2, 1)) == partition(1, (1, 2), (2, 1))
+    assert moved(WHOLE, (2, 1)) == replace(partition(1, (1, 2), (2, 1)), leader_epoch=6)
     assert moved(WHOLE, (3, 2)) == replace(partition(3, (2, 3), (3, 2)), leader_epoch=6)
 
 
@@ -70,17 +70,17 @@ def test_a_partition_that_is_there_already_stays() -> None:
 def test_a_new_target_replaces_the_move_under_way() -> None:
     going = replace(moved(WHOLE, (4, 2)), isr=(1, 2, 3, 4))
     again = moved(going, (5, 3))
-    assert again == replace(WHOLE, replicas=(5, 3, 2, 1), adding=(5,), removing=(2, 1))
+    assert again == replace(WHOLE, replicas=(5, 3, 2, 1), adding=(5,), removing=(2, 1), leader_epoch=6)
 
 
 def test_the_first_replicas_as_a_new_target_end_the_move() -> None:
-    assert moved(moved(WHOLE, (4, 2)), (1, 2, 3)) == WHOLE
+    assert moved(moved(WHOLE, (4, 2)), (1, 2, 3)) == replace(WHOLE, leader_epoch=6)
 
 
 def test_a_cancelled_move_leaves_the_replicas_of_before() -> None:
     back = moved(replace(moved(WHOLE, (4, 2)), isr=(1, 2, 3, 4)), None)
     assert set(back.replicas) == set(back.isr) == {1, 2, 3}
-    assert (back.adding, back.removing, back.leader, back.leader_epoch) == ((), (), 1, 5)
+    assert (back.adding, back.removing, back.leader, back.leader_epoch) == ((), (), 1, 6)
 
 
 def test_a_leader_that_came_with_a_cancelled_move_is_followed_by_another() -> None:

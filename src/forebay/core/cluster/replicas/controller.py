@@ -4,7 +4,8 @@ Three rules keep every acknowledged message. Only a member of the in-sync set is
 alive, an eligible replica (`isr_changes.py`), since each of them has everything that was acknowledged with
 acks=all (an unclean election breaks this, and must be enabled). The last such replicas of a partition stay
 listed when they die, and there is no leader until one of them is back. And with every change of leader the
-leader epoch rises, so that requests and records of an earlier leader can be recognised.
+leader epoch rises, so that requests and records of an earlier leader can be recognised; also when replicas
+are removed, because what they have does not count any more.
 
 `desired_state` is the whole decision for one partition, and is idempotent. Nothing is written here: each new
 state carries the partition epoch of the state it was made from, and the store refuses it if the partition has
@@ -167,7 +168,7 @@ def desired_state(
         return state
     here = alive if registered is None else registered
     after = _finish_move(_in_sync(state, here, minimum, unclean=unclean), alive)
-    return after if can_lead(after, after.leader, here) else _elect(after, alive)
+    return fence_removed(state, after if can_lead(after, after.leader, here) else _elect(after, alive))
 
 
 class Decisions:
@@ -224,6 +225,16 @@ def first_able(state: PartitionState, alive: Container[int]) -> int:
 
 def lead(state: PartitionState, leader: int) -> PartitionState:
     return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
+
+
+def fence_removed(before: PartitionState, after: PartitionState) -> PartitionState:
+    """In a new leader epoch, if replicas are removed: what they have proves nothing from now on.
+
+    They delete their logs. One that is added again before it has heard that it was removed fetches on as the
+    replica that it was, and would be taken for in sync, and then begin with an empty log.
+    """
+    is_fenced = after.leader_epoch > before.leader_epoch or set(before.replicas) <= set(after.replicas)
+    return after if is_fenced else lead(after, after.leader)
 
 
 def hand_over(

@@ -17,7 +17,7 @@ from dataclasses import replace
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_changes import PartitionPut
 from forebay.core.cluster.partition_state import PartitionState
-from forebay.core.cluster.replicas.controller import desired_state
+from forebay.core.cluster.replicas.controller import desired_state, fence_removed
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, min_insync, needed
 from forebay.core.cluster.topics.topic_requests import existing_partition
 from forebay.errors import ErrorCode, KafkaError
@@ -50,7 +50,7 @@ def reassign(
     minimum = min_insync(image, topic, min_insync_replicas)
     _check_staying(topic, state, wanted, minimum)
     # This also elects another leader if the present one was added by the move that is cancelled.
-    after = desired_state(wanted, image.brokers, minimum=minimum)
+    after = fence_removed(state, desired_state(wanted, image.brokers, minimum=minimum))
     return [] if after == state else [PartitionPut(topic_id=owner.topic_id, state=after)]
 
 
