@@ -157,3 +157,31 @@ def test_a_topic_that_is_deleted_makes_room_though_no_checkpoint_can_be_written(
             with suppress(OSError):
                 run(local, local.node.upkeep.reap)
             assert not list((tmp_path / "data").glob("large-0*"))
+
+
+def test_a_broker_that_stops_while_files_are_removed_removes_no_more(
+    local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of it would take the place of the cancellation, and the broker would never have stopped."""
+
+    async def reap() -> str:
+        upkeep, begun, refused = local.node.upkeep, asyncio.Event(), asyncio.Event()
+
+        async def wait() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        async def refuse() -> None:
+            refused.set()
+            raise OSError(errno.EIO, "the device has failed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(upkeep, "_reap_segments", wait)
+            patch.setattr(local.node.assignment.unused_logs, "work_off", refuse)
+            task = asyncio.ensure_future(upkeep.reap())
+            await begun.wait()
+            task.cancel()
+            await asyncio.wait([task])
+        return "cancelled" if task.cancelled() and not refused.is_set() else "went on"
+
+    assert asyncio.run_coroutine_threadsafe(reap(), local.node.loop).result(60) == "cancelled"

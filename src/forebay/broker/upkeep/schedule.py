@@ -179,10 +179,13 @@ class Upkeep:
 
     async def reap(self) -> None:
         """Remove from the disk what was deleted long enough ago that no reader is in it any more."""
+        unused_logs = self._assignment.unused_logs
         try:
             await self._reap_segments()
-        finally:  # where the disk is full a topic may have been deleted to make room
-            await self._assignment.unused_logs.work_off()
+        except OSError:  # where the disk is full a topic may have been deleted to make room
+            await unused_logs.work_off()
+            raise
+        await unused_logs.work_off()
 
     async def _reap_segments(self) -> None:
         """Remove deleted segments.
