@@ -208,18 +208,19 @@ def test_cached(tmp_path: Path) -> None:
     assert file.cached(50_000, 1)
 
 
-@pytest.mark.parametrize("step", ["_write_rest", "sync_file"])
+@pytest.mark.parametrize("step", ["_write_rest", "sync_file", "os.replace"])
 def test_write_atomic_leaves_no_traces_where_the_disk_is_full(
     tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = RealDisk()
     disk.write_atomic(f"{tmp_path}/a", b"one")
 
-    def full(fd: int, *_: object) -> None:
-        os.pwrite(fd, b"tw", 0)
+    def full(fd: int | str, *_: object) -> None:
+        if isinstance(fd, int):
+            os.pwrite(fd, b"tw", 0)
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(real_disk, step, full)
+    monkeypatch.setattr(f"{real_disk.__name__}.{step}", full)
     for name in ("a", "b"):
         with pytest.raises(OSError, match="no space left"):
             disk.write_atomic(f"{tmp_path}/{name}", b"two")

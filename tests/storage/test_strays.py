@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from forebay.storage.datadir import DataDir
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.log import Log
+from forebay.storage.put_aside import stray_names
 from forebay.storage.real_disk import RealDisk
 from forebay.storage.strays import UNKNOWN_EPOCH, last_epoch, remove, restore, strays
 from forebay.wire.batch import build_batch, read_header
@@ -154,6 +156,29 @@ def test_a_copy_of_what_is_cut_off_is_listed_and_counted(tmp_path: Path) -> None
     assert data.partitions() == [("t", 0)], "the log itself stays"
     data.aside.recount()
     assert data.aside.count == 1
+
+
+def test_copies_whose_names_cannot_be_synced_do_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is to be cut off is copied again whenever the cut is tried again."""
+    data = open_dir(tmp_path)
+    log, before = filled(data), DISK.list(str(tmp_path))
+    sync = DISK.fsync_dir
+
+    def refuse(path: str) -> None:
+        if path == str(tmp_path) and stray_names(DISK, path):
+            raise OSError(errno.EIO, "the device has failed", path)
+        sync(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DISK, "fsync_dir", refuse)
+        for _ in range(3):
+            with pytest.raises(OSError, match="the device has failed"):
+                data.copy_aside("t", 0, "cut off", NOW_MS, log, offset=4, high_watermark=6)
+    assert (DISK.list(str(tmp_path)), data.aside.count) == (before, 0)
+    log.discard()
+    data.close()
 
 
 def test_the_last_epoch_is_known_if_a_process_dies_when_a_segment_has_just_begun(tmp_path: Path) -> None:

@@ -60,11 +60,14 @@ class PutAside:
             strays.write_note(self._disk, unfinished, note)
             strays.sync_all(self._disk, unfinished)
             self._disk.rename(unfinished, path)
+            self._disk.fsync_dir(self._path)
         except OSError:
-            with suppress(OSError):  # it is tried again, perhaps for long: not another one each time
+            # It is tried again, perhaps for long: not another one each time.
+            with suppress(OSError):
+                self._disk.rename(path, unfinished)
+            with suppress(OSError):
                 self._disk.remove_tree(unfinished)
             raise
-        self._disk.fsync_dir(self._path)
         self.count += 1
         return path
 

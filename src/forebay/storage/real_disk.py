@@ -321,15 +321,16 @@ class RealDisk:
         temporary = path + ".tmp"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            _write_rest(fd, data, 0)
-            if sync and self.syncing:
-                sync_file(fd)
+            try:
+                _write_rest(fd, data, 0)
+                if sync and self.syncing:
+                    sync_file(fd)
+            finally:
+                os.close(fd)
+            os.replace(temporary, path)  # noqa: PTH105
         except OSError:
             self.remove(temporary)  # on a full disk it would take the last room, under a new name each time
             raise
-        finally:
-            os.close(fd)
-        os.replace(temporary, path)  # noqa: PTH105
         if sync and sync_name:
             self.fsync_dir(path.rpartition("/")[0])
 
