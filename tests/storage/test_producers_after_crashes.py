@@ -27,6 +27,7 @@ from forebay.storage.datadir import DataDir
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.producer_snapshots import Snapshots
+from forebay.storage.log.truncation import LogTruncation
 from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import build_batch, read_header
 from forebay.wire.records import Record
@@ -340,6 +341,26 @@ def test_a_log_that_does_not_begin_anew_keeps_no_snapshot_of_there(monkeypatch: 
         log.send(LASTING, sequence)
     log.producers = reload_producers(log.log)
     assert log.last_sequences == {LASTING: 7}
+
+
+def test_a_log_that_lost_its_epochs_and_did_not_begin_anew_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A swap of compacted segments could not be ended. Its leader would not see where the two logs differ."""
+    log = ProducedLog(2)
+    log.send(LASTING, 0)
+    epochs = LeaderEpochs(log.log._disk, log.log.directory)
+    epochs.assign(3, 0)
+
+    def fail(_: object) -> None:
+        raise OSError(errno.EIO, "the device has failed")
+
+    monkeypatch.setattr(LogTruncation, "_settle_swap", fail)
+    partition: Any = SimpleNamespace(log=log.log, epochs=epochs, topic=KEY[0], index=KEY[1])
+    with pytest.raises(OSError, match="the device has failed"):
+        _start_anew(log.data, partition, 5, b"")
+    assert log.log.end_offset == 1
+    assert log.log.offline_for_good or epochs.latest == 3
 
 
 @pytest.mark.parametrize("power", [False, True])

@@ -223,7 +223,8 @@ def _start_anew(
         # A crash must not leave a log that begins where it did before.
         with data.checkpoints.lowered(partition.topic, partition.index, 0, start=not offset):
             partition.epochs.forget_all()
-            log_.files.truncate_fully_and_start_at(offset)
+            with _offline_if_it_fails(log_, "it did not begin anew"):  # it must not go on without its epochs
+                log_.files.truncate_fully_and_start_at(offset)
     except BaseException:
         log_.files.forget_snapshots_ahead()
         raise
