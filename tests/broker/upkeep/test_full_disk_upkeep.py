@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.upkeep import schedule
+from forebay.storage.log import deleted_files
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.opening import open_log
 from forebay.storage.real_disk import RealDisk
@@ -129,7 +129,7 @@ def test_what_is_empty_is_not_emptied_again(
         fill(client)
         with monkeypatch.context() as patch:
             patch.setattr(local.node.data.checkpoints, "write", is_full)
-            patch.setattr(schedule, "empty_files", lambda _disk, _path, files: opened.extend(files))
+            patch.setattr(deleted_files, "empty_files", lambda _disk, _path, files: opened.extend(files))
             for _ in range(3):
                 local.on_loop(lambda broker: broker.partitions.get("full", 0).log.delete_front(1))
                 with pytest.raises(OSError, match="no space left"):
