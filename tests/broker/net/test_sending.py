@@ -110,9 +110,20 @@ def test_many_short_ranges_leave_in_pieces_of_bounded_size() -> None:
     assert stream.calls == ["more"] * 4 + ["send"]
 
 
-def test_large_pieces_of_memory_are_not_copied_into_one() -> None:
+def test_what_is_in_memory_leaves_in_one_call() -> None:
+    stream = _Stream(5)
+    output: list[Part] = [b"head", bytearray(200_000), b"end"]
+    whole = _whole(list(output))
+    send_parts(stream, output)
+    assert len(output) == 1  # joined once, however little the stream takes
+    assert _sent(stream, output) == whole
+    assert stream.calls == ["send", "send"]
+
+
+def test_large_pieces_of_memory_beside_ranges_are_not_copied() -> None:
     stream, large = _Stream(), bytes(200_000)
-    assert _sent(stream, [b"head", large, b"end"]) == b"head" + large + b"end"
+    parts: list[Part] = [b"head", large, FileRange(_File(), 0, 10)]
+    assert _sent(stream, list(parts)) == _whole(parts)
     assert stream.calls == ["more", "more", "send"]
 
 

@@ -20,18 +20,28 @@ _JOINED_BYTES_MAX = 64 * 1024
 
 def send_parts(stream: Stream, output: list[Part]) -> None:
     """Send parts in front with one call; remove from the list what is sent."""
+    for part in output:
+        if isinstance(part, FileRange):
+            break
+    else:
+        _send_memory(stream, output)
+        return
     first = output[0]
-    if isinstance(first, FileRange):
-        if first.length > SHORT_RANGE_BYTES:
-            _send_range(stream, output, first)
-            return
-    elif len(output) == 1:
-        _drop(output, stream.send(first))
+    if isinstance(first, FileRange) and first.length > SHORT_RANGE_BYTES:
+        _send_range(stream, output, first)
         return
     pieces = _pieces(output)
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     send = stream.send if len(pieces) == len(output) else stream.send_and_more
     _drop(output, send(data))
+
+
+def _send_memory(stream: Stream, output: list[Part]) -> None:
+    """All of it, without a look at each part: there may be hundreds of small responses."""
+    data = output[0] if len(output) == 1 else b"".join(output)  # type: ignore[arg-type]
+    assert not isinstance(data, FileRange)
+    sent = stream.send(data)
+    output[:] = [memoryview(data)[sent:]] if sent < len(data) else []
 
 
 def _pieces(output: list[Part]) -> list[bytes | bytearray | memoryview]:
