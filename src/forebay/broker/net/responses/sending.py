@@ -37,7 +37,7 @@ def send_parts(stream: Stream, output: list[Part]) -> None:
 
 
 def _send_memory(stream: Stream, output: list[Part]) -> None:
-    """All of it, without a look at each part: there may be hundreds of small responses."""
+    """All of it in one piece: there may be hundreds of small responses."""
     data = output[0] if len(output) == 1 else b"".join(output)  # type: ignore[arg-type]
     assert not isinstance(data, FileRange)
     sent = stream.send(data)
